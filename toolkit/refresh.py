@@ -23,6 +23,7 @@ from toolkit.inquiry import UnreadableError
 from toolkit.lock import REPOSITORY
 from toolkit.versions import numbers, patch
 from toolkit.versions.patch import Change
+from toolkit.versions.sets import name_wheel
 from toolkit.versions.table import PATH, Table, TensorflowRow
 
 TABLES = "cuda_redist_versions.bzl"
@@ -183,7 +184,7 @@ def _compare_components(report: Report, table: Table) -> None:
             pinned = _read_requirements("cuda-toolkit", release)
             for group, named in (("components", row.components), ("headers", row.headers)):
                 for name, version in named.items():
-                    wanted = pinned.get(f"nvidia-{name}-cu12", version)
+                    wanted = pinned.get(name_wheel(name, release), version)
                     if version != wanted and not version.startswith(f"{wanted}."):
                         report.changes.append(Change(("cuda", release, group, name), wanted))
 

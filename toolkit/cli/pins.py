@@ -46,6 +46,7 @@ def matrix(
     compute_capability: Annotated[
         list[str] | None, typer.Option(metavar="X.Y", help="With --prove: prove this alone, such as 9.0; repeatable.")
     ] = None,
+    untried: Annotated[bool, typer.Option("--untried", help="With --prove: prove only what is untried here.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 1,
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Print what the table's sources say differently, as a patch.")
@@ -65,7 +66,7 @@ def matrix(
         _refresh(session, table)
         return
     if prove:
-        _prove(session, table, compute_capability or [], jobs)
+        _prove(session, table, compute_capability or [], jobs, untried=untried)
     if grid or prove:
         cells = list(list_cells(table, table.platform(settings.platform).name))
         session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
@@ -90,7 +91,7 @@ def matrix(
     session.console.result(value, render(table))
 
 
-def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int) -> None:
+def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int, *, untried: bool) -> None:
     from toolkit.engine.client import connect, select_base
     from toolkit.errors import UsageError
     from toolkit.versions import matrix, numbers, proofs
@@ -99,7 +100,9 @@ def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int)
     cross = is_crossed(settings)
     require_own_platform(settings, "a toolchain is proven", crossed=True)
     asked = numbers.list_plain(numbers.normalize_capabilities(capabilities)) if capabilities else ()
-    groups = matrix.list_groups(table, settings.platform, asked)
+    groups = matrix.list_groups(table, settings.platform, asked, untried=untried)
+    if not groups and untried:
+        return
     if not groups:
         raise UsageError(
             f"no set of {settings.platform} has compute capability {', '.join(asked)}",

@@ -256,20 +256,27 @@ def _choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Seque
         return found.cuda, found.cudnn
     row = table.tensorflow_rows.get(tensorflow)
     own = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
-    releases = row.cudnn if row else table.cudnn_rows
-    return [*own, *knowing][0], numbers.sort(name for name in releases if table.cudnn_rows[name].wheel)[-1]
+    cuda = [*own, *knowing][0]
+    refused = [item for item in table.failures if item.refuse and item.when.keys() <= {"cuda", "cudnn"}]
+    releases = [name for name in (row.cudnn if row else table.cudnn_rows) if table.cudnn_rows[name].wheel]
+    return cuda, numbers.sort(
+        name for name in releases if not any(item.affects(cuda=[cuda], cudnn=[name]) for item in refused)
+    )[-1]
 
 
 def _list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
     """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first.
 
-    Grafts of all versions of TensorFlow take the first one, so they share what it assembled. Raises UnsupportedError:
-    there is none.
+    They are of the major release that the published wheels load. Grafts of all versions of TensorFlow take the
+    first one, so they share what it assembled. Raises UnsupportedError: there is none.
     """
+    major = numbers.parse(table.published_code.cuda)[0]
     known = [
         cuda
         for cuda in numbers.sort(table.cuda_rows)
-        if table.cuda_rows[cuda].parts and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
+        if table.cuda_rows[cuda].parts
+        and numbers.parse(cuda)[0] == major
+        and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
     ]
     if not known:
         raise UnsupportedError(

@@ -67,11 +67,13 @@ def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
 
 
 def list_groups(
-    table: Table, platform: str = "", capabilities: Sequence[str] = ()
+    table: Table, platform: str = "", capabilities: Sequence[str] = (), *, untried: bool = False
 ) -> dict[tuple[str, str, str], list[str]]:
-    """Return the capabilities to prove by TensorFlow, CUDA and clang: all, or those named."""
+    """Return the capabilities to prove by TensorFlow, CUDA and clang: all, those named, or those untried."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for cell in list_cells(table, platform):
+        if untried and cell.state != "untried":
+            continue
         if cell.clang and (not capabilities or cell.capability in capabilities):
             groups.setdefault((cell.tensorflow, cell.cuda, cell.clang), []).append(cell.capability)
     return groups

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolkit import project
 from toolkit.versions.rules import resolve
-from toolkit.versions.sets import list_packages
+from toolkit.versions.sets import list_packages, name_wheel
 from toolkit.versions.table import CudaRow, Table, load_table
 
 _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILINE | re.DOTALL)
@@ -116,7 +116,7 @@ def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, l
 
 def _list_parts(row: CudaRow) -> list[str]:
     named = {**{name: row.components[name] for name in ("cuda-runtime", "cuda-nvcc", "curand")}, **row.headers}
-    return [f"nvidia-{name}-cu12=={version}" for name, version in named.items()]
+    return [f"{name_wheel(name, row.version)}=={version}" for name, version in named.items()]
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ _HEAD = {
 _MARKS = ("# >>> pins: written by `make pins` from toolkit/versions/table.yaml", "# <<< pins")
 _DAY = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]")
 _TAIL_LINES = 12
+_BESIDE = ("cudnn", "nccl")
+"""Libraries that have releases of their own, one wheel for each CUDA."""
 
 
 def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked | None:
@@ -38,6 +40,12 @@ def describe_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: s
     return next((item for item in held if python in item.python), named)
 
 
+def name_wheel(component: str, cuda: str) -> str:
+    """Return the name of NVIDIA's wheel for a CUDA. Since CUDA 13, parts of CUDA itself have no suffix."""
+    major = numbers.parse(cuda)[0]
+    return f"nvidia-{component}" + (f"-cu{major}" if major < 13 or component in _BESIDE else "")
+
+
 def list_packages(table: Table, item: Locked) -> list[str]:
     row = table.tensorflow(item.tensorflow)
     if not item.cuda:
@@ -48,11 +56,12 @@ def list_packages(table: Table, item: Locked) -> list[str]:
             ),
             *row.beside,
         ]
+    components = table.cuda_rows[item.cuda].components
     return [
         f"tensorflow=={item.tensorflow}",
-        *(f"nvidia-{name}-cu12=={version}" for name, version in table.cuda_rows[item.cuda].components.items()),
-        f"nvidia-cudnn-cu12=={table.cudnn_rows[item.cudnn].wheel}",
-        f"nvidia-nccl-cu12=={row.nccl}",
+        *(f"{name_wheel(name, item.cuda)}=={version}" for name, version in components.items()),
+        f"{name_wheel('cudnn', item.cuda)}=={table.cudnn_rows[item.cudnn].wheel}",
+        f"{name_wheel('nccl', item.cuda)}=={row.nccl}",
         *row.beside,
     ]
 

@@ -20,6 +20,7 @@ from packageurl import PackageURL
 from toolkit import __version__, naming
 from toolkit.lock import REPOSITORY
 from toolkit.versions import Table
+from toolkit.versions.sets import name_wheel
 from toolkit.wheel.plan import IMAGE_SCHEME, WheelPlan
 
 if TYPE_CHECKING:
@@ -168,10 +169,9 @@ def _find_source(plan: WheelPlan) -> list[ExternalReference]:
 
 def list_runtime(spec: Mapping[str, str], matrix: Table) -> Iterable[Component]:
     """Yield the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN."""
-    versions = {f"nvidia-{name}-cu12": value for name, value in matrix.cuda_rows[spec["cuda"]].components.items()}
-    cudnn = matrix.cudnn_rows[spec["cudnn"]].wheel
-    nccl = matrix.tensorflow(spec["tensorflow"]).nccl
-    versions |= {name: value for name, value in (("nvidia-cudnn-cu12", cudnn), ("nvidia-nccl-cu12", nccl)) if value}
+    wanted = {**matrix.cuda_rows[spec["cuda"]].components}
+    wanted |= {"cudnn": matrix.cudnn_rows[spec["cudnn"]].wheel, "nccl": matrix.tensorflow(spec["tensorflow"]).nccl}
+    versions = {name_wheel(name, spec["cuda"]): version for name, version in wanted.items() if version}
     for name, version in versions.items():
         purl = PackageURL("pypi", name=name, version=version)
         yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
