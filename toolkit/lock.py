@@ -194,7 +194,8 @@ def describe_floating(names: Iterable[str]) -> list[str]:
 
 
 def _find_patches(spec: Spec) -> list[Path]:
-    folders = (f"headers/clang-{spec.clang}", f"kernels/{spec.tensorflow}-{spec.cuda}", f"tensorflow/{spec.tensorflow}")
+    both = f"{spec.tensorflow}-{spec.cuda}"
+    folders = (f"headers/clang-{spec.clang}", f"kernels/{both}", f"tensorflow/{spec.tensorflow}", f"tensorflow/{both}")
     return [path for folder in folders for path in find_patches(folder)]
 
 

@@ -70,9 +70,9 @@ def test_a_set_says_what_was_not_run() -> None:
 @pytest.mark.parametrize(
     ("card", "capability", "cuda"),
     [
-        ("DGX Spark", "12.1", "12.9.1"),
-        ("NVIDIA GB10", "12.1", "12.9.1"),
-        ("GB300", "10.3", "12.9.1"),
+        ("DGX Spark", "12.1", "12.9.0"),
+        ("NVIDIA GB10", "12.1", "12.9.0"),
+        ("GB300", "10.3", "12.9.0"),
         ("GB200", "10.0", "12.8.0"),
         ("NVIDIA GH200 480GB", "9.0", "12.6.1"),
         ("Jetson AGX Orin", "8.7", "12.6.1"),
@@ -101,12 +101,14 @@ def test_the_advice_says_that_a_toolchain_was_not_proven(monkeypatch: pytest.Mon
     assert ask("DGX Spark").toolchain == "untried"
 
 
-def test_thor_is_told_why_nothing_runs() -> None:
+def test_thor_is_built_for_by_cuda_13_and_has_no_image() -> None:
     found = ask("Jetson AGX Thor")
-    assert (found.way, found.capability, found.build, found.untried) == ("none", "11.0", "", "")
-    assert "toolchain  " not in found.render()
+    assert (found.way, found.capability, found.toolchain[:14]) == ("build", "11.0", "proven (cross)")
+    assert "--cuda 13.0.0 --cudnn 9.12.0 --compute-capability compute_110" in found.build
     assert "CUDA 13" in found.note
-    assert "runs on the processor" in found.remedy
+    spec = versions.resolve(TABLE, tensorflow="2.21.0", cuda="13.0.0", cudnn="9.12.0", capabilities=["11.0"])
+    assert any("no run-time set for CUDA 13.0.0" in line for line in spec.warnings)
+    assert not any("toolkit lock" in line for line in spec.warnings)
 
 
 def test_any_card_may_be_in_an_arm_machine_and_some_are_in_no_other(run: Run) -> None:
@@ -126,7 +128,7 @@ def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
 # What nvidia-smi answers on three machines. Composed, not captured: the names and drivers are those that users of such
 # machines published (a DGX Spark: Blizaine/Maestro#55), and "[N/A]" is what it writes for what a driver does not tell.
 SAID = {
-    "spark": ("NVIDIA GB10, 12.1, 580.159.03", "12.1", "--cuda 12.9.1"),
+    "spark": ("NVIDIA GB10, 12.1, 580.159.03", "12.1", "--cuda 12.9.0"),
     "jetson": ("Orin (nvgpu), [N/A], 540.4.0", "8.7", "--cuda 12.6.1"),
     "hopper": ("NVIDIA GH200 480GB, 9.0, 560.35.03", "9.0", "--cuda 12.6.1"),
 }
@@ -167,12 +169,13 @@ def test_a_toolchain_is_proven_where_it_compiles_and_for_arm_on_amd64_too(monkey
         monkeypatch.setattr(module, "find_own_platform", lambda: ARM)
     session = Session(console=Console(json=False, verbosity=-1), settings=given)
     with pytest.raises(PreflightError, match=f"a toolchain is proven for {AMD} on such a machine only"):
-        pins._prove(session, TABLE, ["9.0"], jobs=1)
+        pins._prove(session, TABLE, ["9.0"], jobs=1, untried=False)
     for module in (settings, pins):
         monkeypatch.setattr(module, "find_own_platform", lambda: AMD)
     crossing = replace(session, settings=replace(given, platform=ARM))
     with pytest.raises(UsageError, match=f"no set of {ARM} has compute capability 1.0"):
-        pins._prove(crossing, TABLE, ["1.0"], jobs=1)
+        pins._prove(crossing, TABLE, ["1.0"], jobs=1, untried=False)
+    pins._prove(crossing, TABLE, [], jobs=1, untried=True)  # each was tried
 
 
 def test_a_grid_without_refusals_leaves_out_what_is_not_offered() -> None:

@@ -20,12 +20,13 @@ from toolkit import digest, files, project
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, ToolkitError
 from toolkit.plan import repeat
-from toolkit.versions.numbers import order
+from toolkit.versions.numbers import order, parse
 from toolkit.versions.table import BROKEN, FIRST_PLATFORM, read_yaml
 
 PATH = Path(__file__).with_name("proven.yaml")
 _FILES = ("docker/scripts/proof", "docker/scripts/take-headers", "docker/scripts/link-cuda")
 _CROSS_FILES = ("docker/scripts/crossproof",)
+_FILES_OF_CUDA_13 = ("docker/scripts/split-cuda",)
 _HEAD = "# What compiled, and what did not: written by `toolkit matrix --prove`. Do not edit.\n"
 
 
@@ -73,7 +74,7 @@ def write(proofs: Iterable[Proof], path: Path = PATH) -> None:
 @functools.cache
 def digest_inputs(tensorflow: str, cuda: str, clang: str, *, cross: bool = False) -> str:
     """Return the digest of what a proof depends on; ``clang`` is its major version."""
-    own = (*_FILES, *(_CROSS_FILES if cross else ()))
+    own = (*_FILES, *(_CROSS_FILES if cross else ()), *(_FILES_OF_CUDA_13 if parse(cuda) >= (13,) else ()))
     locks = (f"docker/requirements/toolchain-{cuda}.txt", f"docker/requirements/headers-{tensorflow}.txt")
     paths = [project.ROOT / name for name in (*own, *locks)]
     patches = [*find_patches(f"headers/clang-{clang}"), *find_patches(f"kernels/{tensorflow}-{cuda}")]

@@ -61,6 +61,10 @@ class Spec(VersionRequest):
     answered: tuple[str, ...] = ()  # known failures of every set that the toolchain avoids, one line each
 
 
+_NO_IMAGE_SINCE = (13,)
+"""The first CUDA that wheels are built with, and no images."""
+
+
 def resolve(
     table: Table,
     *,
@@ -128,6 +132,12 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
             f"there is no run-time set of TensorFlow {tensorflow} for Python {python}",
             why=f"its wheels and this project have Python {', '.join(found.python)} in common",
             remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
+        )
+    if cuda and numbers.parse(cuda, "CUDA") >= _NO_IMAGE_SINCE:
+        raise UnsupportedError(
+            f"there is no run-time set for CUDA {cuda}",
+            why="images and smoke checks know the libraries of CUDA 12 and their folders",
+            remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
         )
     if cuda:
         asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
@@ -274,6 +284,12 @@ def _find_unknown_capabilities(table: Table, asked: VersionRequest) -> list[str]
         held = f"clang {' and '.join(row.clang)}" if row.clang else "none that can"
         return [f"{row.name} packages {held}, and this set is compiled by clang {needed}"]
     served = [item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda)]
+    if not served:
+        compiled = {number for item in table.toolchains for number in item.capabilities}
+        return [
+            f"no clang of the toolchain compiles TensorFlow {asked.tensorflow} with CUDA {asked.cuda}",
+            *(f"no clang of it knows compute capability {item}" for item in asked.numbers if item not in compiled),
+        ]
     # The last of them compiles the most.
     missing = [item for item in asked.numbers if item not in served[-1].capabilities] or [", ".join(asked.numbers)]
     return [
@@ -374,7 +390,9 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
     wanted = describe_set(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
-    if locked is None and asked.python in wanted.python:
+    if numbers.parse(asked.cuda) >= _NO_IMAGE_SINCE:
+        yield f"there is no run-time set for CUDA {asked.cuda}: build-image will refuse the wheel"
+    elif locked is None and asked.python in wanted.python:
         yield f"build-image needs a run-time set: `toolkit lock {asked.render(cards=False)}` makes it"
     elif locked is None:
         yield f"there is no run-time set for Python {asked.python}: build-image will refuse the wheel"

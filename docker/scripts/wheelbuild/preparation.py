@@ -60,7 +60,8 @@ def prepare_redactor(credentials: Path, environment: dict[str, str]) -> redactio
 
 
 def prepare_source(wanted: request.Request, environment: dict[str, str]) -> int:
-    for folder in (f"kernels/{wanted.tensorflow}-{wanted.cuda}", f"tensorflow/{wanted.tensorflow}"):
+    both = f"{wanted.tensorflow}-{wanted.cuda}"
+    for folder in (f"kernels/{both}", f"tensorflow/{wanted.tensorflow}", f"tensorflow/{both}"):
         patches = BUILD / "patches" / folder
         if code := subprocess.run([BUILD / "apply-patches", patches, SOURCE], check=False).returncode:
             return code

@@ -26,7 +26,7 @@ def test_a_tag_that_says_what_the_table_says_adds_its_commit_alone(upstream: Ups
 def test_the_tables_are_read_from_the_commit_that_the_workspace_pins(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = write_tables(CUDA, {**CUDNN, "9.12.0": "a" * 63 + "1"})
+    text = write_tables(CUDA, {**CUDNN, "9.12.1": "a" * 63 + "1"})
     commit = commit_files(tmp_path / "rules", {"third_party/gpus/cuda/hermetic/cuda_redist_versions.bzl": text}, "v1")
     address = "https://example.org/rules_x"
     monkeypatch.setenv("GIT_CONFIG_VALUE_1", f"{address}.git")
@@ -35,8 +35,8 @@ def test_the_tables_are_read_from_the_commit_that_the_workspace_pins(
     upstream.files["tensorflow/workspace0.bzl"] = f'urls = ["{address}/archive/{commit}.tar.gz"]\n'
     upstream.write()
     found = apply(tmp_path, collect()[0])
-    assert found.tensorflow_rows["2.21.0"].cudnn[-1] == "9.12.0"
-    assert found.cudnn_rows["9.12.0"].redist == "a" * 63 + "1"
+    assert found.tensorflow_rows["2.21.0"].cudnn[-1] == "9.12.1"
+    assert found.cudnn_rows["9.12.1"].redist == "a" * 63 + "1"
     assert found.tensorflow_rows["2.21.0"].sources[-1] == "tags"
 
 

@@ -107,6 +107,15 @@ def test_a_new_proof_keeps_what_the_same_inputs_proved_of_other_capabilities() -
         assert proofs.join(made, other) == made
 
 
+def test_only_what_is_untried_is_listed_where_that_is_asked(written: Path) -> None:
+    known = matrix.list_groups(TABLE)[PLACE]
+    assert matrix.list_groups(TABLE, untried=True)[PLACE] == [
+        name for name in known if name not in ("7.5", "8.0", "9.0")
+    ]
+    proofs.write([replace(PROOF, digest="sha256:0")], written)
+    assert matrix.list_groups(TABLE, untried=True)[PLACE] == known
+
+
 def test_only_named_capabilities_are_listed_to_be_proven() -> None:
     groups = matrix.list_groups(TABLE, "linux/arm64", ("9.0", "12.1"))
     assert groups["2.21.0", "12.9.1", "22"] == ["12.1"]
@@ -128,6 +137,8 @@ def test_only_named_capabilities_are_listed_to_be_proven() -> None:
         ("bazel_patches/headers/clang-18/series", False),
         ("docker/requirements/headers-2.20.0.txt", False),
         ("bazel_patches/kernels/cub-loads-from-constants.patch", False),
+        ("docker/scripts/split-cuda", False),
+        ("bazel_patches/kernels/cub-3-names-and-traits.patch", False),
     ],
 )
 def test_a_change_of_any_input_makes_a_proof_void(
@@ -137,14 +148,14 @@ def test_a_change_of_any_input_makes_a_proof_void(
     for folder in ("docker", "bazel_patches"):
         shutil.copytree(project.ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(project, "ROOT", root)
-    patched = ("2.19.0", "12.8.0", "18")
+    patched = ("2.19.0", "12.8.0", "18") if "cub-loads" in name else ("2.21.0", "13.0.0", "22")
     with_patch = proofs.digest_inputs(*patched)
     with (root / name).open("a") as file:
         file.write("# changed\n")
     proofs.digest_inputs.cache_clear()
     try:
         assert (proofs.digest_inputs(*PLACE) != PROOF.digest) == void
-        if name.startswith("bazel_patches/kernels/"):
+        if name.startswith(("bazel_patches/kernels/", "docker/scripts/")):
             assert proofs.digest_inputs(*patched) != with_patch
     finally:
         proofs.digest_inputs.cache_clear()

@@ -11,6 +11,7 @@ from toolkit import project, versions
 from toolkit.demands import Rating
 from toolkit.errors import ToolkitError, UnsupportedError, UsageError
 from toolkit.versions import numbers, table
+from toolkit.versions.sets import name_wheel
 
 TABLE = versions.load_table()
 
@@ -64,8 +65,21 @@ def test_locked_parts_are_those_of_their_release() -> None:
     for row in TABLE.cuda_rows.values():
         if row.parts:
             pins = project.locate(f"docker/requirements/{row.parts}.txt").read_text()
-            assert f"nvidia-cuda-nvcc-cu12=={row.components['cuda-nvcc']} " in pins
-            assert f"nvidia-cuda-runtime-cu12=={row.components['cuda-runtime']} " in pins
+            assert f"{name_wheel('cuda-nvcc', row.version)}=={row.components['cuda-nvcc']} " in pins
+            assert f"{name_wheel('cuda-runtime', row.version)}=={row.components['cuda-runtime']} " in pins
+
+
+@pytest.mark.parametrize(
+    ("component", "cuda", "wheel"),
+    [
+        ("cuda-nvcc", "12.9.1", "nvidia-cuda-nvcc-cu12"),
+        ("cuda-nvcc", "13.0.0", "nvidia-cuda-nvcc"),
+        ("cudnn", "13.0.0", "nvidia-cudnn-cu13"),
+        ("nccl", "12.6.1", "nvidia-nccl-cu12"),
+    ],
+)
+def test_wheels_are_named_as_their_cuda_has_it(component: str, cuda: str, wheel: str) -> None:
+    assert name_wheel(component, cuda) == wheel
 
 
 def test_unknown_tensorflow_names_the_nearest() -> None:

@@ -30,7 +30,7 @@ def test_the_published_header_is_the_one_of_the_source_tree(tree: Path) -> None:
     assert hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == UPSTREAM
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent.name for path in KERNELS.glob("*/series")))
+@pytest.mark.parametrize("folder", sorted(path.parent.name for path in KERNELS.glob("2.19.*/series")))
 def test_the_patches_of_a_set_fit_its_headers(folder: str, tree: Path) -> None:
     done = subprocess.run([APPLY, KERNELS / folder, tree], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
