@@ -393,7 +393,6 @@ def _check(table: Table) -> None:
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
     if wrong := [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]:
         raise ValueError(f"not sha256 digests: {wrong}")
-    allowed = {"tensorflow", "cuda", "cudnn", "capability"}
     conditional: list[Failure | Toolchain | PlatformRow] = [*table.failures, *table.toolchains, *platforms]
     spans = [pair for row in conditional for pair in row.when.items()]
     if unknown := [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]:
