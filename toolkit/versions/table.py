@@ -369,9 +369,8 @@ def _check(table: Table) -> None:
     platforms = table.platforms.values()
     rows = [*versions, *redist, *platforms, *table.bazel_rows.values()]
     advisories = table.advisories.values()
-    cited = {source for row in (*rows, *advisories) for source in row.sources}
     missing = {
-        "sources": cited - table.sources.keys(),
+        "sources": {source for row in (*rows, *advisories) for source in row.sources} - table.sources.keys(),
         "cuda": {key for row in versions for key in row.cuda} - table.cuda_rows.keys(),
         "cudnn": {key for row in versions for key in row.cudnn} - table.cudnn_rows.keys(),
         "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
@@ -393,6 +392,7 @@ def _check(table: Table) -> None:
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
     if wrong := [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]:
         raise ValueError(f"not sha256 digests: {wrong}")
+    allowed = {"tensorflow", "cuda", "cudnn", "capability"}
     conditional: list[Failure | Toolchain | PlatformRow] = [*table.failures, *table.toolchains, *platforms]
     spans = [pair for row in conditional for pair in row.when.items()]
     if unknown := [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]:
