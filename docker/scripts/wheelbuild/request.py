@@ -11,9 +11,9 @@ class UsageError(Exception):
 class Request:
     """The wheel that is wanted and the means to build it, from the arguments of the Dockerfile.
 
-    ``glibc``: the oldest that it runs on; empty for that of the base image. ``memory``: MiB for Bazel. ``progress``: seconds
-    between two lines. ``epoch``: the time stamp of the wheel's files. ``toolchain``: the name of the compilers, a digest.
-    ``machine``: that the wheel is for, by the kernel's name. ``crossed``: whether this container is of another.
+    ``glibc``: the oldest that it runs on; empty for that of the base image. ``memory``: MiB for Bazel. ``progress``:
+    seconds between two lines. ``epoch``: the time stamp of the wheel's files. ``toolchain``: the name of the compilers,
+    a digest. ``machine``: that the wheel is for, by the name of the kernel. ``crossed``: whether it is not this one.
     """
 
     tensorflow: str
