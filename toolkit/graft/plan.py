@@ -265,7 +265,8 @@ def _choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Seque
 
 
 def _list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
-    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first.
+    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first, and the
+    last release of each version.
 
     They are of the major release that the published wheels load. Grafts of all versions of TensorFlow take the
     first one, so they share what it assembled. Raises UnsupportedError: there is none.
@@ -283,5 +284,5 @@ def _list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
             f"no ptxas here knows compute capability {', '.join(capabilities)}",
             remedy="`toolkit matrix` lists what each CUDA knows",
         )
-    used = {item.cuda for item in table.published}
-    return sorted(known, key=lambda cuda: cuda not in used)
+    used, last = {item.cuda for item in table.published}, {cuda.rpartition(".")[0]: cuda for cuda in known}
+    return sorted(last.values(), key=lambda cuda: cuda not in used)

@@ -10,16 +10,7 @@ from dataclasses import dataclass, replace
 from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import (
-    FIRST_PLATFORM,
-    Advisory,
-    Failure,
-    Locked,
-    Table,
-    TensorflowRow,
-    Toolchain,
-    affects,
-)
+from toolkit.versions.table import FIRST_PLATFORM, Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
 
 @dataclass(frozen=True, kw_only=True)
