@@ -107,7 +107,8 @@ def add_action(workspace: Workspace, command: str, srcs: str = "[]") -> None:
 
 
 @pytest.mark.parametrize(
-    ("calls", "server"), [(CALLS[2:3], ()), weekly(CALLS * 5, ()), weekly((*CALLS, CALLS[2]), farms.CASD, id="casd")]
+    ("calls", "server"),
+    [weekly(CALLS[2:3], ()), weekly(CALLS * 5, ()), weekly((*CALLS, CALLS[2]), farms.CASD, id="casd")],
 )
 def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
     new_cache: Callable[[], str], workspace: Workspace, calls: tuple[bytes, ...], server: tuple[str, ...]

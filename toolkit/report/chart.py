@@ -23,6 +23,10 @@ ALL_POINTS: Final = 24_000
 """Most points of all curves of a chart together."""
 
 
+LEAST = 1e-300
+"""Half of a smaller number may be too small for a number."""
+
+
 @dataclass(frozen=True)
 class Range:
     low: float
@@ -117,7 +121,8 @@ def spread(values: Sequence[float], room: float, bottom: float | None = None) ->
     """Return the range of an axis for values, with a share of room at both ends."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if low == high:
-        low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        half = (abs(low) if abs(low) > LEAST else 1) / 2
+        low, high = low - half, high + half
     more = (high - low) * room
     return Range(low - more if bottom is None else bottom, high + more)
 

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolkit.report import chart, matrix
@@ -38,6 +38,7 @@ def test_ticks_lie_on_the_axis_and_are_few(low: float, width: float) -> None:
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=50))
+@example([5e-324])
 def test_points_lie_in_the_plot(values: list[float]) -> None:
     axis = chart.spread(values, 0.06)
     assert axis.low < axis.high

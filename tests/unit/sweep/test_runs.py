@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import weekly
 from tests.unit.sweep.conftest import OPTIONS, Commands, write
 from toolkit.digest import digest_file
 
@@ -111,7 +112,7 @@ def test_the_same_command_leaves_complete_members_alone_and_makes_others_again(c
     assert commands("sweep", file, "--summarise").returncode == 0
 
 
-@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("asked", [weekly(signal.SIGTERM), signal.SIGINT])
 def test_a_stopped_sweep_leaves_checkpoints_and_goes_on(commands: Commands, asked: signal.Signals) -> None:
     file = write(commands.folder, {"dataset": "digits", "options": LONG, "grid": {"seed": [0, 1, 2]}})
     with starting(commands, file, "--slots", "2") as sweep:
