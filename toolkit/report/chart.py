@@ -22,8 +22,7 @@ DOT: Final = 2.5
 ALL_POINTS: Final = 24_000
 """Most points of all curves of a chart together."""
 
-
-LEAST = 1e-300
+LEAST: Final = 1e-300
 """Half of a smaller number may be too small for a number."""
 
 
