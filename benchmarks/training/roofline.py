@@ -137,10 +137,11 @@ def main() -> None:
         products.append(time.perf_counter() - began)
     peak, speed = 2 * 2048**3 / statistics.median(products), measure_copy(options.threads)
     print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "copy": speed / 1e9}))
-    total = 0.0
+    total = computed = 0.0
     for name, works, _ in stages:
         forward, both = (statistics.median(times[name, index]) for index in range(2))
         total += both
+        computed += sum(work.operations for work in works)
         for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
             bound = max(work.operations / peak, work.bytes / speed)
             print(
@@ -148,7 +149,11 @@ def main() -> None:
                 f"| {100 * work.operations / seconds / peak:.0f} % | {work.bytes / seconds / 1e9:.0f} "
                 f"| {100 * bound / seconds:.0f} % |"
             )
-    print(f"all layers: {1e3 * total:.0f} ms, {options.batch / total:.1f} images/s")
+    reached = computed / total
+    print(
+        f"all layers: {1e3 * total:.0f} ms, {options.batch / total:.1f} images/s, "
+        f"{reached / 1e9:.0f} GFLOP/s, {100 * reached / peak:.0f} % of the product"
+    )
 
 
 if __name__ == "__main__":

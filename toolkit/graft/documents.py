@@ -123,8 +123,8 @@ def _describe_provenance(plan: GraftPlan, name: str, value: str, inputs: Inputs,
 
 def _write_bill(plan: GraftPlan, record: Manifest, inputs: Inputs) -> str:
     found = record.facts["inspection"]
-    ancestor = _component("tensorflow", str(found["version"]).partition("+")[0], inputs.original, ref=inputs.source)
-    subject = _component("tensorflow", str(found["version"]), record.digest, ref="wheel")
+    ancestor = _describe_wheel(str(found["version"]).partition("+")[0], inputs.original, ref=inputs.source)
+    subject = _describe_wheel(str(found["version"]), record.digest, ref="wheel")
     subject.pedigree = Pedigree(ancestors=[ancestor])
     runtime = list(documents.list_runtime(plan.lock.spec, load_table()))
     tool = documents.describe_tool("ptxas", plan.lock.spec["cuda"], [_hash(inputs.ptxas)])
@@ -139,10 +139,15 @@ def _write_bill(plan: GraftPlan, record: Manifest, inputs: Inputs) -> str:
     return str(JsonV1Dot6(bom).output_as_string(indent=2))
 
 
-def _component(name: str, version: str, value: str, *, ref: str) -> Component:
-    purl = PackageURL("pypi", name=name, version=version)
+def _describe_wheel(version: str, value: str, *, ref: str) -> Component:
     return Component(
-        name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=ref, hashes=[_hash(value)]
+        name="tensorflow",
+        version=version,
+        type=ComponentType.LIBRARY,
+        purl=PackageURL("pypi", name="tensorflow", version=version),
+        cpe=documents.name_cpe(version),
+        bom_ref=ref,
+        hashes=[_hash(value)],
     )
 
 

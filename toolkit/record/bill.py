@@ -208,6 +208,8 @@ def describe_package(name: str, version: str, *, hashes: Iterable[str]) -> Compo
     """Return the component of a Python package, NVIDIA's libraries among them."""
     purl = PackageURL("pypi", name=name, version=version)
     made: dict[str, Any] = {"purl": purl, "bom_ref": str(purl), "hashes": [_hash(found) for found in hashes]}
+    if name in manifest.PUBLISHED:
+        made["cpe"] = documents.name_cpe(version)
     return Component(name=name, version=version, type=ComponentType.LIBRARY, **made)
 
 

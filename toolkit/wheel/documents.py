@@ -135,6 +135,7 @@ def write_bill(plan: WheelPlan, found: "Inspection", matrix: Table, *, bazel: Pr
         version=found.version,
         type=ComponentType.LIBRARY,
         purl=PackageURL("pypi", name=found.name, version=found.version),
+        cpe=name_cpe(found.version),
         bom_ref="wheel",
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=found.digest.removeprefix("sha256:"))],
         properties=[Property(name=f"{naming.LABEL_PREFIX}.{name}", value=value) for name, value in _describe(plan)],
@@ -165,6 +166,14 @@ def _find_source(plan: WheelPlan) -> list[ExternalReference]:
         return []
     address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")
     return [ExternalReference(type=ExternalReferenceType.VCS, url=address)]
+
+
+def name_cpe(version: str) -> str:
+    """Return the CPE of TensorFlow, for scanners that look advisories up by it.
+
+    The National Vulnerability Database has one name for all packages of TensorFlow, and no local versions.
+    """
+    return f"cpe:2.3:a:google:tensorflow:{version.partition('+')[0]}:*:*:*:*:*:*:*"
 
 
 def list_runtime(spec: Mapping[str, str], matrix: Table) -> Iterable[Component]:

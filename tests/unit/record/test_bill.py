@@ -130,6 +130,7 @@ def test_an_environment_has_what_pip_installed(state: Path) -> None:
     folder = next(path for path in state.glob("environment-*") if path.is_dir())
     (found,) = read(ask(folder).stdout).values()
     assert (found["name"], found["version"]) == ("tensorflow-cpu", "2.19.0")
+    assert found["cpe"] == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
     assert found["hashes"] == [{"alg": "SHA-256", "content": "7" * 64}]
     maker.change_json(folder / "pip-report.json", lambda value: value.clear())
     done = ask(folder)

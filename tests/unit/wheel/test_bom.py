@@ -43,6 +43,11 @@ def test_tree_that_was_brought_along_is_named_by_content(source: BuildContext) -
     assert {"name": "io.github.tensorflow-toolkit.source", "value": source.identity} in subject["properties"]
 
 
+def test_wheel_has_the_name_that_advisory_databases_have_for_tensorflow() -> None:
+    assert write()["metadata"]["component"]["cpe"] == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
+    assert documents.name_cpe("2.19.0+sm120") == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
+
+
 def test_bazel_has_the_version_and_the_hash_of_the_one_that_ran() -> None:
     for origins in ({}, {"bazel": IMAGE}):
         (bazel,) = [item for item in write(**origins)["components"] if item["name"] == "bazel"]
