@@ -9,11 +9,10 @@ from tests.integration.docker import stages
 from tests.integration.test_build_image import NEEDS_GPU, NEEDS_TENSORFLOW
 from tests.integration.test_smoke_images import failures
 from tests.integration.workspace import Workspace
-from tests.tiers import weekly
 from toolkit.smoke import runner
 from toolkit.wheel import inspection
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
 
 def build(workspace: Workspace, version: str, *asked: str) -> Path:
@@ -31,12 +30,10 @@ def build(workspace: Workspace, version: str, *asked: str) -> Path:
     return Path(folder)
 
 
-@pytest.mark.parametrize(("version", "cudnn"), [weekly("2.20.0", "9.8.0"), ("2.21.0", "9.10.2")])
-def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: Path, version: str, cudnn: str) -> None:
-    build(Workspace(tmp_path), version, "--cuda", "12.8.1", "--cudnn", cudnn)
+def test_a_wheel_for_capability_12_0_is_built_by_the_proven_toolchain(tmp_path: Path) -> None:
+    build(Workspace(tmp_path), "2.20.0", "--cuda", "12.8.1", "--cudnn", "9.8.0")
 
 
-@pytest.mark.weekly
 def test_the_image_of_such_a_wheel_passes_all_that_the_stand_in_can_answer(tmp_path: Path) -> None:
     workspace, asked = Workspace(tmp_path), ("--cuda", "12.8.1", "--cudnn", "9.10.2")
     folder = build(workspace, "2.21.0", *asked)

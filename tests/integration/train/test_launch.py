@@ -125,6 +125,7 @@ def test_slurm_says_why_it_refuses_a_job(farm: slurm.Farm) -> None:
     assert "invalid partition" in done.stderr
 
 
+@pytest.mark.weekly
 def test_a_sweep_is_an_array_of_jobs_and_one_is_requeued_alone(farm: slurm.Farm) -> None:
     """The last job to start has the number of the whole array, and must not requeue the others with itself."""
     options = {"depth": 10, "steps": 300, "checkpoint-every": 10, "kernels": "stock", "threads": 1}

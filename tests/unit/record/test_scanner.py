@@ -64,7 +64,8 @@ def scan(tmp_path: Path) -> Scan:
     (home / ".cache/cve-bin-tool/cve.db").touch()
 
     def start(*words: str | Path) -> "subprocess.CompletedProcess[str]":
-        command = [PYTHON, "-m", "cve_bin_tool.cli", "--offline", "--update", "never", "--disable-version-check", *words]
+        options = ("--offline", "--update", "never", "--disable-version-check")
+        command = [PYTHON, "-m", "cve_bin_tool.cli", *options, *words]
         environment = {**os.environ, "HOME": str(home)}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 

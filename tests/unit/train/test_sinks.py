@@ -172,7 +172,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @needs_mlflow
 def test_a_real_server_and_an_offline_folder_get_a_run(expected: str, tmp_path: Path, server: str) -> None:
     """The run is resumed once: both sinks must go on with the run that they have."""
@@ -209,7 +209,7 @@ def test_a_real_server_and_an_offline_folder_get_a_run(expected: str, tmp_path: 
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @needs_mlflow
 def test_a_server_that_is_gone_does_not_end_a_run(expected: str, tmp_path: Path) -> None:
     address = f"http://someone:{SECRET}@127.0.0.1:{find_port()}"
