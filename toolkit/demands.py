@@ -82,6 +82,6 @@ def _read_parts(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict) or value.keys() - parts.keys() or parts.keys() - OPTIONAL - value.keys():
         raise ValueError(f"`{name}` has {', '.join(parts)}, and nothing else: {str(value)[:120]}")
     for each, found in value.items():
-        if type(found) is not parts[each] or (isinstance(found, int) and found < 1):
+        if type(found) is not parts[each] or not found or (isinstance(found, int) and found < 1):
             raise ValueError(f"wrong type: `{each}` of `{name}` is {_KINDS[parts[each]]}: {str(found)[:120]}")
     return value

@@ -135,14 +135,14 @@ def verify(
     with ExitStack() as stack:
         if summary:
             stack.enter_context(summaries.writing(summary, noted, key))
-        if replay and key:
-            stack.enter_context(summaries.signing_beside(noted, key))
         done = verification.verify(found, state, policy, level, asked)
         value, text = _describe(session.console, done, signed=bool(policy))
         if not (rebuild or replay) or not done.holds(strict=strict):
             session.console.result(value, text)
         done.require(strict=strict)
         noted.note(done)
+        if replay and key:  # not before: a statement says that the stretches were trained again
+            stack.enter_context(summaries.signing_beside(noted, key))
         if replay:
             _replay(session, found, replay, seed, (data_dir, source), value, text)
             noted.levels.append(f"{summaries.REPLAYED}{replay}")

@@ -15,6 +15,15 @@ from toolkit import digest
 TITLE: Final = "org.opencontainers.image.title"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
+FORMS: Final = (
+    MANIFEST,
+    INDEX,
+    "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+"""What a tag may have. A registry that is asked for one form answers 404 where it has another."""
+_LARGEST: Final = 1 << 63
+"""More bytes than any file has."""
 EMPTY: Final = b"{}"
 """The configuration of what is no image. A registry must have it before a manifest."""
 
@@ -86,7 +95,7 @@ def parse_index(content: bytes, kind: str) -> list[Entry] | None:
 def _parse_layer(entry: object) -> Layer | None:
     match entry:
         case {"digest": value, "size": int(size), "annotations": {"org.opencontainers.image.title": str(title)}} if (
-            digest.is_digest(value) and size >= 0 and _FILE_NAME.fullmatch(title)
+            digest.is_digest(value) and 0 <= size < _LARGEST and _FILE_NAME.fullmatch(title)
         ):
             return Layer(title=title, digest=str(value), size=size)
     return None
@@ -95,7 +104,7 @@ def _parse_layer(entry: object) -> Layer | None:
 def _parse_entry(entry: object) -> Entry | None:
     match entry:
         case {"digest": value, "size": int(size), "platform": {"os": str(os), "architecture": str(name)}} if (
-            digest.is_digest(value) and size >= 0 and _WORD.fullmatch(os) and _WORD.fullmatch(name)
+            digest.is_digest(value) and 0 <= size < _LARGEST and _WORD.fullmatch(os) and _WORD.fullmatch(name)
         ):
             return Entry(platform=f"{os}/{name}", digest=str(value), size=size)
     return None

@@ -24,7 +24,7 @@ from docker import auth
 from docker.errors import DockerException
 
 from toolkit import digest, files
-from toolkit.engine.artifact import INDEX, MANIFEST, Entry, Layer, parse_index, parse_manifest
+from toolkit.engine.artifact import FORMS, Entry, Layer, parse_index, parse_manifest
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from train.system.progress import Reported, Work, report
 
@@ -118,16 +118,14 @@ class Client:
 
         Raises IntegrityError: they are of another kind of artifact, or damaged; RegistryError.
         """
-        return self._find(reference, kind, MANIFEST, parse_manifest)
+        return self._find(reference, kind, parse_manifest)
 
     def find_index(self, tag: str, kind: str) -> list[Entry] | None:
         """Return the manifest of each platform under a tag, or None if there is no such tag. Raises as :meth:`find`."""
-        return self._find(tag, kind, INDEX, parse_index)
+        return self._find(tag, kind, parse_index)
 
-    def _find(
-        self, reference: str, kind: str, media: str, parse: Callable[[bytes, str], _Parsed | None]
-    ) -> _Parsed | None:
-        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": media})
+    def _find(self, reference: str, kind: str, parse: Callable[[bytes, str], _Parsed | None]) -> _Parsed | None:
+        answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": ", ".join(FORMS)})
         if answer.status_code == 404:
             if not self._read_errors(answer):
                 raise RegistryError(f"{self._host} is no registry", why="its answer 404 is not that of one")
@@ -310,7 +308,7 @@ class Client:
         try:
             found = json.loads(self._read(answer))["errors"]
             return [f"{each.get('code')}: {each.get('message')}" for each in found]
-        except (ValueError, LookupError, TypeError, AttributeError, IntegrityError, RegistryError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, IntegrityError, RegistryError):
             return []
 
     def _read(self, answer: requests.Response) -> bytes:

@@ -96,7 +96,7 @@ def read(folder: Path) -> Log:
     """
     _require_log(folder)
     # A published copy has no lock, and nothing is written there.
-    with _locking(folder, "rb", fcntl.LOCK_SH) if (folder / LOCK).exists() else nullcontext():
+    with _locking(folder, "rb", fcntl.LOCK_SH) if (folder / LOCK).is_file() else nullcontext():
         return _read_log(folder)
 
 

@@ -5,7 +5,6 @@ remembers: its cosigned head is a file that it publishes.
 """
 
 import base64
-import binascii
 import fcntl
 import hashlib
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files, signing
-from toolkit.errors import IntegrityError, ToolkitError
+from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.keys import Signer
 from toolkit.record import Target, attestation, head, log, proofs
@@ -63,9 +62,10 @@ def parse(content: bytes) -> Entry | None:
     try:
         value: Any = json.loads(content)
         found = Entry(**{**value, "signers": tuple(value["signers"])})
+        texts = (found.kind, found.statement, found.about, found.request, *found.signers)
+        return found if found.encode() == content and all(isinstance(text, str) for text in texts) else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return found if found.encode() == content else None
 
 
 def describe(path: Path, kind: signing.Signed) -> Entry:
@@ -76,7 +76,7 @@ def describe(path: Path, kind: signing.Signed) -> Entry:
         case {"payload": str(text), "signatures": list(listed)}:
             try:
                 payload = base64.b64decode(text, validate=True)
-            except binascii.Error:
+            except ValueError:  # no base64, or no ASCII
                 payload = b""
         case _:
             raise IntegrityError(f"{path.name} is no envelope")
@@ -117,9 +117,11 @@ def check_log(target: Target, state: Path, policy: Policy, asked: Asked) -> list
         except ToolkitError as error:
             return [_fail("head", error.what)]
         if found[0].state == "ok":
-            found.append(_check_seen(state, known.note, known))
-    if asked.witness:
-        found.append(_check_witness(known, policy, asked.witness))
+            found.append(_check_seen(state, known))
+        if asked.witness:
+            found.append(_check_witness(known, policy, asked.witness))
+        if all(each.state == "ok" for each in found):
+            _remember(state, known.note)
     entries = [(index, entry) for index, each in enumerate(known.entries) if (entry := parse(each))]
     return [*found, *_check_entries(target, state, known, entries)]
 
@@ -147,19 +149,25 @@ def _remembering(state: Path) -> Iterator[None]:
         yield
 
 
-def _check_seen(state: Path, note: Note, known: Log) -> Finding:
-    """Compare a head with the newest one that this machine has seen, and remember it if it goes on from that."""
-    place = state / SEEN / hashlib.sha256(note.head.origin.encode()).hexdigest()[: digest.SHORT]
+def _find_memory(state: Path, origin: str) -> Path:
+    return state / SEEN / hashlib.sha256(origin.encode()).hexdigest()[: digest.SHORT]
+
+
+def _remember(state: Path, note: Note) -> None:
+    files.write_atomically(_find_memory(state, note.head.origin), note.encode())
+
+
+def _check_seen(state: Path, known: Log) -> Finding:
+    """Compare the head of a log with the newest one of it that this machine remembers."""
+    place = _find_memory(state, known.head.origin)
     if not place.exists():
-        files.write_atomically(place, note.encode())
-        return check("log.seen", True, f"seen for the first time, and remembered in {place}")
+        return check("log.seen", True, f"seen for the first time; this machine remembers a log that holds in {place}")
     try:
         seen = head.parse(place.read_bytes()).head
     except IntegrityError:
         return _fail("seen", f"the head that this machine has seen cannot be read: {place}")
     if why := _find_break(seen, known):
         return _fail("seen", f"{why}; this machine has seen that one: {place}")
-    files.write_atomically(place, note.encode())
     return check("log.seen", True, f"goes on from the {seen.size} entries that this machine has seen")
 
 
@@ -209,12 +217,15 @@ def witness(folder: Path, out: Path, state: Path, *, policy: Policy, name: str, 
     with _remembering(state):
         known = log.read(folder)
         head.require_signer(known.note, policy)
-        found = [_check_seen(state, known.note, known)]
-        if out.exists() and (why := _find_break(head.parse(out.read_bytes()).head, known)):
+        found = [_check_seen(state, known)]
+        if out.exists() and not out.is_file():
+            raise UsageError(f"{out} is no file", remedy="--out takes the file for the cosigned head")
+        if out.is_file() and (why := _find_break(head.parse(out.read_bytes()).head, known)):
             found.append(_fail("witness", f"{why}; {out} has that one"))
         require(found)
         note = head.cosign(known.note, name, signer, int(time.time()))
         files.write_atomically(out, note.encode())
+        _remember(state, known.note)
     return note
 
 

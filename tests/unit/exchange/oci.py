@@ -76,12 +76,21 @@ class Registry:
             case "PUT", "manifests":
                 self.tags[name] = content
                 request.answer(201)
-            case _, "manifests" if found := ({digest(each): each for each in self.tags.values()} | self.tags).get(name):
+            case _, "manifests" if found := self._find_manifest(name, sent.get("Accept", "")):
                 request.answer(200, found, headers={"Docker-Content-Digest": digest(found), "X-Test": "1"})
             case _, "blobs" if name in self.blobs:
                 send(request, self.blobs[name])
             case _:
                 request.answer(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "unknown"}]}')
+
+    def _find_manifest(self, name: str, accepted: str) -> bytes | None:
+        """Return a manifest; None if there is none of a form that is accepted, as distribution/distribution does."""
+        found = ({digest(each): each for each in self.tags.values()} | self.tags).get(name)
+        try:
+            form = json.loads(found or b"{}").get("mediaType", "")
+        except (ValueError, AttributeError):
+            form = ""
+        return found if form in accepted else None
 
 
 def send(request: QuietHandler, content: bytes, *, upto: int | None = None, ranges: bool = True) -> None:

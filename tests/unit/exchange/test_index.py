@@ -90,6 +90,14 @@ def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: W
     assert list_platforms(tagged) == [AMD]
 
 
+@pytest.mark.parametrize("form", artifact.FORMS)
+def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str) -> None:
+    there = world.registry.tags["latest"] = json.dumps({"mediaType": form, "schemaVersion": 2}).encode()
+    with pytest.raises(IntegrityError, match="under latest is not what was asked for"):
+        world.push(where=f"{world.registry.reference}:latest")
+    assert world.registry.tags["latest"] == there
+
+
 def test_a_platform_that_is_absent_is_refused_with_what_there_is(tagged: World) -> None:
     with pytest.raises(UnsupportedError, match=f":2.19 has no wheel for {ARM}") as caught:
         tagged.pull(where=f"{tagged.registry.reference}:2.19", plan=OTHER)

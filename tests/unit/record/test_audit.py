@@ -135,6 +135,15 @@ def test_an_honest_run_holds_and_leaves_nothing_behind(toolkit: Run, run: Path) 
     assert sorted(path.name for path in run.parent.iterdir()) == before
 
 
+def test_what_was_not_trained_again_is_not_signed(toolkit: Run, run: Path) -> None:
+    for name in ("second", "other"):
+        keys.make(run.parent.parent / name)
+    words = ("--replay", "1", "--sign", str(run.parent.parent / "second"))
+    done = toolkit("verify", str(run), *words, "--trust", str(run.parent.parent / "other.pub"))
+    assert done.returncode == 8, done.stderr
+    assert list(signing.list_comments(run, "replay")) == []
+
+
 def test_a_state_from_elsewhere_is_found_by_the_stretches_beside_it(toolkit: Run, run: Path) -> None:
     replace_state(run, 20)
     assert "5 stretches" in audit.check(reader.read_record(run))  # the records fit

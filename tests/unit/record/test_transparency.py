@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
 from toolkit import keys, signing
 from toolkit.cli import app
+from toolkit.errors import IntegrityError
 from toolkit.record import log, rebuild, transparency
 from toolkit.record.rebuild import Comparison
 from toolkit.record.wheel import read_record
@@ -236,6 +238,41 @@ def test_a_witness_finds_what_this_machine_has_not_seen(logged: World) -> None:
     assert rolled.exit_code == 8, rolled.output
     assert "log.witness: rolled back: the log has 4 entries, and an earlier head 5; witness saw" in rolled.stderr
     assert verify(logged, logged.run).exit_code == 0  # this is what a machine without a memory cannot see
+
+
+def test_a_fork_that_a_witness_shows_is_not_remembered(logged: World) -> None:
+    shutil.copytree("log", "right")
+    assert cosign().exit_code == 0
+    fork(logged)
+    shutil.rmtree(signed.STATE / transparency.SEEN)  # another machine
+    done = verify(logged, logged.wheel, "--witness", "seen.note")
+    assert (done.exit_code, "log.witness: forked" in done.stderr) == (8, True)
+    assert cosign().exit_code == 8
+    shutil.rmtree("log")
+    shutil.move("right", "log")
+    done = verify(logged, logged.wheel, "--witness", "seen.note")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("change", [{"signers": [1]}, {"about": []}, {"kind": None}, {"request": {}}])
+def test_an_entry_with_a_field_of_another_kind_is_of_another_program(change: dict[str, Any]) -> None:
+    entry = transparency.Entry(kind="rebuild", statement="a", about="b", request="", signers=("c",))
+    assert transparency.parse(entry.encode()) == entry
+    value = {**json.loads(entry.encode()), **change}
+    assert transparency.parse(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()) is None
+
+
+def test_an_envelope_that_is_no_ascii_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "attestation-rebuild-00000000.dsse.json"
+    place.write_text(json.dumps({"payload": "é", "payloadType": "x", "signatures": []}))
+    with pytest.raises(IntegrityError):
+        transparency.describe(place, "rebuild")
+
+
+def test_a_folder_in_the_place_of_the_cosigned_head_is_refused(logged: World) -> None:
+    Path("seen.note").mkdir()
+    done = cosign()
+    assert (done.exit_code, "seen.note is no file" in done.stderr) == (2, True)
 
 
 def test_a_witness_cosigns_only_what_goes_on(logged: World) -> None:
