@@ -80,6 +80,19 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
     assert word in finding.evidence
 
 
+def test_an_older_cuda_is_named_if_the_driver_runs_one() -> None:
+    finding = machine.compare_driver("575.57.08", "13.0.0")
+    assert finding.remedy == "install driver 580.65.06 or a newer one, or ask for CUDA 12.9.1"
+
+
+def test_without_a_cuda_the_driver_is_held_against_that_of_the_advice(
+    settings: Settings, install: Callable[[str, str], Path]
+) -> None:
+    install("nvidia-smi", "echo 'Tesla V100-SXM2-16GB, 7.0, 450.80.02'")
+    finding = _find(list(advice.check_gpu(settings)), "driver")
+    assert (finding.level, finding.remedy) == ("warn", "install driver 525.60.13 or a newer one")
+
+
 @pytest.mark.parametrize(
     ("card", "level", "word", "remedy"),
     [

@@ -36,6 +36,7 @@ class Advice:
     run: str  # command that trains with a published wheel; empty if it should not be used
     graft: str  # command that puts machine code for the card into a published wheel; empty if that is not needed
     build: str  # command that builds a wheel for the card; empty if no set of the table can
+    cuda: str  # that of the first of these commands; empty if there is none
     driver_says: str  # whether the driver runs the CUDA of the command
     remedy: str  # what to do about the driver; empty if nothing
     graft_cost: str = ""  # graft_cost, build_cost: in words, on this machine
@@ -91,6 +92,7 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
         run=f"toolkit up digits {_list_flags(runtime, python)}" if runtime else "",
         graft=f"toolkit graft --compute-capability {device.capability}{_name_version(settings)}" if graftable else "",
         build=f"toolkit build-wheel {nearest.render()}" if nearest else "",
+        cuda=cuda,
         driver_says=driver.evidence if driver else "",
         remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
         graft_cost=_estimate_graft(table) if graftable else "",
@@ -156,9 +158,10 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
     for index, device in enumerate(devices):
         summary = f"{device.name}, compute capability {device.capability}, driver {device.driver}"
         yield Finding(id=f"gpu-{index}", state="ok", evidence=summary)
-        if settings.cuda and index == 0:
-            yield compare_driver(device.driver, settings.cuda, device.capability)
         found = advise(load_table(), device, settings)
+        if (cuda := settings.cuda or found.cuda) and device.driver and index == 0:
+            compared = compare_driver(device.driver, cuda, device.capability)
+            yield replace(compared, advisory=compared.advisory or not settings.cuda)
         said = f"; not run: {found.untried}" if found.untried else ""
         yield Finding(
             id=f"wheel-{index}",

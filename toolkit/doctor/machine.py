@@ -116,12 +116,12 @@ def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:
     row = load_table().cuda_rows.get(cuda)
     facts = {"driver": driver, "cuda": cuda}
     first = _find_first_driver(capability)
-    if first and numbers.parse(driver) < numbers.parse(first):
+    if first and not _reaches(driver, first):
         return Finding(
             id="driver",
             state="fail",
             evidence=f"driver {driver} is too old for compute capability {capability}, which needs {first}",
-            remedy=f"install a driver of the {first.partition('.')[0]} branch or a newer one",
+            remedy=f"install driver {first} or a newer one",
             facts=facts,
         )
     if row is None or not row.driver_min:
@@ -132,21 +132,34 @@ def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:
             evidence=f"it is not known which driver CUDA {cuda} needs",
             facts=facts,
         )
-    if numbers.parse(driver) >= numbers.parse(row.driver or row.driver_min):
+    if _reaches(driver, row.driver or row.driver_min):
         return Finding(id="driver", state="ok", evidence=f"the driver runs CUDA {cuda}", facts=facts)
-    if numbers.parse(driver) >= numbers.parse(row.driver_min):
+    if _reaches(driver, row.driver_min):
         summary = (
             f"driver {driver} is older than the {row.driver} of CUDA {cuda}; it runs it by minor-version compatibility"
         )
-        remedy = "kernels must be built for the GPU's own capability: PTX of a newer CUDA may not load"
+        remedy = "machine code for the GPU's own capability loads; for PTX of a newer CUDA, install a newer driver"
         return Finding(id="driver", state="ok", evidence=summary, remedy=remedy, facts=facts)
     return Finding(
         id="driver",
         state="fail",
         evidence=f"driver {driver} is too old for CUDA {cuda}, which needs {row.driver_min}",
-        remedy=f"install a driver of the {row.driver.partition('.')[0]} branch, or ask for an older CUDA",
+        remedy=f"install driver {row.driver_min} or a newer one{_name_older(row.driver_min)}",
         facts=facts,
     )
+
+
+def _reaches(driver: str, needed: str) -> bool:
+    """Return whether a driver is as new as the one that is needed; numbers that it leaves out are not compared."""
+    given = numbers.parse(driver, "the driver")
+    return given >= numbers.parse(needed)[: len(given)]
+
+
+def _name_older(needed: str) -> str:
+    """Name the newest CUDA release that runs with an older driver than the one that is needed."""
+    rows = load_table().cuda_rows.items()
+    older = [name for name, row in rows if row.driver_min and not _reaches(row.driver_min, needed)]
+    return f", or ask for CUDA {older[-1]}" if older else ""
 
 
 def _find_first_driver(capability: str) -> str:

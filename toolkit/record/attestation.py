@@ -115,7 +115,7 @@ def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
 
 
 def list_statements(target: Target, state: Path) -> list[tuple[str, Signed, Path]]:
-    """Return the same with what each is about."""
+    """Return the envelopes of `list_envelopes`, each with the kind of thing that it is about."""
     found: list[tuple[str, Signed, Path]] = []
     for name, link in [("", target), *follow(target, state)]:
         place = find_folder(link, state) / link.report

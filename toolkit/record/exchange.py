@@ -92,7 +92,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
 def _add(
     client: Client, repository: Repository, platform: str, manifest: bytes, layers: Sequence[Layer], *, replace: bool
 ) -> None:
-    """Make a manifest that of its platform in an index. Raises CheckError: the index has another wheel for it."""
+    """Enter a manifest in an index as that of its platform. Raises CheckError: the index has another wheel for it."""
     entries = {entry.platform: entry for entry in client.find_index(repository.tag, KIND) or ()}
     there = entries.get(platform)
     before = client.find(there.digest, KIND) if there and not replace else None

@@ -66,7 +66,7 @@ def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]
         raise UnsupportedError(
             f"--cpu-target native: this {platform.machine()} processor has no more than the default needs",
             why=f"x86-64-v3 needs {', '.join(sorted({*_V3} - has))} too",
-            remedy="leave --cpu-target out",
+            remedy="leave --cpu-target out" if "avx" in has else "--cpu-target x86-64-v2 needs no AVX",
         )
     # Without the base of a level, its extensions are of no use to the compiler.
     usable = [flag for name, flag in _EXTENSIONS.items() if name in has and (level == "x86-64-v4" or "512" not in name)]

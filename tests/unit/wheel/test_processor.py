@@ -37,10 +37,16 @@ def test_native_is_written_out_as_what_the_processor_has(
     assert "avx2" in processor.list_instructions(found)
 
 
-def test_an_older_processor_has_nothing_more_than_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_read_processor", lambda: frozenset(V3.replace("fma ", "").split()))
-    with pytest.raises(UnsupportedError, match="x86-64-v3 needs fma too"):
+@pytest.mark.parametrize(
+    ("lacks", "remedy"), [("fma", "leave --cpu-target out"), ("avx", "--cpu-target x86-64-v2 needs no AVX")]
+)
+def test_an_older_processor_has_nothing_more_than_the_default(
+    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
+) -> None:
+    monkeypatch.setattr(processor, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
+    with pytest.raises(UnsupportedError, match=f"x86-64-v3 needs {lacks} too") as caught:
         processor.list_flags("native")
+    assert caught.value.remedy == remedy
 
 
 def test_the_default_adds_no_flag_and_needs_no_more_than_the_published_wheel() -> None:
