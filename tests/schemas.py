@@ -242,7 +242,7 @@ def _describe_demands() -> Schema:
         "replay": "A statement that so many stretches of each run were trained again, at most so many days ago.",
         "log": "The log in which all that is signed must be; paths are relative to this file.",
     }
-    kinds: Mapping[type, Schema] = {int: {"type": "integer", "minimum": 1}, str: {"type": "string"}}
+    kinds: Mapping[type, Schema] = {int: {"type": "integer", "minimum": 1}, str: {"type": "string", "minLength": 1}}
     names = {name: {"description": said[name], "enum": list(words)} for name, words in demands.NAMES.items()}
     parts = {
         name: {"description": said[name]}
