@@ -211,15 +211,15 @@ def witness(folder: Path, out: Path, state: Path, *, policy: Policy, name: str, 
     """Cosign the head of a log that goes on from what this machine has seen and from the head in ``out``.
 
     The result replaces ``out``. Raises IntegrityError: the log does not go on from these, or no key that may sign a log
-    has signed its head; UsageError: the name or the key is of no use.
+    has signed its head; UsageError: the name, the key or the path is of no use.
     """
     head.require_name(name)
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is no file", remedy="--out takes the file for the cosigned head")
     with _remembering(state):
         known = log.read(folder)
         head.require_signer(known.note, policy)
         found = [_check_seen(state, known)]
-        if out.exists() and not out.is_file():
-            raise UsageError(f"{out} is no file", remedy="--out takes the file for the cosigned head")
         if out.is_file() and (why := _find_break(head.parse(out.read_bytes()).head, known)):
             found.append(_fail("witness", f"{why}; {out} has that one"))
         require(found)

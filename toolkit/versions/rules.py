@@ -107,11 +107,11 @@ def _require_sysroot(table: Table, asked: VersionRequest) -> None:
     offered = row.sysroots if asked.platform == FIRST_PLATFORM else ()
     if asked.glibc and asked.glibc not in offered:
         known = f"only for {', '.join(offered)}" if offered else "for no other than its own"
-        there = f", or --base-image {table.default.base_image} --glibc " + " or ".join(table.default_base.sysroots)
+        instead = f", or --base-image {table.default.base_image} --glibc " + " or ".join(table.default_base.sysroots)
         raise UnsupportedError(
             f"no wheel for glibc {asked.glibc[:20]!r} is built on {row.name} for {asked.platform}",
             why=f"a wheel can be built there for glibc {row.glibc}, and for an older one {known}",
-            remedy=f"leave out --glibc{there if asked.platform == FIRST_PLATFORM else ''}",
+            remedy=f"leave out --glibc{instead if asked.platform == FIRST_PLATFORM else ''}",
         )
 
 

@@ -17,7 +17,7 @@ from tests.unit.wheel.test_publication import PLAN
 from toolkit import manifest
 from toolkit.engine import artifact
 from toolkit.engine import registry as client
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.record import exchange
 from toolkit.wheel import folder
 from toolkit.wheel.plan import WheelPlan
@@ -96,6 +96,20 @@ def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str)
     with pytest.raises(IntegrityError, match="under latest is not what was asked for"):
         world.push(where=f"{world.registry.reference}:latest")
     assert world.registry.tags["latest"] == there
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 63, 10**400], ids=["negative", "large", "huge"])
+def test_a_size_that_no_file_has_is_no_entry(size: int) -> None:
+    entry = artifact.Entry(platform=AMD, digest=f"sha256:{'0' * 64}", size=1)
+    content = artifact.compose_index(exchange.KIND, [entry])
+    assert artifact.parse_index(content, exchange.KIND) == [entry]
+    assert artifact.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), exchange.KIND) is None
+
+
+def test_an_answer_that_is_nested_too_deep_is_no_registrys(world: World) -> None:
+    world.registry.fault = lambda request: request.answer(404, b"[" * 200_000) is None
+    with pytest.raises(RegistryError, match="is no registry"):
+        world.pull()
 
 
 def test_a_platform_that_is_absent_is_refused_with_what_there_is(tagged: World) -> None:
