@@ -3,7 +3,9 @@
 The CUDA run time reaches a fat binary by a pointer in ``.nvFatBinSegment``, which the loader fills in by a relocation.
 What MLIR generated lies in ``.rodata``, and one instruction (``lea rsi, [rip+displacement]``) loads its address for
 cuModuleLoadData. Both are numbers in the file, so a fat binary that has grown can be moved: to room that others left,
-or to a new segment at the file's end. Its program header takes the place of one that no loader needs for a library.
+or to a new segment at the file's end. Its program header takes the place of one that no loader needs for a library. The
+segment has a section too, because tools such as ``cuobjdump`` look for GPU code by sections. A longer copy of the table
+of sections stands before the segment.
 """
 
 import mmap
@@ -14,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, Literal, cast
 
@@ -43,6 +46,11 @@ _INSTRUCTION: Final = 7  # bytes of each of them; the last four are the displace
 _ALIGNMENT: Final = 16
 _PAGE: Final = 0x1000
 _SEGMENT = struct.Struct("<IIQQQQQQ")
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry
+_SIZE_FIELD: Final = 32  # where the size stands in the header of a section
+_TABLE_FIELD: Final = 0x28  # where the header of an ELF file has the offset of the table of sections
+_COUNT_FIELD: Final = 0x3C  # where it has the number of sections
+_PROGRAM_DATA: Final = 1  # the type of sections with bytes that a program uses
 _LOAD, _NOTE, _SELF, _READ = 1, 4, 6, 4
 _TEXTS = re.compile(rb"\.version \d+\.\d+\s*\.target (\w+)")
 
@@ -101,27 +109,33 @@ def take_inventory(data: mmap.mmap) -> Inventory:
     """Return the GPU code of an ELF library. Raises ValueError: it is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
-        sections: dict[str, Any] = {section.name: section.header for section in elf.iter_sections()}
+        # A graft adds a section of the same name as the compiler's.
+        listed: list[tuple[str, Mapping[str, Any]]] = [(item.name, item.header) for item in elf.iter_sections()]
         bare = [segment for segment in elf.iter_segments() if _span(segment) in find_bare_segments(elf)]
-        # An earlier graft's segment is read as a section, and its fat binaries among other data.
-        sections |= {
-            f"{_SEGMENT_NAME}{number}": {
-                "sh_type": "SHT_PROGBITS",
-                "sh_offset": segment["p_offset"],
-                "sh_addr": segment["p_vaddr"],
-                "sh_size": segment["p_filesz"],
-            }
+        # A segment without a section is read as one, and its fat binaries among other data.
+        listed += [
+            (
+                f"{_SEGMENT_NAME}{number}",
+                {
+                    "sh_type": "SHT_PROGBITS",
+                    "sh_offset": segment["p_offset"],
+                    "sh_addr": segment["p_vaddr"],
+                    "sh_size": segment["p_filesz"],
+                },
+            )
             for number, segment in enumerate(bare)
-        }
-        for name, header in sections.items():
+        ]
+        for name, header in listed:
             if header["sh_type"] != "SHT_NOBITS" and header["sh_offset"] + header["sh_size"] > len(data):
                 raise ValueError(f"the section {name} is longer than the file")
     except (ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError, MemoryError) as error:
         # pyelftools does not validate its input, so a damaged file may raise any of these.
         raise ValueError(f"damaged ELF file: {error}") from error
     try:
-        names = [name for name in sections if name in _CODE or name.startswith(_SEGMENT_NAME)]
-        found = [item for name in sorted(names) for item in _list_containers(data, name, sections[name])]
+        sections = dict(reversed(listed))  # the first of each name
+        coded = [item for item in listed if item[0] in _CODE or item[0].startswith(_SEGMENT_NAME)]
+        coded.sort(key=itemgetter(0))
+        found = [item for name, header in coded for item in _list_containers(data, name, header)]
         references = _find_references(data, sections, {address: item for _, address, item in found})
         blobs = [
             Blob(section=name, address=address, container=item, reference=references.get(address))
@@ -226,25 +240,28 @@ def write(
         elf = ELFFile(cast("IO[bytes]", data))
         table, size = elf["e_phoff"], len(data)
         headers = [_SEGMENT.unpack_from(data, table + index * _SEGMENT.size) for index in range(elf["e_phnum"])]
+        sections = _read_sections(data, elf)
         tail = next((each for each in headers if _is_tail(each, elf, size)), None)
     end = max(address + length for kind, _, _, address, _, _, length, _ in headers if kind == _LOAD)
-    # An earlier graft's segment grows; else there is a new one.
-    step = _ALIGNMENT if tail else _PAGE
-    origin, address = _round_up(size, step), _round_up(end, step)
+    # An earlier graft's segment grows. Else there is a new one, behind the longer copy of the table of sections.
+    copied = _round_up(size, 8)
+    origin = _round_up(size, _ALIGNMENT) if tail else _round_up(copied + sections.longer, _PAGE)
+    address = _round_up(end, _ALIGNMENT if tail else _PAGE)
     moves, segment = _place(inventory, contents, origin, address)
-    changed = [(blob.start, blob.container.end) for blob in inventory.blobs if blob.start in contents]
-    pieces = [(start, bytes(stop - start)) for start, stop in changed]
-    changed += [(start, start + len(text)) for start, text in words.items()]
+    pieces = [(blob.start, bytes(blob.container.size)) for blob in inventory.blobs if blob.start in contents]
     pieces += words.items()
-    pieces += [(move.start, contents[move.blob.start]) for move in moves]
     if segment:
         if tail:
             length = origin + segment - tail[2]
             others = [(*each[:5], length, length, each[7]) if each is tail else each for each in headers]
+            pieces += sections.resize(tail[2], length)
         else:
             others = _replace_header(headers, (_LOAD, _READ, origin, address, address, segment, segment, _PAGE))
+            pieces += sections.extend(copied, address, origin, segment)
         pieces.append((table, b"".join(_SEGMENT.pack(*each) for each in others)))
-        changed += [(table, table + len(headers) * _SEGMENT.size), (size, origin + segment)]
+    changed = [(start, start + len(piece)) for start, piece in pieces if start < size]
+    changed += [(size, origin + segment)] if segment else []
+    pieces += [(move.start, contents[move.blob.start]) for move in moves]
     for move in moves:
         if move.blob.reference and move.address != move.blob.address:
             number = _redirect(move.blob.reference, move.address)
@@ -259,11 +276,55 @@ def write(
     return Layout(moves=tuple(moves), segment=segment, changed=tuple(sorted(changed)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Sections:
+    """The table of sections of a library, and what a section for new GPU code takes over from the compiler's."""
+
+    start: int  # offset of the table
+    headers: tuple[tuple[int, ...], ...]
+    name: int  # where the name of the compiler's section stands among the names; -1: there is no such section
+    flags: int
+
+    @property
+    def longer(self) -> int:
+        """The bytes of the table with one more section; 0 if there is nothing that names it."""
+        return (len(self.headers) + 1) * _SECTION_HEADER.size if self.name >= 0 else 0
+
+    def extend(self, start: int, address: int, offset: int, size: int) -> list[tuple[int, bytes]]:
+        """Return what to write where: a table at ``start`` with one section more, and the numbers that lead to it."""
+        if self.name < 0:
+            return []
+        added = (self.name, _PROGRAM_DATA, self.flags, address, offset, size, 0, 0, _ALIGNMENT, 0)
+        table = b"".join(_SECTION_HEADER.pack(*each) for each in (*self.headers, added))
+        count = struct.pack("<H", len(self.headers) + 1)
+        return [(_TABLE_FIELD, struct.pack("<Q", start)), (_COUNT_FIELD, count), (start, table)]
+
+    def resize(self, offset: int, size: int) -> list[tuple[int, bytes]]:
+        """Return what to write where: another size of the section at an offset, if there is one."""
+        places = [index for index, header in enumerate(self.headers) if header[4] == offset and header[0] == self.name]
+        return [(self.start + index * _SECTION_HEADER.size + _SIZE_FIELD, struct.pack("<Q", size)) for index in places]
+
+
+def _read_sections(data: mmap.mmap, elf: ELFFile) -> _Sections:
+    start, count = elf["e_shoff"], elf.num_sections()
+    headers = tuple(_SECTION_HEADER.unpack_from(data, start + index * _SECTION_HEADER.size) for index in range(count))
+    names = (index for index, section in enumerate(elf.iter_sections()) if section.name == SECTION)
+    first = next(names, None)
+    name, flags = (-1, 0) if first is None else (headers[first][0], headers[first][2])
+    return _Sections(start=start, headers=headers, name=name, flags=flags)
+
+
 def _is_tail(header: tuple[int, ...], elf: ELFFile, size: int) -> bool:
     """Return whether a program header is of a segment that an earlier graft put at the end of the file."""
     kind, _, offset, _, _, length, memory, _ = header
-    bare = (offset, offset + length) in find_bare_segments(elf)
-    return kind == _LOAD and bare and offset + length == size and length == memory
+    added = (offset, offset + length) in [*find_bare_segments(elf), *_find_sections_of_grafts(elf)]
+    return kind == _LOAD and added and offset + length == size and length == memory
+
+
+def _find_sections_of_grafts(elf: ELFFile) -> list[tuple[int, int]]:
+    """Return start and end of each section for GPU code but the compiler's."""
+    coded = [section for section in elf.iter_sections() if section.name == SECTION]
+    return [(section["sh_offset"], section["sh_offset"] + section["sh_size"]) for section in coded[1:]]
 
 
 def _redirect(reference: Reference, address: int) -> bytes:

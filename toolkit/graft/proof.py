@@ -9,13 +9,16 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final, cast
+
+from elftools.elf.elffile import ELFFile
 
 from toolkit.errors import CheckError
 from toolkit.graft import assembly, cubin, library
 from toolkit.graft.library import Blob, Inventory, Layout
 from toolkit.wheel import fatbin
 from toolkit.wheel.fatbin import Container, Entry
+from toolkit.wheel.library import SECTION
 
 _PIECE: Final = 1 << 24
 _ENTRIES = re.compile(rb"\.entry\s+([\w$]+)")
@@ -47,6 +50,7 @@ def prove(
     """
     try:
         _compare_outside(before, after, layout)
+        _compare_sections(before, after)
         _compare_words(before, after, words)
         moved = {move.blob.start: move for move in layout.moves}
         containers = kernels = general = 0
@@ -79,6 +83,28 @@ def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> Non
             start = max(start, last)
     if not layout.segment and len(before) != len(after):
         raise ValueError("its length differs")
+
+
+def _compare_sections(before: mmap.mmap, after: mmap.mmap) -> None:
+    """Raise ValueError unless the table of sections is as before, but for one section that holds the new segment.
+
+    The section of an earlier graft may have grown with its segment.
+    """
+    old, new = (list(ELFFile(cast("IO[bytes]", data)).iter_sections()) for data in (before, after))
+    segments = {
+        (segment["p_offset"], segment["p_vaddr"], segment["p_filesz"])
+        for segment in ELFFile(cast("IO[bytes]", after)).iter_segments()
+        if segment["p_type"] == "PT_LOAD"
+    }
+    if not len(old) <= len(new) <= len(old) + 1:
+        raise ValueError(f"the library has {len(new)} sections and not {len(old)}")
+    for index, section in enumerate(new):
+        same = index < len(old) and (section.name, section.header) == (old[index].name, old[index].header)
+        place = section["sh_offset"], section["sh_addr"], section["sh_size"]
+        if not same and not (section.name == SECTION and place in segments):
+            raise ValueError(
+                f"the section {section.name!r} is neither as before nor that of a segment for new GPU code"
+            )
 
 
 def _compare_words(before: mmap.mmap, after: mmap.mmap, words: Mapping[int, bytes]) -> None:

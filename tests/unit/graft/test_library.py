@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from tests.unit.graft.maker import make_container, make_library
 from toolkit.graft import library
@@ -84,6 +85,38 @@ def test_a_new_segment_comes_last_and_takes_the_place_of_a_header(tmp_path: Path
     assert (offset % 0x1000, address % 0x1000) == (0, 0)
     assert address >= 0x200000 + 0x5000  # behind what is zero at the start
     assert len(changed) == offset + size
+
+
+def list_sections(path: Path) -> list[tuple[str, int, int, int]]:
+    """Return name, offset, address and size of each section."""
+    with path.open("rb") as stream:
+        sections = list(ELFFile(stream).iter_sections())
+        return [(item.name, item["sh_offset"], item["sh_addr"], item["sh_size"]) for item in sections]
+
+
+def test_tools_that_go_by_sections_find_the_new_segment(tmp_path: Path) -> None:
+    """NVIDIA's cuobjdump lists GPU code by sections alone."""
+    data = make_library(WRAPPED, LOADED)
+    big = make_container(*(f"kernel{number}" for number in range(40)), cubins=(80, 89, 90))
+    _, layout, target = write(tmp_path, data, {take(tmp_path, data).blobs[1].start: big})
+    *before, added = list_sections(target)
+    assert before == list_sections(tmp_path / "a.so")
+    (move,) = (move for move in layout.moves if move.start > len(data))
+    assert added == (".nv_fatbin", move.start, move.address, layout.segment)
+
+    # A second graft makes the segment longer, and the section with it.
+    with library.mapping(target) as mapped:
+        again = library.take_inventory(mapped)
+    assert len(again.blobs) == 4
+    bigger = make_container(*(f"kernel{number}" for number in range(80)), cubins=(80, 89, 90))
+    second = library.write(target, tmp_path / "c.so", again, {again.blobs[0].start: bigger}, {})
+    *before, grown = list_sections(tmp_path / "c.so")
+    assert [name for name, *_ in before] == [name for name, *_ in list_sections(tmp_path / "a.so")]
+    assert grown[:3] == added[:3]
+    assert grown[1] + grown[3] == (tmp_path / "c.so").stat().st_size
+    with library.mapping(tmp_path / "c.so") as mapped:
+        assert sorted(len(blob.container.entries) for blob in library.take_inventory(mapped).blobs) == [3, 3, 4, 4]
+    assert second.segment
 
 
 def test_one_whose_address_stands_in_several_places_is_not_moved(tmp_path: Path) -> None:

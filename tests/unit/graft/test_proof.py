@@ -101,6 +101,16 @@ def test_a_reference_to_another_fat_binary_is_noticed(tmp_path: Path) -> None:
         prove(tmp_path, fatbin.compose([*list_entries(OLD), GOOD]), spoil=spoil)
 
 
+@pytest.mark.parametrize("field", [4, 24, 32])  # type, offset and size of a section
+def test_another_table_of_sections_is_noticed(field: int, tmp_path: Path) -> None:
+    def spoil(data: bytearray, _: library.Layout) -> None:
+        table, number = struct.unpack_from("<Q", data, 0x28)[0], 2
+        data[table + 64 * number + field] ^= 1
+
+    with pytest.raises(CheckError, match=r"the section '.nv_fatbin' is neither"):
+        prove(tmp_path, fatbin.compose([*list_entries(OLD), GOOD]), spoil=spoil)
+
+
 def test_where_parameters_begin_in_the_constant_bank_is_not_compared() -> None:
     found = cubin.read(make_cubin(90, {"one": (8, 4)}))
     assert found == replace(cubin.read(make_cubin(120, {"one": (8, 4)})), architecture=90)
