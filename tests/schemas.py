@@ -26,7 +26,7 @@ VERSIONS: Final = {
     "lock": lock.SCHEMA,
     "manifest": manifest.SCHEMA,
     "plan": plan.SCHEMA,
-    "policy": 1,
+    "policy": 2,
     "run": reader.SCHEMA,
     "settings": 1,
     "sweep": 1,
@@ -240,19 +240,15 @@ def _describe_demands() -> Schema:
         "second-builder": "A second build of each wheel by another key; cached: only of those with results of a cache.",
         "no-advisories": "No published advisory of this severity or above for the TensorFlow in it.",
         "replay": "A statement that so many stretches of each run were trained again, at most so many days ago.",
-        "log": "The log in which all that is signed must be; paths are relative to this file.",
     }
-    kinds: Mapping[type, Schema] = {int: {"type": "integer", "minimum": 1}, str: {"type": "string", "minLength": 1}}
-    names = {name: {"description": said[name], "enum": list(words)} for name, words in demands.NAMES.items()}
-    parts = {
+    count: Schema = {"type": "integer", "minimum": 1}
+    words = {name: {"description": said[name], "enum": list(values)} for name, values in demands.WORDS.items()}
+    counts = {
         name: {"description": said[name]}
-        | _close(
-            {"type": "object", "properties": {each: kinds[kind] for each, kind in values.items()}},
-            [each for each in values if each not in demands.OPTIONAL],
-        )
-        for name, values in demands.PARTS.items()
+        | _close({"type": "object", "properties": dict.fromkeys(names, count)}, list(names))
+        for name, names in demands.COUNTS.items()
     }
-    return _close({"type": "object", "properties": names | parts})
+    return _close({"type": "object", "properties": words | counts})
 
 
 def _describe_manifest() -> Schema:

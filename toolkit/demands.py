@@ -1,16 +1,13 @@
 """Reads what a policy asks for besides signatures: `require` in it."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal, get_args
 
 Builders = Literal["cached", "always"]
 Rating = Literal["low", "medium", "high", "critical"]
 Severity = Literal["any", Rating]
 """Severities of advisories, the least first."""
-
-_KINDS: Final = {str: "a text", int: "a whole number above 0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,24 +19,14 @@ class Replay:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
-    """The log in which all that is signed must be."""
-
-    origin: str
-    folder: Path
-    witness: Path | None = None  # the head that a witness publishes
-
-
-@dataclass(frozen=True, kw_only=True)
 class Demands:
     second_builder: Builders | None = None  # for each wheel, or for those that hold results of caches or executors
     replay: Replay | None = None  # of each run
     no_advisories: Severity | None = None  # of this severity or above it
-    log: Logged | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Return them for a record: without paths, which are of this machine alone."""
-        return {**asdict(self), "log": self.log.origin if self.log else None}
+        """Return them for a record."""
+        return asdict(self)
 
     def waive(self, *, stretches: int, builder: bool) -> "Demands":
         """Return them without what the command itself is about to make: a second build, or so many stretches again."""
@@ -47,41 +34,45 @@ class Demands:
         return replace(self, replay=asked, second_builder=None if builder else self.second_builder)
 
 
-NAMES: Final = {"second-builder": get_args(Builders), "no-advisories": get_args(Severity)}
+WORDS: Final = {"second-builder": get_args(Builders), "no-advisories": get_args(Severity)}
 """The demands that are one word, with the words."""
 
-PARTS: Final[Mapping[str, Mapping[str, type]]] = {
-    "replay": {"days": int, "stretches": int},
-    "log": {"origin": str, "folder": str, "witness": str},
-}
-"""The demands of several values, with the type of each."""
+COUNTS: Final = {"replay": tuple(item.name for item in fields(Replay))}
+"""The demands of several whole numbers above 0, with the name of each."""
 
-OPTIONAL: Final = {"witness"}
+REMOVED: Final = {"log", "witness"}
+"""What policies of earlier versions named, and no version reads any more."""
+
+_USE_REKOR: Final = "a private log is no longer kept: remove it from the policy, and see docs/trust.md on Rekor"
 
 
-def read(value: object, base: Path) -> Demands:
-    """Read `require` of a policy. ``base``: the folder that paths in it begin at. Raises ValueError: another value."""
-    if not isinstance(value, dict) or value.keys() - NAMES.keys() - PARTS.keys():
-        raise ValueError(f"`require` has {', '.join([*NAMES, *PARTS])}, and nothing else: {str(value)[:120]}")
-    for name, words in NAMES.items():
+def require_present(names: Collection[object]) -> None:
+    """Raise ValueError if a policy names what this version no longer has."""
+    if gone := sorted(REMOVED & {name for name in names if isinstance(name, str)}):
+        raise ValueError(f"`{gone[0]}`: {_USE_REKOR}")
+
+
+def read(value: object) -> Demands:
+    """Read `require` of a policy. Raises ValueError if it has another form."""
+    if isinstance(value, dict):
+        require_present(value.keys())
+    if not isinstance(value, dict) or value.keys() - WORDS.keys() - COUNTS.keys():
+        raise ValueError(f"`require` has {', '.join([*WORDS, *COUNTS])}, and nothing else: {str(value)[:120]}")
+    for name, words in WORDS.items():
         if name in value and value[name] not in words:
             raise ValueError(f"`{name}` is one of {', '.join(words)}: {str(value[name])[:120]}")
-    replay, log = (_read_parts(name, value[name]) if name in value else None for name in PARTS)
-    if log:
-        log |= {name: base / log[name] for name in ("folder", "witness") if name in log}
     return Demands(
         second_builder=value.get("second-builder"),
-        replay=Replay(**replay) if replay else None,
+        replay=Replay(**_read_counts("replay", value["replay"])) if "replay" in value else None,
         no_advisories=value.get("no-advisories"),
-        log=Logged(**log) if log else None,
     )
 
 
-def _read_parts(name: str, value: object) -> dict[str, Any]:
-    parts = PARTS[name]
-    if not isinstance(value, dict) or value.keys() - parts.keys() or parts.keys() - OPTIONAL - value.keys():
-        raise ValueError(f"`{name}` has {', '.join(parts)}, and nothing else: {str(value)[:120]}")
-    for each, found in value.items():
-        if type(found) is not parts[each] or not found or (isinstance(found, int) and found < 1):
-            raise ValueError(f"wrong type: `{each}` of `{name}` is {_KINDS[parts[each]]}: {str(found)[:120]}")
+def _read_counts(name: str, value: object) -> dict[str, int]:
+    names = COUNTS[name]
+    if not isinstance(value, dict) or value.keys() != set(names):
+        raise ValueError(f"`{name}` has {', '.join(names)}, and nothing else: {str(value)[:120]}")
+    for part, count in value.items():
+        if type(count) is not int or count < 1:
+            raise ValueError(f"wrong type: `{part}` of `{name}` is a whole number above 0: {str(count)[:120]}")
     return value

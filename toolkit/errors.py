@@ -58,7 +58,7 @@ class IntegrityError(ToolkitError):
     """A file is not what its digest or its signature says."""
 
     exit_code = 8
-    meaning = "integrity: a hash, a signature or a log does not match, or what a policy asks for is missing"
+    meaning = "integrity: a hash or a signature does not match, or what a policy asks for is missing"
 
 
 class DataError(ToolkitError):

@@ -30,8 +30,8 @@ Comment = Literal["rebuild", "replay"]
 Signed = Literal[Kind, Comment]
 """What a statement is about: a thing, or how it compares with a second build, or with stretches trained again."""
 
-KINDS: Final[tuple[str, ...]] = (*get_args(Signed), "log", "witness")
-"""What a key may sign: statements, and the heads of a log as its owner or as a witness."""
+KINDS: Final[tuple[str, ...]] = get_args(Signed)
+"""What a key may sign."""
 
 ENVELOPE: Final = "attestation.dsse.json"
 PAYLOAD: Final = "application/vnd.in-toto+json"
@@ -147,7 +147,7 @@ def _read_policy(path: Path, content: bytes) -> Policy:
         case {"signers": [_, *_] as entries, **rest} if not rest.keys() - {"require"}:
             signers = tuple(_read_signatory(path, entry) for entry in entries)
             try:
-                return Policy(signers, demands.read(rest.get("require", {}), path.parent))
+                return Policy(signers, demands.read(rest.get("require", {})))
             except ValueError as error:
                 raise _refuse(path, str(error)) from error
     raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` and `require` alone")
@@ -156,6 +156,10 @@ def _read_policy(path: Path, content: bytes) -> Policy:
 def _read_signatory(path: Path, entry: object) -> Signatory:
     match entry:
         case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
+            try:
+                demands.require_present(may)
+            except ValueError as error:
+                raise _refuse(path, f"`may` of {name} has {error}") from error
             unknown = [str(kind) for kind in may if kind not in KINDS]
             if unknown:
                 raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(KINDS)}")

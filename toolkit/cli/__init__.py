@@ -4,7 +4,7 @@ import typer
 import typer.core
 
 from toolkit import __version__
-from toolkit.cli import build, chain, graft, launch, log, machine, pins, record, run, signing, use, verify
+from toolkit.cli import build, chain, graft, launch, machine, pins, record, run, signing, use, verify
 
 
 class PassingCommand(typer.core.TyperCommand):
@@ -78,12 +78,6 @@ app.command("sign", short_help="Sign a wheel, an image, a smoke report or a run.
 keys = typer.Typer(no_args_is_help=True, help="Keys for signatures.", rich_markup_mode=None)
 keys.command("new", short_help="Make a key pair.")(signing.make_key)
 app.add_typer(keys, name="key")
-logs = typer.Typer(no_args_is_help=True, help="An append-only log of what was signed.", rich_markup_mode=None)
-logs.command("new", short_help="Make an empty log.")(log.new)
-logs.command("append", short_help="Add the signed statements of a thing and of its chain.")(log.append)
-logs.command("show", short_help="Check a log, and print its head and its entries.")(log.show)
-logs.command("witness", short_help="Cosign the head of a log that goes on from the last one.")(log.witness)
-app.add_typer(logs, name="log")
 app.command("reproduce", short_help="Run a finished run again, and compare.")(record.reproduce)
 app.command("compare-runs", short_help="Find the first step, tensor and element where two runs differ.")(
     run.compare_runs

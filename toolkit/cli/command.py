@@ -133,18 +133,6 @@ Trust = Annotated[
         metavar="PUBKEY|POLICY", help="A public key, or a policy of who may sign what: require signatures; repeatable."
     ),
 ]
-LogFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--log",
-        metavar="DIR",
-        help="With --trust: a log in which the statements must be, and which must go on from what was seen of it.",
-    ),
-]
-WitnessFile = Annotated[
-    Path | None,
-    typer.Option("--witness", metavar="FILE", help="With --log: a head that a witness has cosigned, to go on from."),
-]
 SummaryFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write a SLSA verification summary of this verification, passed or failed."),

@@ -11,15 +11,8 @@ def sbom(
     session: Session,
     target: Annotated[
         str,
-        typer.Argument(
-            help="An environment's or image's folder below the state folder, or an image as NAME:TAG; with --vex a "
-            "wheel's folder too."
-        ),
+        typer.Argument(help="An environment's or image's folder below the state folder, or an image as NAME:TAG."),
     ],
-    vex: Annotated[
-        bool,
-        typer.Option("--vex", help="Print the security advisories that affect its TensorFlow, in place of its parts."),
-    ] = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write it there, and not to standard output.")
     ] = None,
@@ -29,24 +22,17 @@ def sbom(
     That of an environment has the packages that pip installed, with their hashes. That of an image has the base image,
     the Debian packages as the image lists them, the Python packages of its locked set, and the wheel. No program of the
     image runs. The bill of a wheel is sbom.cdx.json in its folder, and that of an image with such a wheel refers to it.
-
-    --vex prints the published advisories that the version table has for its TensorFlow, as a VEX in the same format:
-    what is affected, since which version it is not, how severe it is, and what this project does about it. It refers to
-    the bill. An advisory that the table does not have is not in it: `toolkit matrix --refresh` looks for new ones.
     """
     import json
 
     from toolkit import files, record
     from toolkit.record import bill
-    from toolkit.record import vex as statements
 
-    write = statements.write if vex else bill.write
-    text = write(record.find(target), Path(session.settings.state))
+    text = bill.write(record.find(target), Path(session.settings.state))
     if out:
         files.write_atomically(out, text + "\n")
-    noun, parts = ("advisories", "vulnerabilities") if vex else ("components", "components")
     value = json.loads(text)
-    session.console.result(value, f"{out}: {len(value.get(parts, []))} {noun}" if out else text)
+    session.console.result(value, f"{out}: {len(value.get('components', []))} components" if out else text)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)

@@ -6,13 +6,11 @@ import typer
 from toolkit.cli.command import (
     Bazelrc,
     DataDir,
-    LogFolder,
     ResourceUri,
     Session,
     SourcePath,
     SummaryFile,
     Trust,
-    WitnessFile,
     command,
     load_key,
 )
@@ -40,8 +38,6 @@ def verify(
         bool, typer.Option("--strict", help="Fail too where a link of the chain is not on this machine.")
     ] = False,
     trust: Trust = None,
-    log: LogFolder = None,
-    witness: WitnessFile = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Build a wheel again without any cache, and explain each difference.")
     ] = False,
@@ -89,9 +85,6 @@ def verify(
     damaged, or with --trust a signature is. Without --trust no signature is checked: whoever can write a folder can
     write a record that fits it.
 
-    With --log, what is signed must be in that log, and all that the log has of it must be here. The log must go on from
-    every head that this machine has seen of it, and from that of --witness; otherwise the exit code is 8.
-
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where. --rebuild uses none of them. It ends with exit code 7 if the two
     wheels have a difference that is not harmless; --accept R1 lets contents differ. With --sign it writes a signed
@@ -113,7 +106,7 @@ def verify(
 
     from toolkit import record, signing
     from toolkit.record import summary as summaries
-    from toolkit.record import transparency, verification
+    from toolkit.record import verification
 
     state, policy = Path(session.settings.state), signing.read_policy(trust or ())
     found = record.find(target)
@@ -124,9 +117,6 @@ def verify(
         raise UsageError("--seed, --data-dir and --source are for --replay", remedy="add --replay K")
     if resource_uri and not summary:
         raise UsageError("--resource-uri is for --summary", remedy="add --summary FILE")
-    if (log and not trust) or (witness and not log):
-        raise UsageError("--log is for --trust, and --witness for --log", remedy="give both: a key may sign a `log`")
-    asked = transparency.Asked(folder=log, witness=witness) if log else None
     key = load_key(sign_)
     seed = seed or (secrets.token_hex(16) if replay else "")
     options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
@@ -135,7 +125,7 @@ def verify(
     with ExitStack() as stack:
         if summary:
             stack.enter_context(summaries.writing(summary, noted, key))
-        done = verification.verify(found, state, policy, level, asked)
+        done = verification.verify(found, state, policy, level)
         value, text = _describe(session.console, done, signed=bool(policy))
         if not (rebuild or replay) or not done.holds(strict=strict):
             session.console.result(value, text)

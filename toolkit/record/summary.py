@@ -49,8 +49,6 @@ class Summary:
         self.levels.append("TOOLKIT_RECORDED")
         if self.policy:
             self.levels.append("TOOLKIT_SIGNED")
-        if any(item.id == "log.head" for item in done.signatures):
-            self.levels.append("TOOLKIT_LOGGED")
         if all(item.state != "absent" for item in done.findings):
             self.levels.append("TOOLKIT_COMPLETE")
         self.levels += [f"TOOLKIT_BUILDERS_{item.facts['builds']}" for item in done.findings if item.id == "builders"]

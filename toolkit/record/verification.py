@@ -7,9 +7,8 @@ from typing import Final
 from toolkit import findings, manifest, record
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, find, fulfilment, rebuild, run, transparency
+from toolkit.record import Target, attestation, find, fulfilment, rebuild, run
 from toolkit.record.rebuild import Level
-from toolkit.record.transparency import Asked
 from toolkit.signing import Kind, Policy
 from train.record import reader
 
@@ -46,15 +45,15 @@ class Verification:
         findings.require(self.findings, remedy=_REMEDIES[self.target.kind], strict=strict)
 
 
-def verify(target: Target, state: Path, policy: Policy, accepted: Level, asked: Asked | None = None) -> Verification:
+def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Verification:
     """Verify an artifact and what it was made from; with a policy, first who signed it.
 
-    ``accepted`` is the lowest level of a second build that counts, and ``asked`` the log with what was signed. Raises
-    IntegrityError: the record is damaged; EngineError.
+    ``accepted`` is the lowest level of a second build that counts. Raises IntegrityError if the record is damaged, and
+    EngineError.
     """
     signatures = tuple(attestation.check_chain(target, state, policy)) if policy else ()
     if policy and all(item.state == "ok" for item in signatures):
-        signatures += tuple(_check_more(target, state, policy, accepted, asked))
+        signatures += tuple(fulfilment.check_demands(target, state, policy, accepted))
     found = Verification(target=target, signatures=signatures, findings=signatures)
     if not found.is_sound:
         return found
@@ -65,15 +64,6 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level, asked: 
         signed += attestation.check_reports(target, state)
     held = record.verify(target, state, signed=bool(policy))
     return Verification(target=target, signatures=signatures, findings=(*signatures, *signed, *held))
-
-
-def _check_more(target: Target, state: Path, policy: Policy, accepted: Level, asked: Asked | None) -> list[Finding]:
-    """Return what a log says of a signed thing, and whether it has what else the policy asks for."""
-    if log := policy.demands.log:
-        given = asked or Asked(folder=log.folder)
-        asked = Asked(folder=given.folder, origin=log.origin, witness=given.witness or log.witness)
-    found = transparency.check_log(target, state, policy, asked) if asked else []
-    return [*found, *fulfilment.check_demands(target, state, policy, accepted)]
 
 
 def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
@@ -90,7 +80,7 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
         raise IntegrityError(f"the record in {target.folder} is of {kept.digest}, not of {identity}")
     signatures = [attestation.check_one(target, state, policy)]
     attestation.require(signatures)
-    attestation.require([*signatures, *_check_more(target, state, policy, "R2", None)])
+    attestation.require([*signatures, *fulfilment.check_demands(target, state, policy, "R2")])
     own = target.kind == "run"
     found = run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
     findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")

@@ -15,7 +15,7 @@ from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
 from toolkit import keys, manifest, project, signing
 from toolkit.manifest import Manifest
-from toolkit.record import attestation, find, log, transparency
+from toolkit.record import attestation, find
 from toolkit.wheel.plan import BuildOptions, plan
 from train.__main__ import start
 
@@ -34,7 +34,6 @@ NOT_RUN = {
     "toolkit --show-completion": "it looks for the user's shell; tests/unit/test_completion.py runs it",
     "toolkit compare-runs": "it needs two audited runs; tests/unit/record/test_audit.py runs it",
     "toolkit key new": "tests/unit/test_signing.py makes keys",
-    "toolkit log new": "the folder has the log; tests/unit/record/test_log.py makes one",
     "toolkit sbom": "an image needs a container engine; tests/unit/record/test_bill.py runs it",
     "toolkit push": "it needs a registry; tests/integration runs it",
     "toolkit serve": "it runs until it is ended; tests/unit/train/service runs it",
@@ -97,22 +96,8 @@ def sign(folder: Path) -> None:
     signer = keys.load(str(folder / "keys" / "builder"))
     for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
         attestation.sign(find(str(path)), folder / "state", signer, fresh=True)
-    may = {"builder": list(get_args(signing.Signed)), "log": ["log"], "witness": ["witness"]}
-    entries = [{"name": name, "key": f"keys/{name}.pub", "may": kinds} for name, kinds in may.items()]
-    (folder / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
-    keep_log(folder)
-
-
-def keep_log(folder: Path) -> None:
-    """Make a log with the statements of the wheel, and the head that a witness has cosigned."""
-    for name in ("log", "witness"):
-        keys.make(folder / "keys" / name)
-    place, state = folder / "log", folder / "state"
-    owner, other = (keys.load(str(folder / "keys" / name)) for name in ("log", "witness"))
-    log.create(place, "example.org/builds", owner)
-    transparency.append(place, find(str(folder / "dist" / "NAME")), state, owner)
-    policy = signing.read_policy([folder / "policy.yaml"])
-    transparency.witness(place, folder / "seen.note", state, policy=policy, name="example.org/witness", signer=other)
+    entry = {"name": "builder", "key": "keys/builder.pub", "may": list(get_args(signing.Signed))}
+    (folder / "policy.yaml").write_text(yaml.safe_dump({"signers": [entry]}))
 
 
 @pytest.fixture(scope="module")

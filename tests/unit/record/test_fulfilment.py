@@ -33,7 +33,7 @@ def ask(world: World, **demands: object) -> None:
     for name in ("second", "owner"):
         if not (world.root / name).exists():
             keys.make(world.root / name)
-    may: Mapping[str, list[str]] = {**signed.MAY, "second": ["rebuild", "replay"], "owner": ["log"]}
+    may: Mapping[str, list[str]] = {**signed.MAY, "second": ["rebuild", "replay"], "owner": ["smoke"]}
     entries = [{"name": name, "key": f"{name}.pub", "may": kinds} for name, kinds in may.items()]
     asked = {name.replace("_", "-"): value for name, value in demands.items()}
     (world.root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries, "require": asked}))
@@ -111,7 +111,7 @@ REPLAYS: dict[str, tuple[Callable[[World], object], str]] = {
     "of a later time": (lambda world: replay(world, age=-DAY), "is of a later time than it is now"),
     "without a time": (lambda world: replay(world, timeVerified="now"), "does not say when"),
     "without levels": (lambda world: replay(world, verifiedLevels="TOOLKIT_REPLAYED_9"), "trained 0 stretches"),
-    "key that may not": (lambda world: replay(world, "owner"), "owner may sign log: not replay"),
+    "key that may not": (lambda world: replay(world, "owner"), "owner may sign smoke: not replay"),
     "run changed since": (
         lambda world: (
             replay(world),
@@ -217,25 +217,6 @@ def test_nothing_is_said_of_a_version_that_the_table_does_not_know() -> None:
             software.list_advisories(version)
 
 
-def test_a_policy_can_ask_for_a_log(world: World) -> None:
-    run = CliRunner()
-    ask(world, log={"origin": "example.org/builds", "folder": "log"})
-    refuse(world.verify(world.wheel), "log.head: ", "has no log")
-    for name, origin in (("log", "example.org/builds"), ("others", "example.org/others")):
-        words = ["log", "new", name, "--key", "owner", "--origin", origin]
-        assert run.invoke(app, words).exit_code == 0
-    refuse(world.verify(world.wheel), "log.entry: attestation.dsse.json is not in the log")
-    for name in ("log", "others"):
-        assert run.invoke(app, ["log", "append", name, str(world.wheel), "--key", "owner"]).exit_code == 0
-    assert world.verify(world.wheel).exit_code == 0
-    refuse(
-        world.verify(world.wheel, "--log", "others"),
-        "log.head: this is the log example.org/others, and example.org/builds is asked for",
-    )
-    ask(world, log={"origin": "example.org/builds", "folder": "log", "witness": "seen.note"})
-    refuse(world.verify(world.wheel), "log.witness: ", "seen.note")
-
-
 def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
     ask(world, second_builder="always", no_advisories="critical")
     policy = signing.read_policy([world.root / "policy.yaml"])
@@ -256,7 +237,6 @@ def test_a_summary_has_what_was_asked_for(world: World) -> None:
         "second_builder": None,
         "replay": {"days": 1, "stretches": 2},
         "no_advisories": "critical",
-        "log": None,
     }
 
 
@@ -264,15 +244,14 @@ def test_a_summary_has_what_was_asked_for(world: World) -> None:
     ("value", "why"),
     [
         (["x"], "and nothing else"),
-        ({"second-builders": "always"}, "`require` has second-builder, no-advisories, replay, log, and nothing else"),
+        ({"second-builders": "always"}, "`require` has second-builder, no-advisories, replay, and nothing else"),
         ({"second-builder": "never"}, "`second-builder` is one of cached, always: never"),
         ({"no-advisories": "severe"}, "`no-advisories` is one of any, low, medium, high, critical"),
         ({"replay": 30}, "`replay` has days, stretches, and nothing else"),
         ({"replay": {"days": 30}}, "`replay` has days, stretches, and nothing else"),
         ({"replay": {"days": 0, "stretches": 1}}, "`days` of `replay` is a whole number above 0: 0"),
         ({"replay": {"days": True, "stretches": 1}}, "`days` of `replay` is a whole number above 0: True"),
-        ({"log": {"origin": "x", "folder": "y", "other": "z"}}, "`log` has origin, folder, witness, and nothing else"),
-        ({"log": {"origin": 1, "folder": "y"}}, "`origin` of `log` is a text"),
+        ({"log": {"origin": "x", "folder": "y"}}, "a private log is no longer kept: remove it from the policy"),
     ],
 )
 def test_another_demand_is_refused(world: World, value: object, why: str) -> None:
