@@ -86,5 +86,5 @@ pins: .venv-dev/ready ## write the pins of the version table into the files that
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock
 
-clean: .venv/ready ## remove what the toolkit made: images, containers, environments; not the runs
-	@.venv/bin/toolkit clean
+clean: .venv/ready ## remove what was made here, after a question: images, containers, environments; not the runs (without a terminal: YES=1)
+	@.venv/bin/toolkit clean $(if $(YES),--yes)

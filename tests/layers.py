@@ -18,6 +18,7 @@ LAYERS = (
         "findings",
         "manifest",
         "naming",
+        "ownership",
         "plan",
         "processes",
         "project",

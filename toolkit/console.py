@@ -50,6 +50,11 @@ class Console:
     def fail(self, text: str) -> None:
         _print_error(f"{_paint('error:', _RED)} {text}")
 
+    def ask(self, question: str) -> bool:
+        """Ask on the terminal, also with --quiet, and return whether the answer is yes. The end of input means no."""
+        print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
     def report(self, event: Mapping[str, object]) -> None:
         """Print an event for programs, as one line of JSON on standard error."""
         _print_error(json.dumps(event))

@@ -195,6 +195,24 @@ def hand_over(top: Path, since: float, names: Collection[str] = ()) -> None:
                     os.chown(name, owner.st_uid, owner.st_gid, dir_fd=handle, follow_symlinks=False)
 
 
+def measure(folder: str | Path) -> int:
+    """Return the bytes of the files in a folder and below. What cannot be read counts nothing."""
+    size = 0
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                below = entry.is_dir(follow_symlinks=False)
+                size += measure(entry.path) if below else entry.stat(follow_symlinks=False).st_size
+    return size
+
+
+def format_size(size: int | None) -> str:
+    """Return bytes as people read them; nothing for an unknown size."""
+    if size is None:
+        return ""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Staging:
     path: Path  # the folder

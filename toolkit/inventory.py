@@ -4,11 +4,10 @@ Records alone are read, so that a thousand runs take less than a second. `toolki
 """
 
 import os
-import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +18,11 @@ from train.record.metrics import CSV, read_epochs
 if TYPE_CHECKING:
     import docker
 
+    from toolkit.clean import Leftover
+
 UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-KINDS: Final = ("wheel", "graft", "run", "environment", "image", "cache", "kernels")
+IN_ENGINE: Final = ("container", "image", "volume", "network", "cache")
+KINDS: Final = ("wheel", "graft", "run", "environment", *IN_ENGINE, "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +33,7 @@ class Item:
     bytes: int | None = None
     changed: float | None = None  # seconds since 1970
     cleaned: bool = False  # whether `toolkit clean` removes it
+    owner: str = ""  # whose it is; empty if it is of this folder
 
     @property
     def age(self) -> str:
@@ -41,9 +44,7 @@ class Item:
 
     @property
     def size(self) -> str:
-        if self.bytes is None:
-            return ""
-        return f"{self.bytes / 1e9:.1f} GB" if self.bytes >= 1e9 else f"{self.bytes / 1e6:.1f} MB"
+        return files.format_size(self.bytes)
 
 
 def find(
@@ -59,20 +60,20 @@ def find(
     if set(kinds) - {"wheel", "graft", "run"}:
         from toolkit import clean  # loads the engine's SDK, which takes longer than a thousand runs
 
-        others = [*_find_environments(state), *(_find_in_engine(client) if client else ())]
-        others += [
-            Item(kind="kernels", name=str(item.handle), state="", **_measure(item.handle))
-            for item in clean.find_kernels()
-        ]
-        removed = {item.name for item in clean.find(client, state)}
-        found += [replace(item, cleaned=item.name in removed) for item in others]
+        made = clean.find(client, state)
+        removed = {item.name for item in made if item.kind == "folder" and not (item.left or item.used)}
+        found += _find_environments(state, removed)
+        caches = clean.find_caches(with_cache=False) if client else []
+        found += [_describe(item) for item in [*made, *caches, *clean.find_kernels()] if item.kind != "folder"]
     return [item for item in found if item.kind in kinds]
 
 
 def render(items: Iterable[Item]) -> str:
     """Return a table. Sizes and ages end below each other."""
-    rows = [("kind", "name", "size", "age", "cleaned", "state")]
-    rows += [(item.kind, item.name, item.size, item.age, "yes" if item.cleaned else "", item.state) for item in items]
+    rows = [("kind", "name", "size", "age", "cleaned", "owner", "state")]
+    for item in items:
+        cleaned = "yes" if item.cleaned else ""
+        rows.append((item.kind, item.name, item.size, item.age, cleaned, item.owner, item.state))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -118,36 +119,33 @@ def _describe_run(folder: Path) -> str:
     return f"{'running' if running else 'stopped'}: {done}"
 
 
-def _find_environments(state: Path) -> Iterator[Item]:
+def _find_environments(state: Path, removed: Collection[str]) -> Iterator[Item]:
     for folder in _list(state):
         record = manifest.read(folder)
         if record and record.kind == "environment":
             facts = record.facts
             said = f"Python {facts.get('python', '?')}, set {facts.get('requirements', '?')}"
-            yield Item(kind="environment", name=str(folder), state=said, **_measure(folder))
+            cleaned = str(folder) in removed
+            yield Item(kind="environment", name=str(folder), state=said, cleaned=cleaned, **_measure(folder))
 
 
-def _find_in_engine(client: "docker.DockerClient") -> Iterator[Item]:
+def _describe(item: "Leftover") -> Item:
+    """Return a thing in the engine, or the native kernels, as `toolkit clean` finds it."""
     from toolkit import naming
-    from toolkit.engine import buildx
-    from toolkit.engine.client import translating_errors
 
-    with translating_errors("listing images"):
-        images = client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
-    for image in images:
-        words = [f"TensorFlow {found}" for found in [image.labels.get(f"{naming.LABEL_PREFIX}.tensorflow")] if found]
-        said = ", ".join(words) or "no TensorFlow"
-        for tag in image.tags:
-            yield Item(kind="image", name=tag, state=said, bytes=int(image.attrs["Size"]))
-    for mount in buildx.find_caches():
-        said = "in use" if mount.used else ""
-        yield Item(kind="cache", name=mount.name, state=said, bytes=_parse_size(mount.size))
-
-
-def _parse_size(text: str) -> int | None:
-    """Return the bytes that BuildKit writes as 31.2GB."""
-    match = re.fullmatch(r"([0-9.]+)([kMGT]?)B", text)
-    return round(float(match[1]) * 1000 ** " kMGT".index(match[2] or " ")) if match else None
+    name, said, changed = item.name, item.used, None
+    match item.kind:
+        case "image":
+            version = item.handle.labels.get(f"{naming.LABEL_PREFIX}.tensorflow")
+            said = f"TensorFlow {version}" if version else "no TensorFlow"
+        case "cache":
+            name, said = item.handle.name, "in use" if item.used else ""
+        case "kernels":
+            name, changed = str(item.handle), _read_time(item.handle)
+    cleaned = not (item.left or item.used)
+    return Item(
+        kind=item.kind, name=name, state=said, bytes=item.bytes, changed=changed, cleaned=cleaned, owner=item.owner
+    )
 
 
 def _list(folder: Path) -> list[Path]:
@@ -159,18 +157,7 @@ def _list(folder: Path) -> list[Path]:
 
 def _measure(folder: Path) -> dict[str, Any]:
     """Return the bytes of a folder's files, of checkpoints too, and the time of its record."""
-    return {"bytes": _sum_sizes(folder), "changed": _read_time(folder)}
-
-
-def _sum_sizes(folder: str | Path) -> int:
-    """Return the bytes of the files in a folder and below. What cannot be read counts nothing."""
-    size = 0
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                below = entry.is_dir(follow_symlinks=False)
-                size += _sum_sizes(entry.path) if below else entry.stat(follow_symlinks=False).st_size
-    return size
+    return {"bytes": files.measure(folder), "changed": _read_time(folder)}
 
 
 def _read_time(folder: Path) -> float | None:

@@ -6,7 +6,16 @@ LABEL_PREFIX = "io.github.tensorflow-toolkit"
 """Reverse-DNS prefix of the project's labels (OCI reserves org.opencontainers)."""
 
 OWNER_LABEL = f"{LABEL_PREFIX}.owner"
-"""Label of every image, container and volume that the toolkit makes; ``toolkit clean`` selects by labels."""
+"""Label of every image, container, network and volume that the toolkit makes, in whatever clone."""
+
+STATE_LABEL = f"{LABEL_PREFIX}.state"
+"""Label of containers and networks with the id of the state folder for which they were made; see toolkit.ownership."""
+
+USER_LABEL = f"{LABEL_PREFIX}.user"
+"""Label of containers and networks with the number of the user who made them."""
+
+COMPOSE_LABEL, COMPOSE_FOLDER_LABEL = "com.docker.compose.project", "com.docker.compose.project.working_dir"
+"""Labels of what compose made, with its project and the folder of its file; networks have the first alone."""
 
 JOB_LABEL = f"{LABEL_PREFIX}.job"
 """Label of every container of the toolkit. No image has it, because containers inherit their image's labels."""
@@ -36,8 +45,16 @@ STANDIN_BASE = re.compile(r"toolkit/base:python3\.[0-9]+-(?:trixie|bookworm)(?:-
 SCRIPT_IMAGES = frozenset({"toolkit/toolchain:llvm-17", "toolkit/bazel:debian"})
 """Made by docker/base/bootstrap-bazel."""
 
-COMPOSE_IMAGES = "toolkit/train:compose-"
-"""Start of the image names in compose.yaml and compose.gpu.yaml."""
+_SET = r"(?:cpu|cuda)(?:-[0-9]+(?:\.[0-9]+)+)*"
+"""Form of the names of locked sets for images."""
+
+_COMPOSE_IMAGE = re.compile(rf"toolkit/train:compose-{_SET}")
+"""Form of the image names in compose.yaml and compose.gpu.yaml."""
+
+_PLANNED_IMAGE = re.compile(
+    rf"{IMAGE_REPOSITORY}/(?:(?:runtime|train):(?:emulated-)?{_SET}|bazel-worker:{_SET}|offline:[a-z-]+)-([0-9a-f]{{12}})"
+)
+"""Form of the names that :func:`name_image` makes. The last word is of the digest of the image's plan."""
 
 
 def name_standin(python: str) -> str:
@@ -50,7 +67,6 @@ def name_image(target: str, variant: str, plan: str) -> str:
 
 def is_given(name: str, plan: str) -> bool:
     """Return whether the toolkit chose an image's name. Its label is not enough: derived images inherit labels."""
-    if name in SCRIPT_IMAGES or STANDIN_BASE.fullmatch(name) is not None or name.startswith(COMPOSE_IMAGES):
-        return True
-    targets = tuple(f"{IMAGE_REPOSITORY}/{target}:" for target in ("runtime", "train", "bazel-worker", "offline"))
-    return bool(plan) and name.startswith(targets) and name.endswith(f"-{shorten(plan)}")
+    fixed = name in SCRIPT_IMAGES or STANDIN_BASE.fullmatch(name) or _COMPOSE_IMAGE.fullmatch(name)
+    planned = _PLANNED_IMAGE.fullmatch(name)
+    return bool(fixed) or (planned is not None and bool(plan) and planned[1] == shorten(plan))

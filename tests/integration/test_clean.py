@@ -1,96 +1,249 @@
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker
 import pytest
+from docker.errors import APIError
 
 from tests.integration.docker import stages
 from tests.integration.small_engine import SmallEngine, start
-from toolkit import clean, naming
+from toolkit import clean, manifest, naming, ownership
+from toolkit.engine import Job, Stop
+from toolkit.engine.client import BaseImage
+from toolkit.engine.docker import DockerEngine
+from toolkit.errors import EngineError, JobError
+from toolkit.manifest import Manifest
 
 pytestmark = pytest.mark.engine
 
 
+PROGRAM = "import time; print('begun', flush=True); time.sleep(120)"
+
+
+def _docker(*argv: str, check: bool = True) -> str:
+    return subprocess.run(["docker", *argv], check=check, capture_output=True, text=True).stdout.strip()
+
+
+class Clone:
+    """A folder in which the toolkit is used, by the same user as the other one."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.state = folder, folder / ".toolkit"
+        folder.mkdir()
+        self.variables = os.environ | {"PYTHONPATH": str(stages.ROOT), "XDG_CACHE_HOME": str(cache), "NO_COLOR": "1"}
+
+    def call(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        argv = [sys.executable, "-m", "toolkit", *arguments]
+        options = {"cwd": self.folder, "env": self.variables, "stdin": subprocess.DEVNULL}
+        return subprocess.run(argv, **options, capture_output=True, text=True, check=False)  # type: ignore[call-overload,no-any-return]
+
+    def clean(self, *arguments: str, code: int = 0) -> dict[str, list[str]]:
+        done = self.call("clean", "--yes", "--json", *arguments)
+        assert done.returncode == code, done.stderr
+        value: dict[str, list[str]] = json.loads(done.stdout)
+        return value
+
+    def record(self, image: "Image") -> None:
+        """Use an image, as `toolkit build-image` does."""
+        ownership.claim(self.state)
+        facts = {"tag": image.name, "plan": image.plan, "engine": "docker"}
+        folder = self.state / f"image-{image.name.partition('/')[2].replace(':', '-')}"
+        manifest.write(folder, Manifest(kind="image", digest=image.id, facts=facts))
+
+    @contextmanager
+    def job(self) -> Iterator[str]:
+        """Run a job by the engine, and yield its container's name."""
+        engine = DockerEngine(docker.from_env(), BaseImage(reference="", identity=""), state=self.state)
+        environment = engine.adopt(stages.STANDIN)
+        before = set(_docker("ps", "--quiet").split())
+        lines: queue.Queue[str] = queue.Queue()
+        with ThreadPoolExecutor(1) as pool:
+            job = Job(title="test", argv=("-c", PROGRAM), grace=1)
+            stops: queue.Queue[Stop] = queue.Queue()
+            running = pool.submit(engine.run, environment, job, lines.put, stops.put)
+            stop = stops.get(timeout=60)
+            assert lines.get(timeout=60) == "begun"
+            name, *others = set(_docker("ps", "--quiet").split()) - before
+            assert not others
+            try:
+                yield name
+            finally:
+                with suppress(APIError):
+                    stop(0)
+                with suppress(EngineError, JobError, APIError):
+                    running.result()
+
+
 @dataclass
-class Made:
-    ours: str
-    container: str
-    derived: str
-    beside: str
-    stranger: str
-
-
-def _docker(*argv: str) -> None:
-    subprocess.run(["docker", *argv], check=True, capture_output=True)
+class Image:
+    name: str
+    id: str
+    plan: str
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Made]:
+def clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Clone, Clone]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Clone(tmp_path / "one", tmp_path / "cache"), Clone(tmp_path / "two", tmp_path / "cache")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[Image]:
     word = uuid.uuid4().hex[:12]
-    made = Made(
-        ours=f"toolkit/train:test-{word}",
-        container=f"toolkit-test-{word}",
-        derived=f"somebody/app:{word}",
-        beside=f"toolkit/train:mine-{word[::-1]}x",
-        stranger=f"somebody-app-{word}",
-    )
-    (tmp_path / "Dockerfile").write_text('FROM scratch\nCOPY Dockerfile /file\nCMD ["/none"]\n')
-    labels = (f"{naming.OWNER_LABEL}=toolkit", f"{naming.PLAN_LABEL}=sha256:{word}{'0' * 52}")
-    options = [part for label in labels for part in ("--label", label)]
-    _docker("buildx", "build", "--load", "--tag", made.ours, *options, str(tmp_path))
-    (tmp_path / "Dockerfile").write_text(f"FROM {made.ours}\nENV MINE=1\n")
-    _docker("buildx", "build", "--load", "--tag", made.derived, "--tag", made.beside, str(tmp_path))
-    _docker("create", "--name", made.container, "--label", f"{naming.JOB_LABEL}=test", made.ours)
-    _docker("create", "--name", made.stranger, made.derived)
-    yield made
-    for name in (made.container, made.stranger):
-        subprocess.run(["docker", "rm", "--force", name], capture_output=True, check=False)
-    for name in (made.derived, made.beside, made.ours):
-        subprocess.run(["docker", "rmi", "--force", name], capture_output=True, check=False)
+    name, plan = f"toolkit/train:cpu-{word}", f"sha256:{word}{'0' * 52}"
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "Dockerfile").write_text(f'FROM scratch\nCOPY Dockerfile /file\nCMD ["{word}"]\n')
+    options = [part for label in _label(plan) for part in ("--label", label)]
+    _docker("buildx", "build", "--load", "--tag", name, *options, str(context))
+    yield Image(name=name, id=_docker("image", "inspect", "--format", "{{.Id}}", name), plan=plan)
+    _docker("rmi", "--force", name, check=False)
 
 
-def test_ours_are_found_and_removed_and_what_others_built_on_them_stays(made: Made, tmp_path: Path) -> None:
-    client = docker.from_env()
-    found = {item.name: item for item in clean.find(client, tmp_path / "no-state")}
-    assert {made.ours, made.container} <= found.keys()
-    assert not {made.derived, made.beside, made.stranger} & found.keys()
-    assert {made.derived, made.beside} <= {*clean.find_others(client)}
-    assert made.ours not in clean.find_others(client)
-    # Remove only these two: other tests use the toolkit's other images.
-    assert clean.remove(found[made.container]) == ""
-    assert clean.remove(found[made.ours]) == ""
-    assert not {made.ours, made.container} & {item.name for item in clean.find(client, tmp_path / "no-state")}
-    assert {made.derived, made.beside} <= {*client.images.get(made.derived).tags}
-    assert client.containers.get(made.stranger)
+def _label(plan: str) -> tuple[str, str]:
+    return f"{naming.OWNER_LABEL}=toolkit", f"{naming.PLAN_LABEL}={plan}"
 
 
-def test_the_network_of_a_killed_launch_is_removed(tmp_path: Path) -> None:
-    client = docker.from_env()
-    name = f"toolkit-test-{uuid.uuid4().hex[:12]}"
-    _docker("network", "create", "--internal", "--label", f"{naming.JOB_LABEL}=launch", name)
-    _docker("create", "--name", name, "--network", name, stages.STANDIN)
+@pytest.fixture
+def derived(image: Image, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """An image of another user, built on the toolkit's, so that it inherits the labels; one name ends as ours do."""
+    word = image.plan[7:19]
+    names = (f"somebody/app:{word}", f"toolkit/train:mine-{word}")
+    (tmp_path / "derived").mkdir()
+    (tmp_path / "derived/Dockerfile").write_text(f"FROM {image.name}\nENV MINE=1\n")
+    _docker("buildx", "build", "--load", "--tag", names[0], "--tag", names[1], str(tmp_path / "derived"))
+    container = f"somebody-{word}"
+    _docker("create", "--name", container, names[0])
+    yield (*names, container)
+    _docker("rm", "--force", container, check=False)
+    _docker("rmi", "--force", *names, check=False)
+
+
+def test_an_empty_folder_owns_nothing(clones: tuple[Clone, Clone], image: Image, derived: tuple[str, ...]) -> None:
+    one, two = clones
+    one.record(image)
+    stopped = _docker("create", *(f"--label={key}={each}" for key, each in _labels(one).items()), image.name)
+    volume = _docker("volume", "create", f"--label={naming.OWNER_LABEL}=toolkit")
     try:
-        (found,) = (item for item in clean.find(client, tmp_path) if item.name == name)
-        assert clean.remove(found) == ""
-        assert name not in {item.name for item in clean.find(client, tmp_path)}
+        value = two.clean()
+        assert value["removed"] == [], "what two made is nothing"
+        assert any(line.startswith(f"image {image.name}: it is used by {one.state}") for line in value["left"])
+        assert any(line.startswith("container ") and str(one.state) in line for line in value["left"])
+        assert any(line.startswith(f"volume {volume}: it has data") for line in value["left"])
+        assert not (two.folder / ".toolkit").exists()
+
+        listed = json.loads(two.call("ls", "--kind", "image", "--kind", "volume", "--json").stdout)["items"]
+        seen = {item["name"]: (item["cleaned"], item["owner"]) for item in listed}
+        assert seen[image.name] == (False, str(one.state))
+        assert seen[volume] == (False, "all state folders")
+
+        removed = one.clean()["removed"]
+        assert f"image {image.name}" in removed
+        assert [line for line in removed if line.startswith("container ")]
+        assert not [line for line in removed if line.startswith("volume ")]
+        assert _docker("ps", "--all", "--quiet", "--filter", f"id={stopped}") == ""
+        assert two.clean("--volume", volume)["removed"] == [f"volume {volume}"]
     finally:
-        _docker("rm", "--force", name)
-        subprocess.run(["docker", "network", "rm", name], capture_output=True, check=False)
+        _docker("rm", "--force", stopped, check=False)
+        _docker("volume", "rm", volume, check=False)
+    for name in derived[:2]:
+        assert _docker("image", "inspect", "--format", "{{.Id}}", name)
+    assert _docker("inspect", "--format", "{{.Name}}", derived[2])
+
+
+def _labels(clone: Clone) -> dict[str, str]:
+    ownership.claim(clone.state)
+    return {**ownership.label(clone.state), naming.JOB_LABEL: "test"}
+
+
+def test_an_image_of_two_clones_is_removed_by_the_last(clones: tuple[Clone, Clone], image: Image) -> None:
+    one, two = clones
+    for clone in clones:
+        clone.record(image)
+    value = one.clean()
+    assert f"image {image.name}: it is used by {two.state}; --all removes it" in value["left"]
+    assert [line.rpartition("/")[2] for line in value["removed"]] == [f"image-train-cpu-{image.plan[7:19]}"]
+    assert f"image {image.name}" in two.clean()["removed"]
+    assert _docker("images", "--quiet", image.name) == ""
+
+
+def test_an_image_that_cannot_be_removed_keeps_its_record(clones: tuple[Clone, Clone], image: Image) -> None:
+    one, _ = clones
+    one.record(image)
+    container = _docker("create", image.name)
+    try:
+        value = one.clean(code=4)
+        assert value["removed"] == []
+        assert len(value["kept"]) == 2
+    finally:
+        _docker("rm", container)
+    assert f"image {image.name}" in one.clean()["removed"]
+
+
+def test_force_ends_no_job_of_another_clone(clones: tuple[Clone, Clone]) -> None:
+    one, two = clones
+    ownership.claim(two.state)
+    with one.job() as container:
+        value = two.clean("--force")
+        assert value["removed"] == []
+        assert _docker("inspect", "--format", "{{.State.Status}}", container) == "running"
+        (kept,) = one.clean(code=4)["kept"]
+        assert "a job is running in it" in kept
+        assert len(one.clean("--force")["removed"]) == 1
+        assert _docker("ps", "--quiet", "--filter", f"id={container}") == ""
+
+
+def test_containers_of_an_image_that_was_committed_from_a_job_are_the_users(clones: tuple[Clone, Clone]) -> None:
+    one, _ = clones
+    name = f"somebody/committed:{uuid.uuid4().hex[:8]}"
+    options = [f"--label={key}={each}" for key, each in _labels(one).items()]
+    job = _docker("create", *options, stages.STANDIN)
+    _docker("commit", job, name)
+    _docker("rm", job)
+    users = _docker("create", name)
+    try:
+        assert one.clean()["removed"] == []
+        assert _docker("inspect", "--format", "{{.Id}}", users)
+    finally:
+        _docker("rm", users, check=False)
+        _docker("rmi", name, check=False)
+
+
+def test_the_network_of_a_killed_launch_is_removed(clones: tuple[Clone, Clone]) -> None:
+    one, two = clones
+    name = f"toolkit-test-{uuid.uuid4().hex[:12]}"
+    _docker("network", "create", "--internal", *(f"--label={key}={each}" for key, each in _labels(one).items()), name)
+    try:
+        assert any(line.startswith(f"network {name}: ") for line in two.clean()["left"])
+        assert one.clean()["removed"] == [f"network {name}"]
+    finally:
+        _docker("network", "rm", name, check=False)
 
 
 def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
     client = docker.from_env()
     if not client.images.list(naming.name_standin("3.11")):
         pytest.skip("this machine builds on the official base image")
-    assert naming.name_standin("3.11") not in {item.name for item in clean.find(client, tmp_path)}
-    assert naming.name_standin("3.11") in {item.name for item in clean.find(client, tmp_path, with_base=True)}
+
+    def find(scope: clean.Scope) -> bool:
+        return any(
+            item.name == naming.name_standin("3.11") and not item.left
+            for item in clean.find(client, tmp_path, scope=scope)
+        )
+
+    assert not find(clean.Scope())
+    assert not find(clean.Scope(everything=True))
+    assert find(clean.Scope(base=True, everything=True))
 
 
 @pytest.fixture
@@ -116,7 +269,7 @@ def test_caches_of_bazel_are_named_and_removed(bare_engine: SmallEngine, tmp_pat
         subprocess.run([*argv, str(tmp_path)], env=variables, capture_output=True, check=True)
 
     def run(*arguments: str) -> dict[str, list[str]]:
-        argv = [sys.executable, "-m", "toolkit", "clean", "--json", *arguments]
+        argv = [sys.executable, "-m", "toolkit", "clean", "--yes", "--json", *arguments]
         workspace = variables | {"PYTHONPATH": str(stages.ROOT), "XDG_CACHE_HOME": str(tmp_path / "user")}
         done = subprocess.run(argv, cwd=tmp_path, env=workspace, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -55,7 +55,7 @@ def test_what_killed_commands_left_is_removed_and_runs_are_kept(run: Run) -> Non
         _make(run.folder / "runs", name) for name in ("digits-bc-22-12-f17b0ed5", "digits-bc-22-12-f17b0ed5-again-1")
     ]
     left = [_make(run.folder / folder, ".0123456789ab.aaaaaaaa") for folder in ("runs", "dist")]
-    done = run("clean", "--json", DOCKER_HOST="unix:///nonexistent.sock")
+    done = run("clean", "--yes", "--json", DOCKER_HOST="unix:///nonexistent.sock")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["removed"]) == 2
     assert all(path.is_dir() for path in kept)
@@ -68,8 +68,9 @@ def test_native_kernels_are_listed_and_removed_with_the_caches(run: Run, tmp_pat
     (cache / "kernels-0123.so").write_bytes(bytes(2_000_000))
     variables = {"XDG_CACHE_HOME": str(tmp_path / "user"), "DOCKER_HOST": "unix:///nonexistent.sock"}
     named = f"kernels {cache} (2.0 MB)"
-    assert json.loads(run("clean", "--json", **variables).stdout)["left"] == [f"{named}: --with-cache removes them"]
-    assert json.loads(run("clean", "--with-cache", "--json", **variables).stdout)["removed"] == [named]
+    left = json.loads(run("clean", "--json", **variables).stdout)["left"]
+    assert left == [f"{named}: --with-cache removes them"]
+    assert json.loads(run("clean", "--with-cache", "--yes", "--json", **variables).stdout)["removed"] == [named]
     assert [path.name for path in cache.iterdir()] == [".build-running"], "a job may be building there"
     assert not json.loads(run("clean", "--json", **variables).stdout)["left"]
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit import training
+from toolkit import naming, training
 from toolkit.engine import Job, container
 from toolkit.versions import load_table
 
@@ -37,12 +37,19 @@ def test_containers_are_confined_as_those_of_the_program_are(services: dict[str,
         assert service["tmpfs"] == [f"{path}:{options}" for path, options in ours.tmpfs.items()]
         assert not {"privileged", "cap_add", "pid", "ipc", "devices"} & service.keys()
         assert service["userns_mode"] == "${TOOLKIT_USERNS:-}", "empty, but for an engine that maps users"
-        assert service["labels"].items() <= ours.labels.items()
+        assert service["labels"] == {naming.OWNER_LABEL: "toolkit", naming.STATE_LABEL: "${TOOLKIT_STATE_ID:-}"}
         assert all(
             volume.split(":")[0] in {"./runs", "data", "./toolkit/smoke/inside"} for volume in service["volumes"]
         )
     assert services["smoke"]["network_mode"] == ours.network, "the checks need no network"
     assert services["train"]["shm_size"] == UNITS[ours.shm_size]
+
+
+def test_what_clones_share_has_no_label_of_one_of_them(services: dict[str, Any]) -> None:
+    """Compose offers to make a volume anew, without its data, when its labels have changed."""
+    value = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    shared = [value["volumes"]["data"], value["networks"]["serve"], *(each["build"] for each in services.values())]
+    assert all(each["labels"] == {naming.OWNER_LABEL: "toolkit"} for each in shared)
 
 
 def test_compose_gives_the_same_time_to_end_as_the_program(services: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from toolkit import inventory, manifest
 from toolkit.cli import app
+from toolkit.engine import buildx
 from toolkit.inventory import Item
 
 COMPLETE = {"status": "complete", "result": {"test_accuracy": 0.9972, "epochs": 20}}
@@ -105,7 +106,7 @@ def test_the_table_is_aligned_and_says_how_old_things_are(place: Path) -> None:
     ("said", "number"), [("0B", 0), ("19.34kB", 19_340), ("31.2GB", 31_200_000_000), ("?", None), ("1.2.3", None)]
 )
 def test_sizes_of_caches_are_read(said: str, number: int | None) -> None:
-    assert inventory._parse_size(said) == number
+    assert buildx.CacheMount(id="x", name="x", size=said, used=False).bytes == number
 
 
 def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
@@ -129,7 +130,7 @@ def test_the_command_lists_kinds_and_says_what_it_leaves_out(place: Path) -> Non
     run = CliRunner()
     done = run.invoke(app, ["ls", "--json"])
     assert done.exit_code == 0, done.output
-    assert "images and caches are left out: no container engine answers" in done.stderr
+    assert "is left out: no container engine answers" in done.stderr
     assert [row["kind"] for row in json.loads(done.stdout)["items"]] == ["run"]
     assert "nothing that the toolkit made is here" in run.invoke(app, ["ls", "--kind", "wheel"]).stdout
     done = run.invoke(app, ["ls", "--kind", "wheels"])

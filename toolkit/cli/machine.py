@@ -1,12 +1,16 @@
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolkit import files
 from toolkit.cli.command import Session, command
 from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
+    from toolkit.clean import Leftover
     from toolkit.doctor.machine import Device
     from toolkit.settings import Settings
 
@@ -32,6 +36,7 @@ def doctor(
     if write_env:
         values = doctor.compose_env(findings, settings)
         doctor.prepare_outputs()
+        values |= doctor.claim_state(settings)
         doctor.write_env(values)
         result["env"] = values
         lines.append(f"wrote {doctor.ENV_FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
@@ -85,14 +90,17 @@ def ls(
     session: Session,
     kind: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="wheel, graft, run, environment, image, cache or kernels; repeatable."),
+        typer.Option(
+            metavar="KIND",
+            help="wheel, graft, run, environment, container, image, volume, network, cache, kernels; repeatable.",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
 ) -> None:
-    """List what the toolkit made here: wheels, grafts, runs, environments, images, caches and native kernels.
+    """List what the toolkit made: wheels, grafts, runs and environments here, and what is in the container engine.
 
-    Each with its size, its age, what its record says, and whether `toolkit clean` removes it. Only records are read;
-    `toolkit verify` compares them with the files. Without a container engine, images and caches are left out.
+    Each with its size, its age, what its record says, whether `toolkit clean` removes it, and whose it is if it is not
+    of this state folder. Only records are read; `toolkit verify` compares them with the files.
     """
     from dataclasses import asdict
 
@@ -102,13 +110,13 @@ def ls(
     if unknown := [name for name in kind or () if name not in inventory.KINDS]:
         raise UsageError(f"no kind: {unknown[0]!r}", remedy=f"one of {', '.join(inventory.KINDS)}")
     kinds, client = kind or inventory.KINDS, None
-    if {"image", "cache"} & set(kinds):
+    if {*inventory.IN_ENGINE} & set(kinds):
         from toolkit.engine.client import connect
 
         try:
             client = connect()
         except EngineError as error:
-            console.say(f"images and caches are left out: {error.what}")
+            console.say(f"what is in the engine is left out: {error.what}")
     wanted = inventory.find(out, Path(settings.runs), Path(settings.state), client, kinds)
     text = inventory.render(wanted) if wanted else "nothing that the toolkit made is here"
     console.result({"items": [asdict(item) for item in wanted]}, text)
@@ -118,59 +126,118 @@ def ls(
 def clean(
     session: Session,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Remove what your other state folders made too, and what no state folder has a record of. What runs "
+            "there is kept.",
+        ),
+    ] = False,
+    volume: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Remove this volume with its data too: toolkit_data of compose; repeatable."),
+    ] = None,
     with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
     with_cache: Annotated[
         bool,
         typer.Option(
             "--with-cache",
-            help="Remove Bazel's caches too, hours of compiling and tens of gigabytes, and native kernels.",
+            help="Remove Bazel's caches too, hours of compiling and tens of gigabytes, and native kernels. All state "
+            "folders share them.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Remove containers in which a job is running, too.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Remove containers of this state folder in which a job is running, too."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal, nothing is removed without it.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
 ) -> None:
-    """Remove the toolkit's images, containers, volumes, environments, unfinished wheels and unfinished reproductions.
+    """Remove what this state folder made: images, containers, environments, unfinished wheels and reproductions.
 
-    Finished wheels and runs are kept. Bazel's caches, native kernels and images that a user named are left and listed.
+    It lists them and asks first. Finished wheels and runs are kept. What another state folder made or uses is listed
+    with the path of that folder. Volumes, Bazel's caches, native kernels and images that a user named are listed too.
     """
-    from toolkit.clean import find, find_caches, find_kernels, find_others, remove
+    from toolkit import clean
     from toolkit.engine.client import connect
 
-    console, settings = session.console, session.settings
+    settings = session.settings
     try:
         client = connect()
     except EngineError as error:
-        console.say(f"containers and images are left alone: {error.what}")
+        if volume:
+            raise
+        session.console.say(f"containers and images are left alone: {error.what}")
         client = None
-    removed, kept = [], []
-    caches, left_caches = find_caches(with_cache=with_cache) if client else ([], [])
-    left = [f"cache {each.name} ({each.size}): --with-cache removes what Bazel compiled" for each in left_caches]
-    kernels = find_kernels()
-    left += [f"kernels {each.name}: --with-cache removes them" for each in kernels if not with_cache]
-    left += (
-        [f"image {name}: named by a user; `docker image rm {name}`" for name in find_others(client)] if client else []
-    )
-    found = find(client, Path(settings.state), results=(out, Path(settings.runs)), with_base=with_base)
-    for item in [*found, *caches, *(kernels if with_cache else ())]:
-        reason = "" if force else item.used
-        if not reason and not dry_run:
-            reason = remove(item)
-        if reason:
-            kept.append(f"{item.kind} {item.name}: {reason}")
-        else:
-            removed.append(f"{item.kind} {item.name}")
+    scope = clean.Scope(everything=everything, base=with_base, force=force, volumes=tuple(volume or ()))
+
+    def find() -> "list[Leftover]":
+        found = clean.find(client, Path(settings.state), results=(out, Path(settings.runs)), scope=scope)
+        caches = clean.find_caches(with_cache=with_cache) if client else []
+        return [*found, *caches, *clean.find_kernels(with_cache=with_cache)]
+
+    found = find()
+    wanted = [item for item in found if not item.left]
+    if dry_run or not any(not item.used for item in wanted):
+        _report_cleaning(session, found, {item.title: item.used for item in wanted if item.used}, dry_run=dry_run)
+        return
+    if not yes:
+        _require_consent(session, found)
+        titles = {item.title for item in wanted}
+        found = find()  # a job may have been started while the question was open
+        found = [item for item in found if item.left or item.title in titles]
+    _report_cleaning(session, found, clean.remove_all(item for item in found if not item.left))
+
+
+def _require_consent(session: Session, found: "list[Leftover]") -> None:
+    """Ask whether to remove things, and end the command if the answer is no.
+
+    Raises UsageError, after the same list as with --dry-run, if there is no terminal to ask on.
+    """
+    wanted = [item for item in found if not item.left and not item.used]
+    size = files.format_size(sum(item.bytes or 0 for item in wanted))
+    things = f"{len(wanted)} thing{'s' if len(wanted) > 1 else ''}, {size}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        _report_cleaning(session, found, {}, dry_run=True)
+        raise UsageError(
+            f"nothing was removed: there is no terminal to ask on whether to remove {things}", remedy="give --yes"
+        )
+    lines = [f"  {item.describe()}" for item in wanted]
+    if not session.console.ask("\n".join([*lines, f"remove {'these' if len(wanted) > 1 else 'this'} {things}?"])):
+        left = [f"{item.title}: {item.left or item.used or 'the answer was no'}" for item in found]
+        value = {"removed": [], "kept": [], "left": left, "sizes": {}, "dry_run": False}
+        session.console.result(value, "nothing was removed")
+        session.console.close()
+        raise typer.Exit
+
+
+def _report_cleaning(
+    session: Session, found: "list[Leftover]", kept: Mapping[str, str], *, dry_run: bool = False
+) -> None:
+    """Print what was removed, or would be, and what stays. Raises PreflightError if something could not be removed."""
+    wanted = [item for item in found if not item.left]
+    kept = {**{item.title: item.used for item in wanted if item.used}, **kept}
+    removed = [item for item in wanted if item.title not in kept]
+    left = [item for item in found if item.left]
     verb = "would remove" if dry_run else "removed"
     lines = [
-        *(f"{verb} {name}" for name in removed),
-        *(f"kept {name}" for name in kept),
-        *(f"left {name}" for name in left),
+        *(f"{verb} {item.describe()}" for item in removed),
+        *(f"kept {title}: {reason}" for title, reason in kept.items()),
+        *(f"left {item.describe()}: {item.left}" for item in left),
     ]
-    console.result(
-        {"removed": removed, "kept": kept, "left": left, "dry_run": dry_run},
-        "\n".join(lines) or "nothing that the toolkit made is here",
-    )
+    value = {
+        "removed": [item.title for item in removed],
+        "kept": [f"{title}: {reason}" for title, reason in kept.items()],
+        "left": [f"{item.title}: {item.left}" for item in left],
+        "sizes": {item.title: item.bytes for item in found if item.bytes is not None},
+        "dry_run": dry_run,
+    }
+    session.console.result(value, "\n".join(lines) or "nothing that the toolkit made is here")
     if kept and not dry_run:
         raise PreflightError(
-            f"{len(kept)} of {len(kept) + len(removed)} could not be removed",
-            remedy="stop what uses them, or give --force",
+            f"{len(kept)} of {len(wanted)} could not be removed",
+            remedy="stop what uses them; --force removes containers of this state folder with their jobs",
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolkit import files
+from toolkit import files, ownership
 from toolkit.doctor import advice, machine, services
 from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
@@ -15,7 +15,7 @@ RUNS = Path("runs")
 """The folder that compose.yaml mounts for runs."""
 
 _OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
-_OWN |= {"TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_USERNS"}
+_OWN |= {"TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_USERNS", "TOOLKIT_STATE_ID"}
 
 
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
@@ -49,6 +49,11 @@ def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
     if settings.ca_bundle:
         values["TOOLKIT_CA_BUNDLE"] = str(Path(settings.ca_bundle).resolve())
     return values
+
+
+def claim_state(settings: Settings) -> dict[str, str]:
+    """Return the variable by which compose's containers get the label of the state folder, which gets an id."""
+    return {"TOOLKIT_STATE_ID": ownership.claim(Path(settings.state))}
 
 
 def write_env(values: Mapping[str, str], path: Path = ENV_FILE) -> None:

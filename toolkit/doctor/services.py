@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkit.errors import ToolkitError
@@ -210,7 +211,7 @@ def _read_archives(settings: Settings) -> str | None:
     chosen = select_base(client, settings, settings.python)
     if find_digest(client, chosen.reference) is None:
         return None
-    found = read_files(client, chosen.reference, "/etc/apt")
+    found = read_files(client, chosen.reference, "/etc/apt", Path(settings.state))
     return "\n".join(
         each.decode(errors="replace") for name, each in found.items() if name.endswith((".list", ".sources"))
     )

@@ -183,6 +183,14 @@ class CacheMount:
     size: str  # as buildx writes it, such as ``31.2GB``
     used: bool  # whether a build has it open
 
+    @property
+    def bytes(self) -> int | None:
+        match = re.fullmatch(r"([0-9.]+)([kMGT]?)B", self.size)
+        try:
+            return round(float(match[1]) * 1000 ** " kMGT".index(match[2] or " ")) if match else None
+        except ValueError:
+            return None
+
 
 def find_caches() -> list[CacheMount]:
     said = _call("du", "--verbose", "--filter", "type=exec.cachemount")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import docker
 from docker.errors import ImageNotFound
 
-from toolkit import digest, files, processes
+from toolkit import digest, files, ownership, processes
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
@@ -68,6 +68,7 @@ def write(
     base: Mapping[str, str],
     bazel: Mapping[str, str],
     client: docker.DockerClient,
+    state: Path,
     log: Path,
     console: Console,
 ) -> Bundle:
@@ -76,8 +77,9 @@ def write(
     ``commands``: name of the image and the command that makes it, by stage. ``packages``: the command that writes the
     packages to ``folder/packages``. Raises BuildError, EngineError, PreflightError: the disk is full.
     """
-    for stage, (_, command) in commands.items():
+    for stage, (name, command) in commands.items():
         buildx.build(command, log=log, console=console, step=stage)
+        ownership.record_image(state, name, _find_id(client, name))
     shutil.rmtree(folder / PACKAGES, ignore_errors=True)
     buildx.build(packages, log=log, console=console, step=PACKAGES)
     names = {stage: name for stage, (name, _) in commands.items()}
@@ -102,13 +104,15 @@ def write(
     return made
 
 
-def load(bundle: Bundle, client: docker.DockerClient) -> None:
-    """Load the images of a bundle into an engine that does not have them yet.
+def load(bundle: Bundle, client: docker.DockerClient, state: Path) -> None:
+    """Load the images of a bundle into an engine that does not have them yet, and record them in the state folder.
 
     Raises IntegrityError: a file is not the one that was collected; EngineError; PreflightError: the disk is full.
     """
     for name, sha256 in bundle.packages.items():
         _require(bundle.folder / PACKAGES / name, sha256)
+    for stage, name in bundle.names.items():
+        ownership.record_image(state, name, bundle.ids[stage])
     if _has(client, bundle):
         return
     path = bundle.folder / IMAGES

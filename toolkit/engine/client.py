@@ -16,7 +16,7 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit import naming, processes
+from toolkit import naming, ownership, processes
 from toolkit.engine.user import Users
 from toolkit.errors import CheckError, EngineError, PreflightError
 from toolkit.settings import Settings
@@ -213,7 +213,7 @@ def select_base(client: docker.DockerClient, settings: Settings, python: str = "
             ) from error
 
 
-def find_distribution(client: docker.DockerClient, base: BaseImage) -> str:
+def find_distribution(client: docker.DockerClient, base: BaseImage, state: Path | None = None) -> str:
     """Return the codename of an image's Linux distribution: of its name, else of its files; empty if it is unknown."""
     named = load_table().find_base(base.reference)
     if named:
@@ -222,7 +222,7 @@ def find_distribution(client: docker.DockerClient, base: BaseImage) -> str:
         if base.registered and not client.images.list(base.reference):
             return ""
     try:
-        text = read_files(client, base.reference, "/usr/lib/os-release")["os-release"].decode(errors="replace")
+        text = read_files(client, base.reference, "/usr/lib/os-release", state)["os-release"].decode(errors="replace")
     except (EngineError, KeyError):
         return ""
     found = re.search(r'^VERSION_CODENAME="?([a-z]+)', text, re.MULTILINE)
@@ -235,11 +235,14 @@ def find_digest(client: docker.DockerClient, reference: str) -> str | None:
         return found.identity if found else None
 
 
-def read_files(client: docker.DockerClient, reference: str, folder: str) -> dict[str, bytes]:
-    """Return the content of a file, or of each file in a folder, of an image, by name. No program of the image runs."""
+def read_files(client: docker.DockerClient, reference: str, folder: str, state: Path | None = None) -> dict[str, bytes]:
+    """Return the content of a file, or of each file in a folder, of an image, by name. No program of the image runs.
+
+    ``state``: the state folder whose label the container gets that is made for it, and removed.
+    """
     with translating_errors("reading files of an image"), processes.deferring_interrupts():
         container = client.containers.create(
-            reference, "true", labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "files"}
+            reference, "true", labels={**ownership.label(state), naming.JOB_LABEL: "files"}
         )
         try:
             stream, _ = container.get_archive(folder)

@@ -16,6 +16,9 @@ from toolkit.engine import Cluster, Commands, Job, Mount
 from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
 from toolkit.plan import quote_fields, repeat
 
+UNOWNED: Mapping[str, str] = {naming.OWNER_LABEL: "toolkit"}
+"""Labels of what is made for no state folder."""
+
 PORT = 2222
 """Where the jobs of a cluster listen, each in its own container."""
 
@@ -110,8 +113,18 @@ class Container:
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
 
 
-def describe(job: Job, *, image: str, user: User | None = None, terminal: bool = False) -> Container:
-    """Describe the container of a job, by default for an engine whose users are those of this machine."""
+def describe(
+    job: Job,
+    *,
+    image: str,
+    user: User | None = None,
+    terminal: bool = False,
+    labels: Mapping[str, str] = UNOWNED,
+) -> Container:
+    """Describe the container of a job, by default for an engine whose users are those of this machine.
+
+    ``labels``: those of :func:`toolkit.ownership.label`.
+    """
     cluster, user = job.cluster, user or choose(job, SAME)
     job = replace(job, mounts=tuple(redirect_cache(mount, user) for mount in job.mounts))
     return Container(
@@ -124,7 +137,7 @@ def describe(job: Job, *, image: str, user: User | None = None, terminal: bool =
         groups=tuple(map(str, user.groups)),
         userns="host" if user.mapped else "",
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
-        labels={naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: job.title},
+        labels={**labels, naming.JOB_LABEL: job.title},
         environment={**job.environment, **name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
         network=cluster.network if cluster else "bridge" if job.network else "none",
@@ -145,10 +158,10 @@ def name_job(title: str) -> str:
     return f"toolkit-{title}-{uuid.uuid4().hex[:8]}"
 
 
-def plan_cluster(count: int, *, outside: bool) -> Cluster:
+def plan_cluster(count: int, *, outside: bool, labels: Mapping[str, str] = UNOWNED) -> Cluster:
     name = name_job("launch")
-    labels = ("--label", f"{naming.OWNER_LABEL}=toolkit", "--label", f"{naming.JOB_LABEL}=launch")
-    make = ("docker", "network", "create", *(() if outside else ("--internal",)), *labels, name)
+    options = repeat("--label", (f"{key}={value}" for key, value in {**labels, naming.JOB_LABEL: "launch"}.items()))
+    make = ("docker", "network", "create", *(() if outside else ("--internal",)), *options, name)
     return Cluster(
         addresses=tuple(f"{name}-{index}:{PORT}" for index in range(count)),
         network=name,
@@ -164,13 +177,13 @@ def list_cores() -> str:
     return ",".join(map(str, sorted(cores))) if len(cores) < (os.cpu_count() or 1) else ""
 
 
-def list_commands(job: Job, *, image: str, users: Users = SAME) -> Commands:
+def list_commands(job: Job, *, image: str, users: Users = SAME, labels: Mapping[str, str] = UNOWNED) -> Commands:
     """Return the commands that run a job by hand: make the folders in which it writes, and run it.
 
     Raises what :func:`toolkit.engine.user.choose` raises.
     """
     user = choose(job, users)
-    return (*_make_folders_for(user, job), tuple(describe(job, image=image, user=user).to_command()))
+    return (*_make_folders_for(user, job), tuple(describe(job, image=image, user=user, labels=labels).to_command()))
 
 
 def make_folders(mounts: Iterable[Mount]) -> Commands:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TextIO
 import docker
 from docker.errors import ImageNotFound, NotFound
 
-from toolkit import digest, manifest, naming, processes, project
+from toolkit import digest, manifest, naming, ownership, processes, project
 from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
@@ -148,7 +148,11 @@ class DockerEngine:
 
     @property
     def _distribution(self) -> str:
-        return self._carried.base["distribution"] if self._carried else find_distribution(self._client, self._base)
+        return (
+            self._carried.base["distribution"]
+            if self._carried
+            else find_distribution(self._client, self._base, self._state)
+        )
 
     def has_gpu(self) -> bool:
         with translating_errors("asking for its runtimes"):
@@ -156,7 +160,7 @@ class DockerEngine:
 
     def find_platform(self, *, fetch: bool) -> Platform:
         if self._carried and fetch:
-            bundle.load(self._carried, self._client)
+            bundle.load(self._carried, self._client, self._state)
         found = self._find(self._carried.names["base"] if self._carried else self._base.reference)
         if found is None and fetch and not self._carried:
             with translating_errors(f"pulling {self._base.reference}"):
@@ -165,7 +169,8 @@ class DockerEngine:
             return Platform()
         lines: list[str] = []
         job = Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60)
-        run(self._client, job, image=str(found.id), users=self._users, listener=lines.append)
+        labels = ownership.label(self._state)
+        run(self._client, job, image=str(found.id), users=self._users, listener=lines.append, labels=labels)
         glibc, python = [*"".join(lines).split(), "", ""][:2]
         return Platform(glibc=glibc, python=python)
 
@@ -194,7 +199,7 @@ class DockerEngine:
         if not reused:
             require_buildx()
             if self._carried:
-                bundle.load(self._carried, self._client)
+                bundle.load(self._carried, self._client, self._state)
             log = plan.folder / "build.log"
             try:
                 for command in plan.commands:
@@ -231,14 +236,14 @@ class DockerEngine:
         )
 
     def commands(self, reference: str, job: Job) -> Commands:
-        return container.list_commands(job, image=reference, users=self._users)
+        return container.list_commands(job, image=reference, users=self._users, labels=ownership.label(self._state))
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
-        return container.plan_cluster(count, outside=outside)
+        return container.plan_cluster(count, outside=outside, labels=ownership.label(self._state))
 
     @contextmanager
     def join(self, cluster: Cluster) -> Iterator[None]:
-        labels = {naming.OWNER_LABEL: "toolkit", naming.JOB_LABEL: "launch"}
+        labels = {**self._claim(), naming.JOB_LABEL: "launch"}
         try:
             with translating_errors("making a network"), processes.deferring_interrupts():
                 self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
@@ -254,8 +259,19 @@ class DockerEngine:
         listener: Listener | None = None,
         started: Callable[[Stop], object] | None = None,
     ) -> int:
-        image = environment.digest
-        return run(self._client, job, image=image, users=self._users, listener=listener, started=started)
+        return run(
+            self._client,
+            job,
+            image=environment.digest,
+            users=self._users,
+            listener=listener,
+            started=started,
+            labels=self._claim(),
+        )
+
+    def _claim(self) -> dict[str, str]:
+        ownership.claim(self._state)
+        return ownership.label(self._state)
 
     def _find(self, reference: str) -> Any | None:
         with translating_errors("looking for an image"):
@@ -265,6 +281,7 @@ class DockerEngine:
                 return None
 
     def _record(self, plan: EnvironmentPlan, found: Any) -> None:
+        ownership.claim(self._state)
         spec = plan.spec
         parent = (
             {"kind": "wheel", "name": spec.wheel.name, "digest": plan.inputs["wheel"]}
@@ -282,7 +299,7 @@ class DockerEngine:
             "engine": "docker",
         }
         if self._target == "train":
-            (kernels,) = read_files(self._client, str(found.id), _KERNELS).values()
+            (kernels,) = read_files(self._client, str(found.id), _KERNELS, self._state).values()
             facts["kernels"] = digest.digest_bytes(kernels)
         manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
 
@@ -295,13 +312,14 @@ def run(
     users: Users = SAME,
     listener: Listener | None = None,
     started: Callable[[Stop], object] | None = None,
+    labels: Mapping[str, str] = container.UNOWNED,
 ) -> int:
     user = choose(job, users)
     make_caches(job, user)
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and not job.log and sys.stderr.isatty()
     with translating_errors(f"running {job.title}"):
-        described = container.describe(job, image=image, user=user, terminal=terminal)
+        described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
         try:
             with processes.deferring_interrupts():
                 created = client.containers.create(**described.to_sdk())

@@ -59,7 +59,7 @@ def make(target: Target, state: Path) -> Bom:
     record = manifest.read(folder)
     if record is None or record.kind != target.kind:
         raise IntegrityError(f"{folder} has no manifest of an {target.kind}", remedy="make it again")
-    parts = _list_environment(folder) if record.kind == "environment" else _list_image(record)
+    parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, state)
     own = wheel.find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
     return _join(folder, record, [_refer(part, own) for part in parts])
 
@@ -97,7 +97,7 @@ def _list_environment(folder: Path) -> Iterator[Component]:
         yield describe_package(name, package.version, hashes=[found] if found else [])
 
 
-def _list_image(record: Manifest) -> Iterator[Component]:
+def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
     """Yield the base image, its Debian packages, and the Python packages of the locked set with the wheel."""
     if environment.is_packed(record):
         raise UsageError(
@@ -112,7 +112,7 @@ def _list_image(record: Manifest) -> Iterator[Component]:
             )
     client = connect()
     status, release, venv = (
-        b"".join(read_files(client, record.digest, path).values()).decode(errors="replace")
+        b"".join(read_files(client, record.digest, path, state).values()).decode(errors="replace")
         for path in (STATUS, RELEASE, VENV)
     )
     packages = list(parse_status(status))

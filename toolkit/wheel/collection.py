@@ -133,6 +133,7 @@ def collect_images(planned: PlannedWheel, folder: Path, *, state: Path, console:
         base=planned.images.describe_base(),
         bazel={"location": plan.contexts["bazel"], "identity": replaced} if replaced else {},
         client=connect(),
+        state=state,
         log=state / f"wheel-{plan.name}" / "bundle.log",
         console=console,
     )

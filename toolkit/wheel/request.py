@@ -86,7 +86,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
         lock.require_fit(locked, present)
     pins = _fill(present, locked)
     if carried:
-        _use_bundle(carried, pins, dry_run=dry_run)
+        _use_bundle(carried, pins, Path(settings.state), dry_run=dry_run)
     arguments = [
         *spec.bazel_arguments,
         *processor.list_flags(request.cpu_target, spec.platform),
@@ -114,7 +114,7 @@ def _choose_bazel(text: str, images: "EngineImages", carried: "Bundle | None") -
     return BuildContext(**carried.bazel) if carried.bazel else None
 
 
-def _use_bundle(carried: "Bundle", pins: Lock, *, dry_run: bool) -> None:
+def _use_bundle(carried: "Bundle", pins: Lock, state: Path, *, dry_run: bool) -> None:
     """Load the images of a folder, except in a dry run. Raises UsageError: they are those of another build."""
     from toolkit.engine import bundle
     from toolkit.engine.client import connect
@@ -127,7 +127,7 @@ def _use_bundle(carried: "Bundle", pins: Lock, *, dry_run: bool) -> None:
             remedy="give the versions that it was collected for, or collect again",
         )
     if not dry_run:
-        bundle.load(carried, connect())
+        bundle.load(carried, connect(), state)
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> Spec:
@@ -176,7 +176,7 @@ def find_images(
             return EngineImages(**carried.base, **known)
         known["bazel_digest"] = _find_bazel_digest(client, bazel)
         found = select_base(client, settings)
-        known["distribution"] = find_distribution(client, found)
+        known["distribution"] = find_distribution(client, found, Path(settings.state))
     except (EngineError, PreflightError):
         if required:
             raise

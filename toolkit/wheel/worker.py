@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import naming
+from toolkit import naming, ownership
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import connect, inspect, read_files, require_buildx
@@ -32,15 +32,18 @@ def plan_task(planned: PlannedWheel, state: Path, console: Console, *, tag: str)
     def make() -> Worker:
         require_buildx()
         buildx.build(command, log=state / f"image-{TARGET}-{plan.name}" / "build.log", console=console)
-        return find(name)
+        made = find(name, state)
+        if not tag:
+            ownership.record_image(state, name, made.digest)
+        return made
 
     return Task(Step(title="worker", commands=(command,), inputs={"lock": plan.lock.digest}, outputs=(name,)), make)
 
 
-def find(reference: str) -> Worker:
+def find(reference: str, state: Path | None = None) -> Worker:
     """Return a worker's image. Raises EngineError: the engine has none of that name."""
     found = inspect(reference)
     if found is None:
         raise EngineError(f"the engine has no image {reference}", remedy="set DOCKER_HOST to the engine of buildx")
-    (name,) = read_files(connect(), found.id, NAME).values()
+    (name,) = read_files(connect(), found.id, NAME, state).values()
     return Worker(reference=reference, digest=found.id, toolchain=name.decode().strip())

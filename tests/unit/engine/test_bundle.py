@@ -72,7 +72,7 @@ def images() -> Images:
 
 
 def load(carried: bundle.Bundle, images: Images) -> None:
-    bundle.load(carried, Client(images))  # type: ignore[arg-type]
+    bundle.load(carried, Client(images), carried.folder / "state")  # type: ignore[arg-type]
 
 
 def test_images_are_loaded_once_and_stand_for_stages(carried: bundle.Bundle, images: Images) -> None:

@@ -64,18 +64,17 @@ def test_without_docker_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(builder: Path) -> None:
-    removed, left = clean.find_caches(with_cache=False)
+    removed = [item for item in clean.find_caches(with_cache=False) if not item.left]
     assert [(item.name, bool(item.used)) for item in removed] == [
         ("verify-0123456789ab (12GB)", False),
         ("verify-ba9876543210 (0B)", True),
     ]
-    assert [mount.name for mount in left] == ["tensorflow"]
+    assert [item.name for item in clean.find_caches(with_cache=False) if item.left] == ["tensorflow (31.2GB)"]
     assert clean.remove(removed[0]) == ""
     assert clean.remove(removed[1]) == "a build is using it"
     assert [mount.name for mount in buildx.find_caches()] == ["tensorflow", "verify-ba9876543210"]
-    removed, left = clean.find_caches(with_cache=True)
-    assert [item.name for item in removed] == ["tensorflow (31.2GB)", "verify-ba9876543210 (0B)"]
-    assert left == []
+    found = clean.find_caches(with_cache=True)
+    assert [(item.name, item.left) for item in found] == [("tensorflow (31.2GB)", ""), ("verify-ba9876543210 (0B)", "")]
 
 
 def test_a_cache_used_once_is_gone_after_an_error_too(builder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,7 +56,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of the record of an image from a locked set, whose files are read as an engine gives them."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bill, "connect", lambda: None)
-    monkeypatch.setattr(bill, "read_files", lambda _client, _name, path: {Path(path).name: FILES[path].encode()})
+    monkeypatch.setattr(bill, "read_files", lambda _client, _name, path, _: {Path(path).name: FILES[path].encode()})
     found = digest.digest_file(LOCK)
     facts = {
         "tag": "toolkit/train:one",
