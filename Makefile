@@ -86,5 +86,5 @@ pins: .venv-dev/ready ## write the pins of the version table into the files that
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock
 
-clean: .venv/ready ## remove what was made here, after a question: images, containers, environments; not the runs (without a terminal: YES=1)
+clean: .venv/ready ## remove what was made here, but not the runs; asks first (YES=1 where there is no terminal)
 	@.venv/bin/toolkit clean $(if $(YES),--yes)
