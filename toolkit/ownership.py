@@ -95,8 +95,19 @@ def list_states() -> dict[str, Path]:
 def record_image(state: Path, tag: str, identity: str) -> None:
     """Record an image to which the toolkit gave its name, and which has no manifest in the state folder."""
     claim(state)
+    files.write_json(_locate_record(state, tag), {"schema": 1, "tag": tag, "id": identity})
+
+
+def forget_image(state: Path, tag: str) -> None:
+    record = _locate_record(state, tag)
+    record.unlink(missing_ok=True)
+    with suppress(OSError):  # there may be a log beside it
+        record.parent.rmdir()
+
+
+def _locate_record(state: Path, tag: str) -> Path:
     name = tag.removeprefix(f"{naming.IMAGE_REPOSITORY}/").replace(":", "-")
-    files.write_json(state / f"image-{name}" / IMAGE_FILE, {"schema": 1, "tag": tag, "id": identity})
+    return state / f"image-{name}" / IMAGE_FILE
 
 
 def list_images(state: Path) -> list[ImageRecord]:

@@ -191,6 +191,18 @@ def test_what_others_own_is_left_and_all_removes_what_is_this_users(engine: Engi
     assert call("--yes", "--volume", "toolkit_data", code=2)["error"]["what"].endswith("of the toolkit")
 
 
+def test_an_image_of_two_clones_is_left(engine: Engine, tmp_path: Path) -> None:
+    record(Path(".toolkit"))
+    record(tmp_path / "other")
+    engine.image(TAG)
+    value = call("--yes")
+    assert not engine.removed
+    assert any(line.startswith(f"image {TAG}: it is used by {tmp_path / 'other'}") for line in value["left"])
+    shutil.rmtree(tmp_path / "other")
+    record(Path(".toolkit"))
+    assert f"image {TAG}" in call("--yes")["removed"]
+
+
 def test_force_is_for_jobs_of_this_state_folder(engine: Engine) -> None:
     engine.container("mine", status="running", **{naming.STATE_LABEL: ownership.claim(Path(".toolkit"))})
     assert call("--yes", code=4)["removed"] == []

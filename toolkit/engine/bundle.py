@@ -77,9 +77,11 @@ def write(
     ``commands``: name of the image and the command that makes it, by stage. ``packages``: the command that writes the
     packages to ``folder/packages``. Raises BuildError, EngineError, PreflightError: the disk is full.
     """
+    loaded = {name for name, _ in commands.values() if _find_id(client, name)}  # from a folder, for a build here
     for stage, (name, command) in commands.items():
         buildx.build(command, log=log, console=console, step=stage)
-        ownership.record_image(state, name, _find_id(client, name))
+        if name not in loaded:
+            ownership.record_image(state, name, _find_id(client, name))
     shutil.rmtree(folder / PACKAGES, ignore_errors=True)
     buildx.build(packages, log=log, console=console, step=PACKAGES)
     names = {stage: name for stage, (name, _) in commands.items()}
@@ -96,9 +98,10 @@ def write(
         images=_save(list(names.values()), folder / IMAGES),
         packages={path.name: digest.hash_file(path).hex() for path in sorted((folder / PACKAGES).iterdir())},
     )
-    for name in names.values():  # this machine builds without them, and BuildKit keeps their layers
+    for name in set(names.values()) - loaded:  # this machine builds without them, and BuildKit keeps their layers
         with translating_errors("removing an image that was saved"):
             client.images.remove(name)
+        ownership.forget_image(state, name)
     values = {name: value for name, value in asdict(made).items() if name != "folder"}
     files.write_json(folder / FILE, {"schema": SCHEMA, **values})
     return made
