@@ -139,11 +139,11 @@ class _Engine:
     def _judge(self, made: Leftover, labels: Mapping[str, str]) -> Leftover:
         """Return a container or network with its owner, and with the reason if it is to be left."""
         identity, user = labels.get(naming.STATE_LABEL, ""), labels.get(naming.USER_LABEL, "")
+        if user and user != str(os.getuid()):
+            # Several users may have one state folder.
+            return replace(made, owner=f"user {user}", left=f"it belongs to the user with the number {user}")
         if identity and identity == self._identity:
             return made
-        if user and user != str(os.getuid()):
-            owner = f"user {user}"
-            return replace(made, owner=owner, left=f"it belongs to the user with the number {user}")
         known = self._states.get(identity)
         if naming.COMPOSE_LABEL in labels and not known:
             place = labels.get(naming.COMPOSE_FOLDER_LABEL, "")

@@ -203,8 +203,10 @@ def test_an_image_of_two_clones_is_left(engine: Engine, tmp_path: Path) -> None:
     assert f"image {TAG}" in call("--yes")["removed"]
 
 
-def test_force_is_for_jobs_of_this_state_folder(engine: Engine) -> None:
-    engine.container("mine", status="running", **{naming.STATE_LABEL: ownership.claim(Path(".toolkit"))})
+def test_force_is_for_jobs_of_this_state_folder_and_user(engine: Engine) -> None:
+    made = {naming.STATE_LABEL: ownership.claim(Path(".toolkit"))}
+    engine.container("mine", status="running", **made)
+    engine.container("colleague", status="running", **made, **{naming.USER_LABEL: str(os.getuid() + 1)})
     assert call("--yes", code=4)["removed"] == []
     assert call("--yes", "--force")["removed"] == ["container mine"]
 

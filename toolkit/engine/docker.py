@@ -41,7 +41,7 @@ from toolkit.engine.client import (
     translating_errors,
 )
 from toolkit.engine.user import SAME, Users, choose, make_caches
-from toolkit.errors import BuildError, EngineError, ToolkitError, UsageError
+from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
 from toolkit.plan import repeat
 from toolkit.versions import load_table
 
@@ -270,7 +270,8 @@ class DockerEngine:
         )
 
     def _claim(self) -> dict[str, str]:
-        ownership.claim(self._state)
+        with suppress(PreflightError):  # of a state folder that may only be read, the job is nobody's
+            ownership.claim(self._state)
         return ownership.label(self._state)
 
     def _find(self, reference: str) -> Any | None:
