@@ -65,6 +65,7 @@ def _check(line: str) -> None:
             assert service in SERVICES or service == "-v"
         case (
             ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
+            | ["docker", "compose", "down"]
             | ["export", *_]
             | ["curl", "--form", *_]
             | ["cosign", "verify-blob-attestation", *_]

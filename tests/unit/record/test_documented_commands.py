@@ -40,6 +40,7 @@ NOT_RUN = {
     "toolkit smoke --archive": APPTAINER,
     "toolkit train cifar100 --archive": APPTAINER,
     "toolkit up digits --archive": APPTAINER,
+    "toolkit clean --volume": "it needs a container engine",
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
