@@ -32,6 +32,12 @@ def _engine_answers() -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_key(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the key by which the toolkit marks environments out of the home of whoever runs the tests."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session", autouse=True)
 def usual_signals() -> None:
     """Restore default handlers: background shells and nohup pass on ignored signals, which the toolkit keeps."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

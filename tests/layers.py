@@ -23,6 +23,7 @@ LAYERS = (
         "processes",
         "project",
         "keys",
+        "seals",
         "signing",
     },
     {"versions"},

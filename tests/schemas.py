@@ -114,7 +114,7 @@ def _close(schema: Schema, required: Sequence[str] = ()) -> Schema:
 
 
 def _describe_settings() -> Schema:
-    names = {name: _describe_setting(each) for name, each in settings.OPTIONS.items()}
+    names = {name: _describe_setting(each) for name, each in settings.OPTIONS.items() if name in settings.SHARED}
     return {"type": ["object", "null"], "properties": names, "additionalProperties": False}
 
 
@@ -123,8 +123,6 @@ def _describe_setting(setting: Field[str]) -> Schema:
     kinds = {"engine": settings.EngineName, "platform": settings.PlatformName, "progress": settings.Mode}
     if choices := kinds.get(setting.name):
         schema = {"enum": [*get_args(choices), None]}
-    elif setting.name == "base_image":
-        schema["pattern"] = f"^{settings.IMAGE.pattern}$"
     elif setting.default != "":
         schema["minLength"] = 1
     default = {} if setting.default is MISSING else {"default": setting.default}

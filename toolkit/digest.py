@@ -1,6 +1,7 @@
 """Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
 
-Inside :func:`remembering`, :func:`digest_file` caches digests of large files by path, size, times and inode.
+Inside :func:`remembering`, :func:`digest_file` caches digests of large files by path, size, times and inode. Only a
+cache that this user has written is read.
 `toolkit verify` does not use this cache, but hashes a large file once.
 """
 
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import files
+from toolkit import files, seals
 from toolkit.errors import IntegrityError, PreflightError
 
 SHORT = 12
 REMEMBERED = Path("toolkit-cache", "digests.json")
 """The cache file, below the state folder."""
 
+_PURPOSE: Final = "cached digests"
 _LARGE: Final = 1 << 20
 """Smaller files are not cached, because reading them is as fast as the look-up."""
 
@@ -44,8 +46,7 @@ _read: dict[tuple[int, ...], str] = {}
 def remembering(state: Path) -> Iterator[None]:
     """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored."""
     path = state / REMEMBERED
-    value = files.read_json(path)
-    memory = _Memory(known=dict(value) if isinstance(value, dict) else {})
+    memory = _Memory(known=_recall_all(path))
     _active.append(memory)
     try:
         yield
@@ -53,7 +54,17 @@ def remembering(state: Path) -> Iterator[None]:
         _active.remove(memory)
         if memory.changed and state.is_dir():
             with suppress(PreflightError):
-                files.write_json(path, memory.known)
+                seals.make_key()
+                files.write_json(path, {"known": memory.known, "mark": seals.mark(_PURPOSE, memory.known)})
+
+
+def _recall_all(path: Path) -> dict[str, Any]:
+    """Return what this user's earlier processes have cached; what somebody else put there says nothing."""
+    with suppress(PreflightError):
+        match files.read_json(path):
+            case {"known": {**known}, "mark": mark} if seals.holds(_PURPOSE, known, mark):
+                return known
+    return {}
 
 
 def digest_bytes(data: bytes) -> str:

@@ -17,12 +17,16 @@ PlatformName = Literal["linux/amd64", "linux/arm64"]
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
-def _default(text: str, default: str) -> Any:
-    """Declare a setting with its help. One whose default is empty may be empty."""
-    return field(default=default, metadata={"help": text})
+def _default(text: str, default: str, *, personal: bool = False) -> Any:
+    """Declare a setting with its help. One whose default is empty may be empty.
+
+    ``personal``: it decides which programs run, where they come from, or who vouches for them. The file of a folder
+    that a stranger made may not.
+    """
+    return field(default=default, metadata={"help": text, "personal": personal})
 
 
-def _pinned(text: str, name: str) -> Any:
+def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
     """Declare a setting whose default is in the version table."""
 
     def read() -> str:
@@ -31,7 +35,7 @@ def _pinned(text: str, name: str) -> Any:
 
         return str(getattr(load_table().default, name))
 
-    return field(default_factory=read, metadata={"help": text})
+    return field(default_factory=read, metadata={"help": text, "personal": personal})
 
 
 _MACHINES: Mapping[str, PlatformName] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
@@ -54,14 +58,14 @@ class Settings:
         metadata={"help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine."},
     )
     engine: EngineName = _default("Where things run.", "auto")
-    archive: str = _default("`docker save` of the image, for apptainer.", "")
-    base_image: str = _pinned("Base image of all stages.", "base_image")
+    archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True)
+    base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)
     glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
-    ca_bundle: str = _default("PEM file for networks that re-sign https.", "")
-    downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "")
+    ca_bundle: str = _default("PEM file for networks that re-sign https.", "", personal=True)
+    downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "", personal=True)
     runs: str = _default("Folder of training runs.", "runs")
     data: str = _default("Folder of downloaded data sets.", "data")
-    state: str = _default("Folder of environments, logs and manifests.", ".toolkit")
+    state: str = _default("Folder of environments, logs and manifests.", ".toolkit", personal=True)
     progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
     # for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +79,8 @@ IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?
 
 OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Settings) if item.name != "sources"}
 _NAMES = tuple(OPTIONS)
+SHARED = tuple(name for name, item in OPTIONS.items() if not item.metadata.get("personal"))
+"""Names that ``toolkit.yaml`` may have."""
 
 
 def resolve(
@@ -112,13 +118,22 @@ def _read(path: Path) -> Mapping[str, object]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise UsageError(f"{path} is not a mapping of names to values", remedy=f"known names: {', '.join(_NAMES)}")
+        raise UsageError(f"{path} is not a mapping of names to values", remedy=f"known names: {', '.join(SHARED)}")
     for name in content:
         if name not in _NAMES:
-            near = difflib.get_close_matches(str(name), _NAMES, n=1)
+            near = difflib.get_close_matches(str(name), SHARED, n=1)
             raise UsageError(
                 f"{path} has an unknown name: {name}",
-                remedy=f"did you mean {near[0]}?" if near else f"known names: {', '.join(_NAMES)}",
+                remedy=f"did you mean {near[0]}?" if near else f"known names: {', '.join(SHARED)}",
+            )
+        if name not in SHARED:
+            variable = f"TOOLKIT_{name.upper()}"
+            raise UsageError(
+                f"{path} may not set {name}",
+                why="it decides which programs run or where they come from, and a folder may be a stranger's",
+                remedy=f"if you trust this value, set the variable {variable}"
+                + (f", or give --{name.replace('_', '-')}" if name != "state" else "")
+                + ", and remove the line",
             )
     return content
 

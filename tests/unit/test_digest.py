@@ -100,7 +100,7 @@ def test_an_entry_that_is_no_digest_is_ignored(state: Path, file: Path) -> None:
     found = ask(state, file)
     path = state / digest.REMEMBERED
     memory = json.loads(path.read_text())
-    for entry in memory.values():
+    for entry in memory["known"].values():
         entry["digest"] = "sha256:short"
     path.write_text(json.dumps(memory))
     assert ask(state, file) == found
@@ -131,7 +131,7 @@ def test_a_value_is_made_once_for_a_key(state: Path) -> None:
     assert len(made) == 2, "only inside remembering"
     memory = state / digest.REMEMBERED
     known = json.loads(memory.read_text())
-    known["value:key"]["value"] = [1]
+    known["known"]["value:key"]["value"] = [1]
     memory.write_text(json.dumps(known))
     with digest.remembering(state):
         assert digest.recall("key", make) == [1, 2]
@@ -151,3 +151,18 @@ def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatc
         found = {digest.read_file(path) for _ in range(3)}
         assert found == {digest.digest_bytes(content)}
         assert read == [path]
+
+
+def test_what_another_user_remembered_is_not_believed(
+    state: Path, file: Path, reads: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone or an archive can bring a memory along, with an entry for any file and any value."""
+    with monkeypatch.context() as stranger:
+        stranger.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
+        with digest.remembering(state):
+            digest.digest_file(file)
+            assert digest.recall("key", lambda: "false") == "false"
+    with digest.remembering(state):
+        assert digest.recall("key", lambda: "true") == "true"
+        digest.digest_file(file)
+    assert reads == [file, file]

@@ -42,8 +42,11 @@ def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) 
         ('cudnn: "9.5"', "--cudnn was given without --cuda, and 9.5 is not a full x.y.z"),
         ('cudnn: "nine"', "not a version of cuDNN"),
         ("{cudnn: 9.5.0, tensorflow: 2.5.0}", "--cudnn was given without --cuda"),
-        ("ca_bundle: nowhere.pem", "does not exist"),
-        ("downloads: nowhere", "there is no folder nowhere"),
+        ("state: elsewhere", "may not set state"),
+        ("archive: image.tar", "give --archive"),
+        ("base_image: example.org/python", "TOOLKIT_BASE_IMAGE"),
+        ("ca_bundle: nowhere.pem", "TOOLKIT_CA_BUNDLE"),
+        ("downloads: nowhere", "may not set downloads"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -51,6 +54,14 @@ def test_mistakes_are_named(tmp_path: Path, content: str, message: str) -> None:
     file.write_text(content)
     with pytest.raises(UsageError, match=re.escape(message)):
         resolve({}, file=file, environment={})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("CA_BUNDLE", "does not exist"), ("DOWNLOADS", "there is no folder nowhere")]
+)
+def test_mistakes_in_variables_are_named(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve({}, file=_empty(tmp_path), environment={f"TOOLKIT_{name}": "nowhere"})
 
 
 @given(st.text())

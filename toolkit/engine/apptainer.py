@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tarfile
 import zlib
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, manifest, naming, processes, project
+from toolkit import digest, files, manifest, naming, processes, project, seals
 from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
@@ -34,9 +35,11 @@ from toolkit.engine import (
     Mount,
     Platform,
     Stop,
+    custody,
     host,
 )
 from toolkit.engine.container import make_folders, name_mounts
+from toolkit.engine.custody import Custody
 from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.plan import quote_fields
 from train.system.progress import Work
@@ -153,6 +156,7 @@ class ApptainerEngine:
     def __init__(self, state: Path, archive: str) -> None:
         self._state = state.resolve()
         self._archive = Path(archive)
+        self._examined: dict[Path, Custody] = {}
         self._version = find_version()
 
     def has_gpu(self) -> bool:
@@ -194,14 +198,26 @@ class ApptainerEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        return find(plan.folder)
+        """Return the image if this user has made it, and it has not changed since.
+
+        Raises PreflightError: others can change what the state folder holds.
+        """
+        seals.require_own(self._state)
+        if find(plan.folder) is None:
+            return None
+        found = self._examined.get(plan.folder)
+        if found is None or found.doubt:  # another command may have made it anew meanwhile
+            found = self._examined[plan.folder] = examine(plan.folder, plan.digest)
+        return None if found.doubt else find(plan.folder)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make the image, with its manifest last, so that an incomplete one is made again.
 
         Raises BuildError: apptainer failed; IntegrityError: the archive is damaged; PreflightError: too little disk.
         """
-        return host.prepare(plan, partial(find, plan.folder), partial(self._make, plan, console))
+        environment = host.prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
+        custody.renew(plan.folder, self._examined.get(plan.folder))
+        return environment
 
     def commands(self, reference: str, job: Job) -> Commands:
         return (*make_folders(job.mounts), describe(reference, job))
@@ -233,11 +249,15 @@ class ApptainerEngine:
         return code
 
     def _make(self, plan: EnvironmentPlan, console: Console) -> None:
+        found = self._examined.pop(plan.folder, None)
+        if found and found.doubt:
+            console.heading("image", f"{project.shorten(plan.folder)} is made anew: {found.doubt}")
         archive, log = read_archive(self._archive), plan.folder / "build.log"
         host.require_space(self._state, _COPIES * self._archive.stat().st_size)
         verify_archive(self._archive, archive)
-        shutil.rmtree(plan.folder, ignore_errors=True)
-        plan.folder.mkdir()
+        seals.make_key()  # before minutes are spent
+        custody.clear(plan.folder)
+        plan.folder.mkdir(mode=0o755)
         # Everything is written there, because /tmp is often small, and removed even if this program is killed.
         with files.stage(self._state, digest.shorten(plan.digest)) as staging:
             made, argv = staging.path / SIF, plan.commands[-1]
@@ -248,9 +268,32 @@ class ApptainerEngine:
                 raise _explain(log, code)
             facts = _describe(archive, made, self._version)
             made.replace(plan.folder / SIF)
+            fingerprint = _read_fingerprint(plan.folder)
         wheel, lock = archive.labels.get(naming.WHEEL_LABEL), archive.labels.get(naming.LOCK_LABEL)
         parent = {"kind": "wheel" if wheel else "lock", "name": f"a label of {archive.name}", "digest": wheel or lock}
         manifest.write(plan.folder, manifest.Manifest(kind="image", digest=plan.digest, parent=parent, facts=facts))
+        custody.seal(plan.folder, fingerprint)
+
+
+def examine(folder: Path, identity: str) -> Custody:
+    """Return whether an image may be used. ``identity``: the digest that its manifest must have."""
+    record = manifest.read(folder)
+
+    def compare() -> tuple[str, str]:
+        before = _read_fingerprint(folder)
+        same = before and digest.read_file(folder / SIF) == (record.facts.get("sif") if record else None)
+        return "" if same else f"{SIF} has other bytes than its record", before
+
+    return custody.inspect(folder, identity, partial(_read_fingerprint, folder), compare)
+
+
+def _read_fingerprint(folder: Path) -> str:
+    try:
+        found = (folder / SIF).lstat()
+    except OSError:
+        return ""
+    kind = "" if stat.S_ISREG(found.st_mode) else "no file "
+    return f"{kind}{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
 
 
 def find(folder: Path) -> Environment | None:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import __version__, digest, files, manifest, processes, project
+from toolkit import __version__, digest, files, manifest, processes, project, seals
 from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
@@ -29,8 +29,11 @@ from toolkit.engine import (
     Mount,
     Platform,
     Stop,
+    content,
+    custody,
     deadline,
 )
+from toolkit.engine.custody import Custody
 from toolkit.engine.user import hand_over
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 from train.system.progress import Status, Work
@@ -40,6 +43,9 @@ NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 
 CLOCK_SECONDS: Final = 1
 """How far the time of a file may lie before that of the program that wrote it."""
+
+MISLEADING: Final = ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX")
+"""Variables of the caller by which an interpreter would read other code than that of its environment."""
 
 LOCKED = "requirements.txt"
 LOG = "install.log"
@@ -52,6 +58,7 @@ class HostEngine:
     def __init__(self, state: Path, ca_bundle: str = "", packages: Path | None = None) -> None:
         """``ca_bundle``: PEM file. ``packages``: folder of Python packages that are taken in place of an index."""
         self._state = state.resolve()
+        self._examined: dict[Path, Custody] = {}
         self._variables = {"PIP_CERT": ca_bundle} if ca_bundle else {}
         if packages:
             self._variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages.resolve())}
@@ -87,20 +94,38 @@ class HostEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
+        """Return the environment if this user has made it, and nothing in it has changed since.
+
+        Raises PreflightError: others can change what the state folder holds.
+        """
+        seals.require_own(self._state)
         if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
             return None
-        return _describe(plan, reused=True)
+        found = self._examined.get(plan.folder)
+        if found is None or found.doubt:  # another command may have made it anew meanwhile
+            found = self._examined[plan.folder] = examine(plan.folder, plan.digest)
+        return None if found.doubt else _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment, with its manifest last, so that an incomplete one is made again.
+        """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
 
-        Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk.
+        Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk,
+        or others can change what the state folder holds.
         """
-        return prepare(plan, partial(self.find, plan), partial(_make, plan, console))
+        environment = prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
+        custody.renew(plan.folder, self._examined.get(plan.folder))
+        return environment
+
+    def _make(self, plan: EnvironmentPlan, console: Console) -> None:
+        found = self._examined.pop(plan.folder, None)
+        if found and found.doubt:
+            console.heading("venv", f"{project.shorten(plan.folder)} is made anew: {found.doubt}")
+        _make(plan, console)
 
     def commands(self, reference: str, job: Job) -> Commands:
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
         folder = Path(reference)
+        unset = [word for name in MISLEADING for word in ("-u", name)]
         variables = {
             **find_cuda(folder.resolve()),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -109,7 +134,7 @@ class HostEngine:
             **({"CUDA_VISIBLE_DEVICES": job.device} if job.device else {}),
         }
         named = [f"{name}={value}" for name, value in variables.items()]
-        return (("env", *named, str(interpreter(folder)), *arguments),)
+        return (("env", *unset, *named, str(interpreter(folder)), *arguments),)
 
     def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
         return choose_ports(count)
@@ -148,7 +173,7 @@ def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make:
 
     A plan with ``force`` is always made again.
     """
-    files.require_writable(plan.folder.parent)
+    custody.open_state(plan.folder.parent)
     with using(plan.folder):  # which jobs may do at the same time
         found = None if plan.force else find()
     if found is None:
@@ -236,7 +261,8 @@ def using(folder: Path) -> AbstractContextManager[None]:
 @contextmanager
 def _lock(folder: Path, how: int) -> Iterator[None]:
     # filelock is not used, because it has no shared locks.
-    with folder.with_name(f"{folder.name}.lock").open("w") as stream:
+    # A link in its place would let a folder that somebody brought along empty any file.
+    with files.open_own(folder.with_name(f"{folder.name}.lock")) as stream:
         files.lock_file(stream, how)
         yield
 
@@ -255,11 +281,12 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
 def _list_commands(spec: EnvironmentSpec, folder: Path, variables: Mapping[str, str]) -> Commands:
     locked = folder / LOCKED if spec.wheel or spec.emulated else spec.locked
     named = ("env", *(f"{name}={value}" for name, value in variables.items())) if variables else ()
-    pip = (*named, str(interpreter(folder)), "-m", "pip", "install", "--no-input")
+    pip = (*named, str(interpreter(folder)), "-I", "-m", "pip", "install", "--no-input")
     pip += ("--disable-pip-version-check", "--no-deps")
     wheel = ((*pip, "--no-index", str(spec.wheel)),) if spec.wheel else ()
     return (
-        (_find_python(spec.python), "-m", "venv", str(folder / "venv")),
+        # Otherwise a module of that name in the current folder would run, and the caller's variables would count.
+        (_find_python(spec.python), "-I", "-m", "venv", str(folder / "venv")),
         (*pip, "--require-hashes", "--report", str(folder / REPORT), "-r", str(locked)),
         *wheel,
     )
@@ -268,20 +295,35 @@ def _list_commands(spec: EnvironmentSpec, folder: Path, variables: Mapping[str, 
 def _make(plan: EnvironmentPlan, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
     require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda and not spec.emulated else "cpu"])
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    seals.make_key()  # before minutes are spent
+    custody.clear(folder)
+    folder.mkdir(mode=0o755)
     if spec.wheel or spec.emulated:
         locked = spec.locked.read_text()
         locked = omit_tensorflow(locked) if spec.wheel else locked
         files.write_atomically(folder / LOCKED, omit_libraries(locked) if spec.emulated else locked)
     _install(plan, console)
+    listed, fingerprint = content.write(folder)
     record = manifest.Manifest(
         kind="environment",
         digest=plan.digest,
         parent=_describe_wheel(plan),
-        facts={"python": spec.python, "requirements": spec.requirements, "engine": "host"},
+        facts={"python": spec.python, "requirements": spec.requirements, "engine": "host", "files": listed},
     )
     manifest.write(folder, record)
+    custody.seal(folder, fingerprint)
+
+
+def examine(folder: Path, identity: str) -> Custody:
+    """Return whether an environment may be used. ``identity``: the digest of its plan."""
+    record = manifest.read(folder)
+    promised = record.facts.get("files") if record else None
+    return custody.inspect(
+        folder,
+        identity,
+        lambda: content.scan(folder).fingerprint(),
+        lambda: content.find_change(folder, promised),
+    )
 
 
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:

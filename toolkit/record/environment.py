@@ -2,20 +2,20 @@
 
 import base64
 import csv
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest, naming, signing
-from toolkit.engine import host
+from toolkit.engine import content, host
 from toolkit.engine.apptainer import SIF, ApptainerEngine
 from toolkit.engine.client import InspectedImage, inspect
+from toolkit.engine.content import Tree
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
@@ -39,6 +39,9 @@ def check_report(path: Path) -> Finding:
     return check("report", report.verdict == "pass", report.summary)
 
 
+CONTENT = "content"
+"""Name of the finding about all that an interpreter may read in an environment."""
+
 BROUGHT = frozenset({"pip", "setuptools"})
 """Packages that ``python -m venv`` installs itself."""
 
@@ -47,15 +50,6 @@ BROUGHT = frozenset({"pip", "setuptools"})
 class Installed:
     version: str
     info: Path
-
-
-class Recorded(NamedTuple):
-    """A file as the ``RECORD`` of its package has it."""
-
-    name: str
-    path: str
-    code: str  # SHA-256, in URL-safe base64
-    large: bool  # recorded with a megabyte or more
 
 
 def verify(folder: Path) -> list[Finding]:
@@ -81,7 +75,7 @@ def verify(folder: Path) -> list[Finding]:
         check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
         _check_wheel(parent, promised, packages),
         _check_packages(versions, packages),
-        _check_files(packages),
+        *_check_all_files(folder, record, packages),
         *verify_origin(parent),
     ]
 
@@ -117,21 +111,36 @@ def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]
     return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that pip recorded")
 
 
-def _check_files(packages: Mapping[str, Installed]) -> Finding:
-    recorded, gone = [], []
-    for package in packages.values():
-        try:
-            recorded += _read_record(package)
-        except (OSError, ValueError, csv.Error):
-            gone.append(f"{package.info.name}/RECORD")
-    # A second thread begins with the few large files: hashing one leaves the interpreter to the other thread, which
-    # begins with the small ones. They meet where both have had the same time.
-    queue = deque(sorted(recorded, key=lambda each: each.large))
-    with ThreadPoolExecutor(1) as pool:
-        large = pool.submit(_list_changed, queue.pop)
-        changed = [*gone, *_list_changed(queue.popleft), *large.result()]
+def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Installed]) -> Iterator[Finding]:
+    recorded, gone = _read_records(folder, packages)
+    tree = content.scan(folder)
+    wanted = tree.files.keys() if "files" in record.facts else tree.files.keys() & recorded.keys()
+    digests = content.hash_files(tree, wanted)
+    yield _check_files(recorded, gone, digests)
+    yield _check_content(folder, record, tree, digests)
+
+
+def _check_files(recorded: Mapping[str, str], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
+    changed = [*gone, *(name for name, promised in recorded.items() if digests.get(name) != promised)]
     text = f"{len(changed)} of {len(recorded)} are changed or gone: {', '.join(changed[:3])}"
     return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
+
+
+def _check_content(folder: Path, record: Manifest, tree: Tree, digests: Mapping[str, str]) -> Finding:
+    """Return whether the interpreter, and all that it may read there, are those that the manifest's list has."""
+    promised = record.facts.get("files")
+    if promised is None:
+        return absent(
+            CONTENT,
+            "an earlier version made it, and recorded neither its interpreter nor which files there are: what was "
+            f"added would not be found. Remove {folder}, and the next command makes it again",
+        )
+    listed = content.read(folder, promised)
+    if listed is None:
+        return check(CONTENT, False, f"{content.FILE} is not the list that the manifest names")
+    wrong = content.compare(tree, digests, listed)
+    same = f"{len(tree.files)} files and the interpreter, as when it was made, and nothing else"
+    return check(CONTENT, not wrong, content.summarize(wrong) or same)
 
 
 def read_packages(venv: Path) -> dict[str, Installed]:
@@ -143,35 +152,30 @@ def read_packages(venv: Path) -> dict[str, Installed]:
     return found
 
 
-def _read_record(package: Installed) -> list[Recorded]:
-    with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
-    root = package.info.parent
-    return [
-        Recorded(name, f"{root}/{name}", code.removeprefix("sha256="), large=len(size) > 6)
-        for name, code, size in rows
-        if not name.endswith(".pyc")
-    ]
-
-
-def _list_changed(take: Callable[[], Recorded]) -> list[str]:
-    """Return the names of the files that have other bytes than recorded. ``take``: raises an IndexError at the end."""
-    changed: list[str] = []
-    while True:
+def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, str], list[str]]:
+    """Return the digests that packages recorded, by names below the folder, and the records that cannot be read."""
+    recorded: dict[str, str] = {}
+    gone = []
+    for package in packages.values():
+        place = package.info.parent.relative_to(folder)
         try:
-            each = take()
-        except IndexError:
-            return changed
-        if _digest(each.path) != each.code:
-            changed.append(each.name)
+            with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
+                rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
+        except (OSError, ValueError, csv.Error):
+            gone.append(f"{package.info.name}/RECORD")
+            continue
+        for name, code, _size in rows:
+            if not name.endswith(".pyc"):
+                recorded[os.path.normpath(place / name)] = _decode(code.removeprefix("sha256="))
+    return recorded, gone
 
 
-def _digest(path: str) -> str:
+def _decode(code: str) -> str:
+    """Return a digest that a ``RECORD`` has in URL-safe base64."""
     try:
-        value = digest.hash_file(path)
-    except (OSError, ValueError):  # a name may have a zero byte
-        return ""
-    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+        return f"sha256:{base64.urlsafe_b64decode(code + '=' * (-len(code) % 4)).hex()}"
+    except ValueError:
+        return code
 
 
 def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:

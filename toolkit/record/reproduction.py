@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolkit import digest, files, pipeline, plan, project, training
+from toolkit import digest, files, pipeline, plan, project, seals, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
@@ -189,29 +189,44 @@ def _choose_environment(
 
 
 def _find_recorded(link: Mapping[str, Any], settings: Settings, *, verified: bool) -> tuple[Engine, Environment] | None:
-    if link.get("kind") == "environment":
-        folder = run.find_environment(link, Path(settings.state))
-        if folder is None or not host.interpreter(folder).exists():
-            return None
-        if not verified:
-            require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
-        found = Environment(
-            kind="environment", digest=str(link["digest"]), reference=shorten(folder), folder=folder, reused=True
-        )
-        return pipeline.make_host_engine(settings), found
-    if link.get("kind") == "image":
-        reference = str(link.get("reference"))
-        place = environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
-        try:
-            if place and (kept := apptainer.find(place)):
-                return pipeline.make_apptainer_engine(settings), kept
-            container, found = pipeline.adopt_image(settings, str(link["digest"]))
-        except (UsageError, EngineError):
-            return None
-        # An image that was built on this machine has a record of its inputs; others have none.
-        folder = environment.find_image_record(found.digest, Path(settings.state)) or found.folder
-        return container, replace(found, folder=folder)
+    match link.get("kind"):
+        case "environment":
+            return _find_environment(link, settings, verified=verified)
+        case "image":
+            return _find_image(link, settings)
     return None
+
+
+def _find_environment(
+    link: Mapping[str, Any], settings: Settings, *, verified: bool
+) -> tuple[Engine, Environment] | None:
+    folder = run.find_environment(link, Path(settings.state))
+    if folder is None or not host.interpreter(folder).exists():
+        return None
+    seals.require_own(folder.parent)
+    identity = str(link["digest"])
+    if host.examine(folder, identity).doubt:
+        return None  # it is made anew, which says why
+    if not verified:
+        require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
+    found = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
+    return pipeline.make_host_engine(settings), found
+
+
+def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
+    reference = str(link.get("reference"))
+    place = environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
+    try:
+        if place and (kept := apptainer.find(place)):
+            seals.require_own(place.parent)
+            if not apptainer.examine(place, kept.digest).doubt:
+                return pipeline.make_apptainer_engine(settings), kept
+        container, found = pipeline.adopt_image(settings, str(link["digest"]))
+    except (UsageError, EngineError):
+        return None
+    # An image that was built on this machine has a record of its inputs; others have none.
+    folder = environment.find_image_record(found.digest, Path(settings.state)) or found.folder
+    return container, replace(found, folder=folder)
 
 
 def repeat(

@@ -1,13 +1,13 @@
 """Verifies an artifact: its signatures, the chain behind them, and its record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from toolkit import findings, manifest, record
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, find, fulfilment, rebuild, run
+from toolkit.record import Target, attestation, environment, find, fulfilment, rebuild, run
 from toolkit.record.rebuild import Level
 from toolkit.signing import Kind, Policy
 from train.record import reader
@@ -63,7 +63,21 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Veri
     if policy:
         signed += attestation.check_reports(target, state)
     held = record.verify(target, state, signed=bool(policy))
+    held = _insist(held) if policy else held
     return Verification(target=target, signatures=signatures, findings=(*signatures, *signed, *held))
+
+
+def _insist(found: list[Finding]) -> list[Finding]:
+    """Return findings in which an environment fails whose record does not say what its interpreter reads.
+
+    A signature of such a record does not cover what would run.
+    """
+    return [
+        replace(item, state="fail")
+        if item.state == "absent" and item.id.rpartition(".")[2] == environment.CONTENT
+        else item
+        for item in found
+    ]
 
 
 def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
@@ -83,4 +97,5 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     attestation.require([*signatures, *fulfilment.check_demands(target, state, policy, "R2")])
     own = target.kind == "run"
     found = run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
+    found = _insist(found)
     findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")

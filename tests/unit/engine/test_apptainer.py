@@ -95,7 +95,7 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
     }
     asked = (tmp_path / "state/asked").read_text().strip()
     assert Path(asked).parent == tmp_path / "state"
-    assert sorted(path.name for path in first.folder.iterdir()) == ["build.log", SIF, manifest.FILE]
+    assert sorted(path.name for path in first.folder.iterdir()) == ["build.log", SIF, manifest.FILE, "seal.json"]
     assert not list((tmp_path / "state").glob(".*"))
 
 

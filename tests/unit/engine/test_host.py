@@ -44,7 +44,7 @@ def engine(tmp_path: Path) -> HostEngine:
 @pytest.mark.parametrize("given", [{}, {"ca_bundle": "/ca.pem"}, {"packages": Path("/downloads/packages")}])
 def test_pip_gets_authorities_and_packages_that_were_brought_along(tmp_path: Path, given: Any) -> None:
     plan = HostEngine(tmp_path, **given).plan(SPEC)
-    before = plan.commands[1][: plan.commands[1].index("-m") - 1]
+    before = plan.commands[1][: plan.commands[1].index("-I") - 1]
     packages = ("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/downloads/packages")
     assert before == (packages if "packages" in given else ("env", "PIP_CERT=/ca.pem") if given else ())
     assert plan.digest == HostEngine(tmp_path).plan(SPEC).digest
@@ -116,8 +116,8 @@ def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let virtual environments link the pip of these tests: unpacking their own takes 4 seconds."""
     python, packages = tmp_path / "python", f"lib/python3.{sys.version_info.minor}/site-packages/pip"
-    made = f'"{sys.executable}" -m venv --without-pip "$3"'
-    python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$3/{packages}"\n')
+    made = f'"{sys.executable}" -m venv --without-pip "$4"'
+    python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$4/{packages}"\n')
     python.chmod(0o755)
     monkeypatch.setattr(module, "_find_python", lambda _: str(python))
 

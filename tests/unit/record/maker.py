@@ -9,8 +9,8 @@ from typing import Any
 from unittest import mock
 
 from tests.threads import THREADS
-from toolkit import digest, manifest, project
-from toolkit.engine import EnvironmentPlan, EnvironmentSpec
+from toolkit import digest, manifest, project, seals
+from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody
 from toolkit.engine.host import REPORT, HostEngine
 from toolkit.manifest import Manifest
 from toolkit.record.environment import read_packages
@@ -86,8 +86,16 @@ def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = N
     rest = [{"metadata": {"name": name, "version": version}} for name, version in (others or {}).items()]
     report = {"install": [tensorflow, *rest]}
     (planned.folder / REPORT).write_text(json.dumps(report))
-    record = Manifest(kind="environment", digest=planned.digest, parent=describe_wheel())
-    manifest.write(planned.folder, record)
+    manifest.write(planned.folder, Manifest(kind="environment", digest=planned.digest, parent=describe_wheel()))
+    finish(planned.folder)
+
+
+def finish(folder: Path) -> None:
+    """Record and mark what is in an environment, as the toolkit does when it has made one."""
+    listed, fingerprint = content.write(folder)
+    change_json(folder / manifest.FILE, lambda value: value["facts"].update(files=listed))
+    seals.make_key()
+    custody.seal(folder, fingerprint)
 
 
 def train(out: Path, *options: str, kernels: Sequence[str] = STOCK, parent: dict[str, Any] | None = None) -> Path:

@@ -58,11 +58,11 @@ def forget(folder: Path) -> None:
         (replace_digest, {"manifest": "fail"}),
         (replace_wheel, {"wheel": "fail"}),
         (replace_lock, {"lock": "absent"}),
-        (upgrade, {"packages": "fail"}),
-        (add, {"packages": "fail"}),
-        (change, {"files": "fail"}),
-        (remove, {"files": "fail"}),
-        (forget, {"files": "fail"}),
+        (upgrade, {"packages": "fail", "content": "fail"}),
+        (add, {"packages": "fail", "content": "fail"}),
+        (change, {"files": "fail", "content": "fail"}),
+        (remove, {"files": "fail", "content": "fail"}),
+        (forget, {"files": "fail", "content": "fail"}),
     ],
 )
 def test_what_was_changed_is_found_by_its_name(
@@ -71,7 +71,7 @@ def test_what_was_changed_is_found_by_its_name(
     folder = maker.make_environment(tmp_path)
     spoil(folder)
     findings = environment.verify(folder)
-    assert [item.id for item in findings] == ["manifest", "wheel", "packages", "files", "lock"]
+    assert [item.id for item in findings] == ["manifest", "wheel", "packages", "files", "content", "lock"]
     assert {item.id: item.state for item in findings if item.state != "ok"} == found
 
 
@@ -82,8 +82,16 @@ def test_a_wheel_of_our_own_is_known_by_what_pip_wrote_beside_it(tmp_path: Path)
     info = packages(folder) / "tensorflow_cpu-2.19.0.dist-info"
     hashes = {"sha256": maker.WHEEL_DIGEST.removeprefix("sha256:")}
     (info / "direct_url.json").write_text(json.dumps({"url": "file:///w.whl", "archive_info": {"hashes": hashes}}))
+    maker.finish(folder)
     findings = {item.id: item.state for item in environment.verify(folder)}
-    assert findings == {"manifest": "ok", "wheel": "ok", "packages": "ok", "files": "ok", "origin": "absent"}
+    assert findings == {
+        "manifest": "ok",
+        "wheel": "ok",
+        "packages": "ok",
+        "files": "ok",
+        "content": "ok",
+        "origin": "absent",
+    }
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "pip-report.json"])

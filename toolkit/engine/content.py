@@ -1,0 +1,199 @@
+"""Lists all files that the interpreter of an environment may read there, and finds what was changed or added since.
+
+A package's ``RECORD`` names neither the interpreter, nor ``pyvenv.cfg``, nor what no package brought: a module, a
+``.pth`` file or compiled bytecode that somebody else put there runs all the same.
+"""
+
+import hashlib
+import json
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit import digest, files
+
+FILE: Final = "files.json"
+"""The list, in the folder of an environment."""
+
+SCHEMA: Final = 1
+TOP: Final = "venv"
+_LARGE: Final = 1_000_000  # bytes
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """What lies in an environment now. Names are below the folder of the environment."""
+
+    folder: Path
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)  # what each one names
+    outside: dict[str, os.stat_result] = field(default_factory=dict)  # files elsewhere to which links lead, by path
+    others: list[str] = field(default_factory=list)  # what cannot be read, or is no file, folder or link to one
+
+    def fingerprint(self) -> str:
+        """Return a digest of all names, sizes, times, inodes and modes. It takes no reading of files.
+
+        A file outside belongs to the system, which may bring a new version of it.
+        """
+        state = hashlib.sha256()
+        for name, found in sorted(self.files.items()):
+            times = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
+            state.update(f"{name}\0{times} {found.st_uid}\n".encode(errors="surrogateescape"))
+        rest = json.dumps([sorted(self.links.items()), sorted(self.outside), sorted(self.others)])
+        return f"sha256:{hashlib.sha256(state.digest() + rest.encode()).hexdigest()}"
+
+
+def scan(folder: Path) -> Tree:
+    """Return what lies in the virtual environment of a folder. Links to folders elsewhere are followed."""
+    tree = Tree(folder=folder)
+    if (folder / TOP).is_symlink():
+        tree.others.append(TOP)
+        return tree
+    root = os.path.realpath(folder / TOP)
+    pending, seen = [(TOP, str(folder / TOP))], {root}
+    while pending:
+        name, path = pending.pop()
+        for entry in _list(tree, name, path):
+            below = f"{name}/{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((below, entry.path))
+            elif not entry.is_symlink():
+                found = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(found.st_mode):
+                    tree.files[below] = found
+                else:
+                    tree.others.append(below)
+            elif (target := _follow_link(tree, below, entry.path, root)) and target not in seen:
+                seen.add(target)
+                pending.append((below, target))
+    return tree
+
+
+def _list(tree: Tree, name: str, path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError:
+        tree.others.append(name)
+        return []
+
+
+def _follow_link(tree: Tree, name: str, path: str, root: str) -> str:
+    """Put a link into a tree. Return the folder outside to which it leads, or an empty text."""
+    tree.links[name] = str(Path(path).readlink())
+    target = os.path.realpath(path)
+    if target == root or target.startswith(f"{root}/"):
+        return ""  # it is listed under its own name
+    try:
+        found = os.stat(target)  # noqa: PTH116 - as the rest of this walk, without an object for each file
+    except OSError:
+        tree.others.append(name)
+        return ""
+    if stat.S_ISDIR(found.st_mode):
+        return target
+    if stat.S_ISREG(found.st_mode):
+        tree.outside[target] = found
+    else:
+        tree.others.append(name)
+    return ""
+
+
+def write(folder: Path) -> tuple[str, str]:
+    """Write the list of a new environment; return the digest of the list and the fingerprint of what it lists.
+
+    The fingerprint is that of the time before the files were read, so that a change meanwhile is found later.
+    """
+    tree = scan(folder)
+    digests = hash_files(tree, tree.files)
+    value = {
+        "schema": SCHEMA,
+        "files": digests,
+        "links": tree.links,
+        "outside": {path: _hash(path) for path in tree.outside},
+    }
+    files.write_json(folder / FILE, value)
+    return digest.read_file(folder / FILE), tree.fingerprint()
+
+
+def read(folder: Path, promised: object) -> Mapping[str, Any] | None:
+    """Return the list of an environment; None if it is missing, damaged, or has another digest than promised."""
+    path = folder / FILE
+    try:
+        if path.is_symlink() or not path.is_file() or digest.read_file(path) != promised:
+            return None
+    except OSError:
+        return None
+    match files.read_json(path):
+        case {"schema": 1, "files": {**listed}, "links": {**links}, "outside": {**outside}}:
+            return {"files": listed, "links": links, "outside": outside}
+    return None
+
+
+def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -> list[str]:
+    """Return what is not as listed. ``digests``: of the files of the tree that are listed."""
+    wrong = [f"{name} is not in its record" for name in sorted(tree.files.keys() - listed["files"].keys())]
+    wrong += [f"{name} is gone" for name in sorted(listed["files"].keys() - tree.files.keys() - tree.links.keys())]
+    wrong += [f"{name} is a link now" for name in sorted(listed["files"].keys() & tree.links.keys())]
+    same = listed["files"].keys() & tree.files.keys()
+    wrong += [f"{name} has other bytes" for name in sorted(same) if digests.get(name) != listed["files"][name]]
+    wrong += [
+        f"{name} leads to {tree.links.get(name, 'nothing')}, not to {listed['links'].get(name, 'anything')}"
+        for name in sorted(tree.links.keys() | listed["links"].keys())
+        if tree.links.get(name) != listed["links"].get(name) and name not in listed["files"]
+    ]
+    paths = sorted(tree.outside.keys() | listed["outside"].keys())
+    wrong += [f"{path} is another file" for path in paths if listed["outside"].get(path) != _hash(path, tree.outside)]
+    return wrong + [f"{name} cannot be read as a file or folder" for name in sorted(tree.others)]
+
+
+def summarize(wrong: list[str]) -> str:
+    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return "; ".join(wrong[:_SHOWN]) + more
+
+
+def find_change(folder: Path, promised: object) -> tuple[str, str]:
+    """Read all files of an environment; return what is not as listed, else nothing, and the fingerprint of before."""
+    listed = read(folder, promised)
+    if listed is None:
+        return f"its {FILE} is missing or changed", ""
+    tree = scan(folder)
+    wrong = compare(tree, hash_files(tree, tree.files.keys() & listed["files"].keys()), listed)
+    return summarize(wrong), tree.fingerprint()
+
+
+def hash_files(tree: Tree, names: Iterable[str]) -> dict[str, str]:
+    """Return the digests of files of a tree; those that cannot be read are left out.
+
+    A second thread begins with the few large files: hashing one leaves the interpreter to the other thread, which
+    begins with the small ones. They meet where both have had the same time.
+    """
+    queue = deque(sorted(names, key=lambda name: tree.files[name].st_size >= _LARGE))
+    with ThreadPoolExecutor(1) as pool:
+        large = pool.submit(lambda: dict(_hash_all(tree.folder, queue.pop)))
+        small = dict(_hash_all(tree.folder, queue.popleft))
+        return small | large.result()
+
+
+def _hash_all(folder: Path, take: Callable[[], str]) -> Iterator[tuple[str, str]]:
+    while True:
+        try:
+            name = take()
+        except IndexError:
+            return
+        if found := _hash(f"{folder}/{name}"):
+            yield name, found
+
+
+def _hash(path: str, known: Mapping[str, object] | None = None) -> str:
+    if known is not None and path not in known:
+        return ""
+    try:
+        return f"sha256:{digest.hash_file(path).hex()}"
+    except (OSError, ValueError):
+        return ""
