@@ -50,7 +50,7 @@ def make_key() -> None:
     finally:
         with suppress(OSError):
             temporary.unlink()
-    _read_key()
+    _read_key()  # it raises an error where a file system keeps no file private
 
 
 def _place(temporary: Path, path: Path) -> None:
@@ -119,19 +119,21 @@ def _read_key() -> bytes | None:
     path = find_key()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise _refuse(path, error.strerror or str(error)) from error
-    with os.fdopen(handle, "rb") as stream:
-        found = os.fstat(stream.fileno())
+    try:
+        found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise _refuse(path, "it is no regular file")
         if found.st_uid != os.geteuid():
             raise _refuse(path, f"it belongs to {_name(found.st_uid)}, and this command runs as {_name(os.geteuid())}")
         if found.st_mode & 0o077:
             raise _refuse(path, f"other users may read it: its mode is {stat.S_IMODE(found.st_mode):o}")
-        key = stream.read(_BYTES + 1)
+        key = os.read(handle, _BYTES + 1)
+    finally:
+        os.close(handle)
     if len(key) != _BYTES:
         raise _refuse(path, f"it has {len(key)} bytes, not {_BYTES}")
     return key

@@ -34,6 +34,9 @@ KINDS: Final[tuple[str, ...]] = get_args(Signed)
 """What a key may sign."""
 
 ENVELOPE: Final = "attestation.dsse.json"
+MODEL: Final = "model.sig"
+"""The signature of OpenSSF Model Signing in a run."""
+
 PAYLOAD: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files
+from toolkit.findings import printable
 
 FILE: Final = "files.json"
 """The list, in the folder of an environment."""
@@ -154,7 +155,7 @@ def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -
 
 def summarize(wrong: list[str]) -> str:
     more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-    return "; ".join(wrong[:_SHOWN]) + more
+    return printable("; ".join(wrong[:_SHOWN]) + more)
 
 
 def find_change(folder: Path, promised: object) -> tuple[str, str]:

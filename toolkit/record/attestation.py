@@ -26,7 +26,6 @@ PLAN: Final = "toolkit-plan-sha256"
 WEIGHTS: Final = "toolkit-weights-sha256"
 """Algorithm name for :func:`train.record.reader.digest_weights`."""
 
-CURVES: Final = "curves.png"
 _RESULTS: Final = {"ok": "passedTests", "fail": "failedTests"}
 
 
@@ -160,13 +159,19 @@ def check_one(target: Target, state: Path, policy: Policy) -> Finding:
     try:
         place = find_folder(target, state) / target.report
         if not signing.locate(place).exists():
-            if target.kind == "run" and (place / model.SIGNATURE).exists():
+            if is_model_signed(target):
                 return model.verify(place, policy)
             noun = "report" if target.kind == "smoke" else target.kind
             return findings.absent("signature", f"the {noun} is not signed: {place}")
         return signing.verify(place, describe(target, state), policy)
     except (ToolkitError, TrainError) as error:
         return check("signature", False, error.what)
+
+
+def is_model_signed(target: Target) -> bool:
+    """Return whether a run has a signature of Model Signing, and no envelope, which would decide."""
+    folder = target.folder
+    return target.kind == "run" and not signing.locate(folder).exists() and (folder / model.SIGNATURE).exists()
 
 
 def follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
@@ -272,9 +277,11 @@ def _describe_report(target: Target) -> Statement:
 
 def _describe_run(folder: Path) -> Statement:
     record = reader.read_record(folder)
-    if not isinstance(pictures := record.value.get("pictures") or {}, dict):
+    pictures, drawn = (record.value.get(name) or {} for name in ("pictures", "drawn"))
+    if not isinstance(pictures, dict) or not isinstance(drawn, dict):
         raise IntegrityError(f"the pictures in the manifest of {folder} are no object")
-    names = [manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, CURVES, *pictures]
+    names = [manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, reader.CURVES]
+    names += [*pictures, *drawn]
     for newest in reader.list_checkpoints(folder / reader.CHECKPOINTS)[:1]:
         names += [newest.relative_to(folder).as_posix(), newest.with_suffix(".npz").relative_to(folder).as_posix()]
     return Statement(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import SSlibKey
 
-SIGNATURE: Final = "model.sig"
+SIGNATURE: Final = signing.MODEL
 PREDICATE: Final = "https://model_signing/signature/v1.0"
 BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 

@@ -1,10 +1,11 @@
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from toolkit import digest, manifest, naming
+from toolkit import digest, manifest, naming, signing
 from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
@@ -14,6 +15,9 @@ from train.config.run import digest_fields
 from train.errors import IntegrityError
 from train.record import audit, metrics, reader
 from train.record.reader import RunRecord, SavedState
+
+OTHERS = "others"
+"""Name of the finding about files of a run that no record covers."""
 
 
 def verify(folder: Path, state: Path) -> list[Finding]:
@@ -40,7 +44,7 @@ def describe_unfinished(folder: Path) -> str:
 def verify_own(record: RunRecord) -> list[Finding]:
     status = record.value.get("status")
     saved, findings = _check_checkpoint(record)
-    emulated, pictures = ", ".join(record.emulated), record.value.get("pictures")
+    emulated = ", ".join(record.emulated)
     return [
         check("manifest", status == "complete", f"schema {record.value['schema']}, {status}"),
         _compare("config", reader.check_config, record),
@@ -50,13 +54,40 @@ def verify_own(record: RunRecord) -> list[Finding]:
         _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
         *([_compare("audit", audit.check, record, audit.FILE)] if "audit" in record.value else []),
         _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
-        # Older runs drew none.
-        *(
-            [_compare("pictures", reader.check_pictures, record, *(pictures if isinstance(pictures, dict) else ()))]
-            if pictures
-            else []
-        ),
+        # Older runs drew fewer, or recorded fewer.
+        *(_compare_files(name, record) for name in ("pictures", "drawn") if record.value.get(name)),
+        *_list_others(record, saved),
     ]
+
+
+def _compare_files(field: str, record: RunRecord) -> Finding:
+    recorded = record.value[field]
+    names = recorded if isinstance(recorded, dict) else ()
+    return _compare(field, lambda each: reader.check_pictures(each, field), record, *names)
+
+
+def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
+    """Name the files of a run that are not compared with anything, such as its page: anyone may have written them."""
+    covered = {manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, ".lock", signing.MODEL}
+    covered |= {audit.FILE} if "audit" in record.value else set()
+    for field in ("pictures", "drawn"):
+        covered |= set(recorded if isinstance(recorded := record.value.get(field), dict) else ())
+    if saved:
+        covered |= {str(path.relative_to(record.folder)) for path in (saved.path, saved.path.with_suffix(".json"))}
+    if signing.locate(record.folder).exists():
+        covered.add(reader.CURVES)  # a user may draw them anew, so only a signature covers them
+    paths = (
+        path.relative_to(record.folder)
+        for path in sorted(record.folder.rglob("*"))
+        if path.is_symlink() or not path.is_dir()
+    )
+    left = [path for path in paths if str(path) not in covered and not signing.is_envelope(path.name)]
+    if not left:
+        return []
+    below = Counter(path.parts[0] for path in left if len(path.parts) > 1)
+    names = [path.name for path in left if len(path.parts) == 1]
+    names += [f"{name}/ ({count} file{'s' * (count > 1)})" for name, count in below.items()]
+    return [Finding(id=OTHERS, state="skipped", evidence=f"not looked at, no record covers them: {', '.join(names)}")]
 
 
 def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, *files: str) -> Finding:

@@ -28,6 +28,7 @@ from train.record.metrics import EpochRecord
 
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
 SAMPLES, MISTAKES = "samples.png", "mistakes.png"
+CURVES, DRAWN = "curves.png", ("confusion.png", "model.png", "model.txt")
 MARK: Final = "(emulated)"
 """End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
 
@@ -301,12 +302,12 @@ def check_confusion(record: RunRecord) -> str:
     return f"{sum(right)} of {total} recognized, as in the manifest"
 
 
-def check_pictures(record: RunRecord) -> str:
-    """Compare the pictures that only the data could give again with the digests of the manifest."""
-    recorded = dict(record.value["pictures"])
+def check_pictures(record: RunRecord, field: str = "pictures") -> str:
+    """Compare pictures and texts of a run with the digests that a field of the manifest has."""
+    recorded = dict(record.value[field])
     for name, digest in recorded.items():
         if hashlib.sha256((record.folder / name).read_bytes()).hexdigest() != digest:
-            raise IntegrityError(f"{name} is not the picture that the run drew")
+            raise IntegrityError(f"{name} is not the one that the run left")
     return f"{', '.join(recorded)}, as in the manifest"
 
 

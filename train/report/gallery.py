@@ -2,7 +2,7 @@
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -206,6 +206,7 @@ def _scale(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(found.resize(size, Image.Resampling.NEAREST if longer < SIDE else Image.Resampling.LANCZOS))
 
 
-def digest_pictures(folder: Path) -> dict[str, str]:
-    found = [folder / name for name in (SAMPLES, MISTAKES) if (folder / name).exists()]
+def digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of those of these files that there are."""
+    found = [folder / name for name in names if (folder / name).exists()]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}

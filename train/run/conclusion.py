@@ -45,7 +45,8 @@ def conclude(
     result["mistakes"] = gallery.draw_mistakes(
         folder, dataset.test, evaluation, dataset.class_names, loop.position.step
     )
-    result["pictures"] = gallery.digest_pictures(folder)
+    result["pictures"] = gallery.digest_files(folder, (reader.SAMPLES, reader.MISTAKES))
+    result["drawn"] = gallery.digest_files(folder, reader.DRAWN)
     card.write(folder, result)
     write_text(folder / reader.MANIFEST, json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     return result

@@ -47,6 +47,17 @@ def flip_in(kind: str, name: str) -> Forge:
     return lambda world: flip(next(getattr(world, kind).glob(name)))
 
 
+def put(name: str) -> Forge:
+    """Put other bytes into a file of the environment, which may be a new one."""
+
+    def forge(world: World) -> None:
+        path = world.environment / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"#!/bin/sh")
+
+    return forge
+
+
 def envelope(kind: str, edit: Callable[[dict[str, Any]], object]) -> Forge:
     return lambda world: change_envelope(getattr(world, kind), edit)
 

@@ -23,6 +23,7 @@ from tests.unit.record.forging import (
     link_out,
     move_tag,
     name_other_wheel,
+    put,
     relabel,
     replay_envelope,
     replay_provenance,
@@ -45,6 +46,7 @@ from toolkit import signing
 from toolkit.wheel import documents, folder
 
 WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
+PACKAGES = "venv/lib/python3.11/site-packages"
 SUBJECT = "a subject is not named once with a sha256 alone"
 DEEP = b"[" * 200_000 + b"]" * 200_000
 
@@ -226,6 +228,26 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         "RECORD is not what was signed",
     ),
+    "another interpreter": ("environment", put("venv/bin/python"), 7, "venv/bin/python is not in its record"),
+    "a module that Python imports first": (
+        "environment",
+        put(f"{PACKAGES}/sitecustomize.py"),
+        7,
+        "sitecustomize.py is not",
+    ),
+    "a line that runs first": ("environment", put(f"{PACKAGES}/a.pth"), 7, "a.pth is not in its record"),
+    "other bytecode": ("environment", put(f"{PACKAGES}/old.cpython-311.pyc"), 7, "pyc has other bytes"),
+    "another configuration of the environment": ("environment", put("venv/pyvenv.cfg"), 7, "pyvenv.cfg is not"),
+    "another list of files": ("environment", put("files.json"), 7, "files.json is not the list"),
+    "an environment whose record lacks the list": (
+        "environment",
+        lambda world: (
+            change("environment", lambda value: value["facts"].pop("files"))(world),
+            world.sign(world.environment, "builder"),
+        ),
+        7,
+        "content: an earlier version made it",
+    ),
     "environment of another wheel": (
         "environment",
         change("environment", lambda value: value["parent"].update(digest=ZERO)),
@@ -267,6 +289,8 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "byte flipped in the curves": ("run", flip_in("run", "curves.png"), 8, "curves.png is not what was signed"),
     "byte flipped in a picture": ("run", flip_in("run", "samples.png"), 8, "samples.png is not what was signed"),
     "byte flipped in the configuration": ("run", flip_in("run", "config.yaml"), 8, "config.yaml is not what was sig"),
+    "confusions drawn anew": ("run", flip_in("run", "confusion.png"), 8, "confusion.png is not what was signed"),
+    "byte flipped in the summary": ("run", flip_in("run", "model.txt"), 8, "model.txt is not what was signed"),
     "weights of another run": ("run", take_weights, 8, "44.json is not what was signed"),
     "better result": (
         "run",
@@ -363,3 +387,10 @@ def test_a_manifest_without_its_facts_is_damaged(world: World, facts: object) ->
 
 def test_there_are_fifty() -> None:
     assert len(FORGERIES) >= 50
+
+
+def test_a_page_that_was_written_anew_is_named_as_not_covered(world: World) -> None:
+    (world.run / "report.html").write_text("100 %")
+    done = world.verify(world.run)
+    assert done.exit_code == 0
+    assert "report.html" in done.output

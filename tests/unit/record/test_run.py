@@ -17,8 +17,8 @@ from train.errors import IntegrityError
 from train.record import reader
 from train.record.reader import read_record
 
-OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion", "pictures"]
-CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "lock"))]
+OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion", "pictures", "drawn"]
+CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "content", "lock"))]
 
 
 def states(run: Path, state: Path) -> dict[str, str]:
@@ -26,13 +26,13 @@ def states(run: Path, state: Path) -> dict[str, str]:
 
 
 def others(run: Path, state: Path) -> dict[str, str]:
-    return {name: found for name, found in states(run, state).items() if found != "ok"}
+    return {name: found for name, found in states(run, state).items() if found not in {"ok", "skipped"}}
 
 
 def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
     findings = audit.verify(run, state)
-    assert [item.id for item in findings] == [*OWN, *CHAIN]
-    assert {item.state for item in findings} == {"ok"}
+    assert [item.id for item in findings] == [*OWN, "others", *CHAIN]
+    assert {item.state for item in findings if item.id != "others"} == {"ok"}
     findings_.require(findings, remedy="", strict=True)
 
 
@@ -156,6 +156,8 @@ ZERO = "0" * 64
         (lambda run: (run / "samples.png").write_bytes(b"another"), {"pictures": "fail"}),
         (lambda run: (run / "mistakes.png").unlink(), {"pictures": "absent"}),
         (edit_manifest(pictures=[1]), {"pictures": "fail"}),
+        (lambda run: (run / "confusion.png").write_bytes(b"better"), {"drawn": "fail"}),
+        (lambda run: (run / "model.txt").unlink(), {"drawn": "absent"}),
     ],
 )
 def test_what_was_changed_is_found_by_its_name(
@@ -177,15 +179,38 @@ def test_an_environment_in_another_ones_place_is_found(run: Path, state: Path) -
 def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_path: Path) -> None:
     edit_manifest(parent__reference=str(tmp_path / "gone"))(run)
     findings = audit.verify(run, tmp_path / "nowhere")
-    assert {item.id: item.state for item in findings if item.state != "ok"} == {"parent": "absent"}
+    assert {item.id: item.state for item in findings if item.state not in {"ok", "skipped"}} == {"parent": "absent"}
     findings_.require(findings, remedy="")
-    with pytest.raises(CheckError, match="1 of 9"):
+    with pytest.raises(CheckError, match="1 of 11"):
         findings_.require(findings, remedy="", strict=True)
+
+
+def name_others(run: Path, state: Path) -> str:
+    return next(item.evidence for item in audit.verify(run, state) if item.id == "others")
+
+
+def test_files_that_no_record_covers_are_named(run: Path, state: Path) -> None:
+    (run / "report.html").write_text("100 %")
+    (run / "tb").mkdir(exist_ok=True)
+    (run / "tb" / "events").touch()
+    (run / "step-1").symlink_to("checkpoints")
+    for name in ("report.html", "tb/", "step-1", "README.md", "curves.png"):
+        assert name in name_others(run, state)
+    assert "checkpoints/ (2 files)" in name_others(run, state), "those before the last one"
+    for name in ("confusion.png", "model.txt", "samples.png", "metrics.csv"):
+        assert name not in name_others(run, state)
+
+
+def test_a_run_of_an_earlier_version_holds_and_its_drawings_are_named(run: Path, state: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.pop("drawn"))
+    edit_manifest(parent__reference=str(maker.plan_environment(state).folder))(run)
+    assert others(run, state) == {}
+    assert "confusion.png" in name_others(run, state)
 
 
 def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Path) -> None:
     next(state.glob("*/venv/lib/*/site-packages/tensorflow.py")).write_text("VERSION = '2.18.0'\n")
-    assert others(run, state) == {"environment.files": "fail"}
+    assert others(run, state) == {"environment.files": "fail", "environment.content": "fail"}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +278,7 @@ def test_a_parent_without_a_digest_is_not_found(run: Path, state: Path, value: o
 def test_a_validation_split_is_what_the_curves_show(tmp_path: Path) -> None:
     run = maker.train(tmp_path / "runs", "--validation", "100", "--epochs", "1")
     found = {item.id: item for item in audit.verify_own(read_record(run))}
-    assert {item.state for item in found.values()} == {"ok"}
+    assert {item.state for item in found.values()} == {"ok", "skipped"}
     assert "validation accuracy" in found["metrics"].evidence
     manifest = json.loads((run / "manifest.json").read_text())
     edit_manifest(result__validation_accuracy=manifest["result"]["test_accuracy"] / 2)(run)
