@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -166,7 +167,7 @@ def build(cache: Path) -> Library:
     version = _run([compiler, "--version"]).splitlines()[0]
     words = json.dumps([digest_source(), version, FLAGS, LINK_FLAGS, asdict(PROCESSORS[target])])
     path = cache / f"kernels-{hashlib.sha256(words.encode()).hexdigest()[:32]}.so"
-    if path.exists():
+    if _is_own(path):
         return check(path, origin=version)
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -179,6 +180,15 @@ def build(cache: Path) -> Library:
             f"the native kernels cannot be kept in {cache}", why=error.strerror or str(error), remedy=_REMEDY
         ) from error
     return Library(path, checked.instructions, checked.source_sha256, checked.origin)
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a library is there that nobody but this user and root can have put there; any other is replaced."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid in {os.geteuid(), 0} and not found.st_mode & stat.S_IWOTH
 
 
 def find_target(compiler: str) -> str:
