@@ -128,7 +128,7 @@ def test_auto_takes_the_host_and_says_why(run: Run) -> None:
     assert done.returncode == 0
     assert "host: no container engine answers" in done.stderr
     create, install, smoke, train = (shlex.split(line) for line in done.stdout.splitlines())
-    assert create[1:3] == ["-m", "venv"]
+    assert create[1:4] == ["-I", "-m", "venv"]
     assert "--require-hashes" in install
     assert "--expect-version" in smoke
     assert train[0] == "env"

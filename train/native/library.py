@@ -183,7 +183,7 @@ def build(cache: Path) -> Library:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a library is there that nobody but this user and root can have put there; any other is replaced."""
+    """Return whether there is a library that only this user or root can have put there. Any other is replaced."""
     try:
         found = path.lstat()
     except OSError:

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,13 +110,14 @@ def make(root: Path, trained: Path, change: Callable[[Path], object] = str) -> W
 
 
 def _make_environment(state: Path, link: dict[str, Any]) -> None:
-    folder = maker.make_environment(state)
+    folder = maker.make_environment(state, Path(sys.executable))
     maker.change_json(folder / manifest.FILE, lambda value: value.update(parent=link))
     archive = {"hashes": {"sha256": link["digest"].removeprefix("sha256:")}}
     maker.change_json(
         folder / "pip-report.json",
         lambda value: value["install"][0]["download_info"].update(archive_info=archive),
     )
+    maker.finish(folder)
 
 
 def _make_image(world: World) -> None:

@@ -228,7 +228,7 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         8,
         "RECORD is not what was signed",
     ),
-    "another interpreter": ("environment", put("venv/bin/python"), 7, "venv/bin/python is not in its record"),
+    "another interpreter": ("environment", put("venv/bin/python"), 7, "content: venv/bin/python"),
     "a module that Python imports first": (
         "environment",
         put(f"{PACKAGES}/sitecustomize.py"),

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +41,6 @@ class Chain:
 def chain(world: World, monkeypatch: pytest.MonkeyPatch) -> Chain:
     """The chain, in which `up` finds all that it needs."""
     found = Chain(world)
-    (world.environment / "venv" / "bin").mkdir()
-    host.interpreter(world.environment).symlink_to(sys.executable)
 
     def answer(_engine: HostEngine, _environment: Environment, job: Job, listener: Listener) -> int:
         found.made.append(job.title)
