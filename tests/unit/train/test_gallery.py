@@ -32,7 +32,7 @@ def test_a_run_draws_its_first_images_and_its_worst_mistakes(tmp_path: Path) -> 
     assert runs.run(tmp_path, *options) == 0
     folder, manifest = runs.find_folder(tmp_path, *options), runs.read_manifest(tmp_path, *options)
     assert list(manifest["pictures"]) == ["samples.png", "mistakes.png"]
-    assert manifest["pictures"] == gallery.digest_pictures(folder)
+    assert manifest["pictures"] == gallery.digest_files(folder, ("samples.png", "mistakes.png"))
     for name in manifest["pictures"]:
         assert f"({name})" in (folder / "README.md").read_text(encoding="utf-8")
         picture = imread(folder / name)[..., :3]
