@@ -63,7 +63,7 @@ def _recall_all(path: Path) -> dict[str, Any]:
     with suppress(PreflightError):
         match files.read_json(path):
             case {"known": {**known}, "mark": mark} if seals.holds(_PURPOSE, known, mark):
-                return known
+                return {str(name): value for name, value in known.items()}
     return {}
 
 
