@@ -76,6 +76,11 @@ class RegistryError(ToolkitError):
     meaning = "a registry of wheels does not answer, or refuses"
 
 
+class GpuError(ToolkitError):
+    exit_code = 12
+    meaning = "a GPU was asked for, and there is none that can be used"
+
+
 class InterruptionError(ToolkitError):
     exit_code = 130
     meaning = "interrupted"

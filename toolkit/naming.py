@@ -23,6 +23,9 @@ JOB_LABEL = f"{LABEL_PREFIX}.job"
 PATHS_VARIABLE = "TOOLKIT_PATHS"
 """Variable with the host paths of a container job's mounts; ``train.run.progress`` reads it."""
 
+GPU_VARIABLE = "TOOLKIT_REQUIRE_GPU"
+"""Variable by which a job that was given GPUs ends with an error if it finds none; ``train.step.runtime`` reads it."""
+
 PLAN_LABEL = f"{LABEL_PREFIX}.plan"
 """Label with the digest of an image's plan. An image with the digest of the present plan is up to date."""
 

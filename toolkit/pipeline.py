@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 from toolkit import manifest, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
-from toolkit.engine.host import HostEngine
-from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.engine.host import HostEngine, find_driver_program, has_gpu, hides_gpus
+from toolkit.errors import (
+    EngineError,
+    GpuError,
+    IntegrityError,
+    PreflightError,
+    ToolkitError,
+    UnsupportedError,
+    UsageError,
+)
 from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.settings import Settings, is_crossed, require_own_platform
@@ -40,6 +48,7 @@ class Request:
     gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
     target: str = "train"  # stage of docker/Dockerfile, for an image
     tag: str = ""  # name of the image; empty: derived from its plan
+    elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
     runs: bool = True  # whether anything is to run in it; if not, it may be for another platform than this machine's
     dry_run: bool = False  # only print what would run; no image is pulled
     # raises an error unless what lies there, and is of this digest, may be reused; by default everything may
@@ -78,14 +87,21 @@ class Resolved:
     @cached_property
     def gpu(self) -> bool:
         asked = self.request.gpu
-        return asked if asked is not None else bool(self.request.settings.cuda) and self.engine.has_gpu()
+        return asked if asked is not None else self.uses_gpu and self.engine.has_gpu()
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether its TensorFlow can compute on a GPU."""
+        return self.plan.spec.uses_gpu if self.plan else bool(self.request.settings.cuda)
 
 
 def resolve(request: Request, console: Console) -> Resolved:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
-    A missing base image is pulled, except in a dry run. Raises UnsupportedError: the versions are incompatible, or the
-    wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
+    A missing base image is pulled, except in a dry run. What a GPU of this machine has to do with it is said in a line.
+
+    Raises UsageError: a GPU is asked for, and the set cannot use one; UnsupportedError: the versions are incompatible,
+    or the wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
     what = "environments and jobs are made" if request.runs else "such images are made"
     require_own_platform(request.settings, what, crossed=not request.runs)
@@ -94,16 +110,111 @@ def resolve(request: Request, console: Console) -> Resolved:
     if request.settings.cuda and not wheel:
         remedy = "give --wheel with one that was built, or leave out --cuda"
         load_table().require_gpu_code(request.settings.platform, "no set for CUDA has TensorFlow", remedy)
+    if request.gpu and not request.settings.archive:  # an archive says which set it holds when it is planned
+        _require_gpu_code(request, wheel)
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
         found = choice.engine.find_platform(fetch=not request.dry_run)
         spec = use_wheel(spec, wheel, found, machine=load_table().platform(request.settings.platform).machine)
     plan = choice.engine.plan(spec)
+    if request.gpu and request.settings.archive:
+        _require_gpu_code(request, wheel)
     existing = choice.engine.find(plan)
     if existing and not _is_trusted(request, existing.folder, existing, console):
         plan, existing = replace(plan, force=True), None
-    return Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
+    resolved = Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
+    if line := _describe_gpu(resolved):
+        console.heading("gpu", line)
+    return resolved
+
+
+def _require_gpu_code(request: Request, wheel: Path | None) -> None:
+    """Raise UsageError if the TensorFlow that is asked for cannot compute on a GPU. It names one that can."""
+    from toolkit.doctor import unused  # a usual command asks for no GPU, and starts faster without it
+
+    settings = request.settings
+    flags = _find_wheel_flags(settings, wheel) if wheel else ""
+    if flags is None:
+        raise UsageError(
+            f"a GPU was asked for, and {wheel.name} has no code for one",
+            why="it is a build for processors alone",
+            remedy="give a wheel that was built for CUDA, or do not ask for a GPU",
+        )
+    if not settings.cuda:
+        advice = "" if flags else unused.advise_flags(settings, here=not request.elsewhere)
+        name = f"{wheel.name} in the CPU set" if wheel else _name_set(settings.tensorflow, "", "")
+        kind = "NVIDIA's libraries are not in it" if wheel else "it has neither GPU code nor NVIDIA's libraries"
+        raise UsageError(
+            f"a GPU was asked for, and this is {name}",
+            why=f"{kind}, so that everything would run on the processor",
+            remedy=f"{f'add {flags}' if flags else advice}, or do not ask for a GPU",
+        )
+
+
+def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
+    """Return the options of the set that a user's wheel for CUDA needs; None if it is for processors alone.
+
+    They are those of its record. Without a record, they are those of a set that is new enough; empty if there is none.
+    """
+    from toolkit.doctor import unused
+    from toolkit.wheel import inspection
+
+    found = inspection.inspect(wheel)
+    if not found.build.is_cuda:
+        return None
+    record = manifest.read(wheel.parent)
+    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == found.digest else {}
+    if spec.get("cuda") and spec.get("cudnn"):
+        return f"--cuda {spec['cuda']} --cudnn {spec['cudnn']}"
+    return unused.name_flags(replace(settings, tensorflow=found.public_version), least=found.build.cuda)
+
+
+def _describe_gpu(resolved: Resolved) -> str:
+    """Return one line if the set and the GPUs of this machine do not go together; empty if there is nothing to say."""
+    request = resolved.request
+    if request.gpu is False:
+        return ""
+    if request.elsewhere:
+        idle = resolved.uses_gpu and not request.gpu
+        return "none is asked for: this set for CUDA computes on processors; --gpus N asks for GPUs" if idle else ""
+    if not resolved.uses_gpu:
+        return _describe_unused(resolved)
+    return "" if not request.runs or resolved.engine.has_gpu() else _describe_missing(resolved)
+
+
+def _describe_missing(resolved: Resolved) -> str:
+    """Return one line that says what becomes of jobs of a set for CUDA, where the engine has no GPU."""
+    why = f"the {resolved.engine.name} engine shows no GPU"
+    if resolved.request.gpu:
+        return f"{why} here: a job that finds none ends with exit code {GpuError.exit_code}"
+    if _may_have_gpu():
+        from toolkit.doctor import unused
+
+        if line := unused.describe_unused(resolved.request.settings, why, "`toolkit doctor` says what is missing"):
+            return line
+    return f"{why} here: this set for CUDA computes on the processor"
+
+
+def _may_have_gpu() -> bool:
+    """Return whether it is worth asking the driver for GPUs, which takes its program a while."""
+    return not hides_gpus() and (has_gpu() or find_driver_program() is not None)
+
+
+def _describe_unused(resolved: Resolved) -> str:
+    if not _may_have_gpu():
+        return ""
+    from toolkit.doctor import unused
+
+    plan, settings = resolved.plan, resolved.request.settings
+    wheel = plan.spec.wheel if plan else None
+    if not wheel:
+        return unused.describe_unused(settings, "this is the CPU set")
+    if not plan or not plan.spec.cuda_wheel:
+        return unused.describe_unused(settings, "the wheel is for processors alone", "a wheel for CUDA uses it")
+    flags = _find_wheel_flags(settings, wheel)
+    why = "NVIDIA's libraries are not in the CPU set"
+    return unused.describe_unused(settings, why, f"{flags} uses it" if flags else "")
 
 
 def _is_trusted(request: Request, place: Path, environment: Environment, console: Console) -> bool:
@@ -260,7 +371,12 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
         base_python=platform.python,
         machine=machine,
     )
-    return replace(spec, wheel=path, instructions=tuple(record.facts.get("instructions", ())) if record else ())
+    return replace(
+        spec,
+        wheel=path,
+        cuda_wheel=found.build.is_cuda,
+        instructions=tuple(record.facts.get("instructions", ())) if record else (),
+    )
 
 
 def resolve_image(request: Request, reference: str) -> Resolved:
@@ -325,6 +441,7 @@ def smoke_task(
         report = report or runner.run(resolved.engine, environment, expectation, console)
         console.heading("smoke", f"{report.summary}{' (reused)' if reused else ''}")
         if required:
+            report.require_gpu()
             report.require_pass()
         return report
 

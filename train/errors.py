@@ -102,6 +102,12 @@ class WorkerError(TrainError):
     exit_code = 10
 
 
+class GpuError(TrainError):
+    """The job was asked to run on a GPU, and TensorFlow finds none."""
+
+    exit_code = 12
+
+
 class InterruptionError(TrainError):
     exit_code = 130
 

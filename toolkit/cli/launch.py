@@ -159,7 +159,9 @@ def slurm(
     batch.require_ports(request)
     if not dry_run:
         batch.require_slurm()
-    resolved = pipeline.resolve(pipeline.Request(settings=settings, gpu=bool(gpus), dry_run=dry_run), console)
+    # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
+    gpu = False if interpreter else bool(gpus) or None
+    resolved = pipeline.resolve(pipeline.Request(settings=settings, gpu=gpu, elsewhere=True, dry_run=dry_run), console)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):
         prepared = pipeline.environment_task(resolved, console)
@@ -221,6 +223,7 @@ def kubernetes(
         data=data_claim,
         namespace=namespace,
     )
+    batch.require_gpu_image(request, session.settings)
     if planned:
         for member in planned.members:
             batch.require_portable(member.config, member.arguments, session.settings, request)
@@ -268,5 +271,6 @@ def service(
         runs=runs_claim,
         namespace=namespace,
     )
+    batch.require_gpu_image(request, session.settings)
     objects = batch.describe_service(run, request, token_secret)
     session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())

@@ -75,7 +75,8 @@ def smoke(
             why="a report is signed together with the record of its image, and --image may name any image",
             remedy="name the versions instead of the image",
         )
-    request = pipeline.Request(settings=settings, wheel=wheel, dry_run=dry_run)
+    gpu = {"gpu": True, "cpu": False}.get(device)
+    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
     checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=True)
@@ -151,12 +152,14 @@ def sweep(
         raise UsageError("--member runs one member, and --summarise runs none", remedy="leave one of them out")
     planned = sweeps.read(file, settings, limit=limit)
     options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
+    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     if dry_run:
+        pipeline.resolve(request, console)
         sweeps.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
         return
     share_cores(slots)  # refused before anything is made
     one = None if member is None else planned.pick(member)
-    resolved = pipeline.resolve(pipeline.Request(settings=settings, wheel=wheel, gpu=gpu), console)
+    resolved = pipeline.resolve(request, console)
     if resolved.gpu and slots > 1:
         raise UsageError(
             f"--slots {slots} is for processors: each job takes every GPU",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.doctor.machine import Device, compare_driver, estimate_build, read_devices
+from toolkit.doctor.machine import ANSWER_SECONDS, Device, compare_driver, estimate_build, read_devices
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
@@ -270,12 +270,12 @@ def require_platform(text: str, settings: Settings) -> str:
     return place or settings.platform
 
 
-def find_devices() -> list[Device]:
+def find_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
     """Return the GPUs of this machine; a Jetson's driver may name no capability, which the card's name then tells.
 
     Raises what :func:`read_devices` raises.
     """
-    found = read_devices()
+    found = read_devices(seconds)
     return [each if parse_capability(each.capability) else replace(each, capability=_guess(each)) for each in found]
 
 

@@ -8,13 +8,15 @@ little for 16 jobs (tensorflow#41480), so each job is given more.
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.engine.host import NEEDED_BYTES
+from toolkit.engine.host import NEEDED_BYTES, find_driver_program
 from toolkit.engine.user import find_existing
 from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
@@ -84,7 +86,9 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
         )
 
 
-QUERY = ("nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader")
+FIELDS = ("name", "compute_cap", "driver_version")
+ANSWER_SECONDS = 20
+"""How long the driver may take to answer: some seconds for each GPU, where nothing else keeps it loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +99,52 @@ class Device:
     platform: str = ""  # of the machine that it is in; empty: that of the settings
 
 
-def read_devices() -> list[Device]:
-    """Return the GPUs that the driver names. Raises FileNotFoundError: no driver; PreflightError: no answer."""
-    try:
-        answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise FileNotFoundError(QUERY[0]) from error
-    if answer.returncode:
-        said = (answer.stderr or answer.stdout).strip()
+def read_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
+    """Return the GPUs that the driver names. Raises FileNotFoundError: no driver; PreflightError: no answer.
+
+    A driver before 510 does not name the capability, which is then empty.
+    """
+    program = find_driver_program()
+    if program is None:
+        raise FileNotFoundError("nvidia-smi")
+    fields = FIELDS
+    code, said = _ask(program, fields, seconds)
+    if code and "not a valid field" in said:
+        fields = tuple(name for name in FIELDS if name != "compute_cap")
+        code, said = _ask(program, fields, seconds)
+    if code:
         raise PreflightError(
             f"nvidia-smi failed: {said[:200]}",
             remedy="the driver and its kernel module disagree, most often after an update: reboot",
         )
-    lines = [[word.strip() for word in line.split(",")] for line in answer.stdout.strip().splitlines()]
-    return [Device(name=line[0], capability=line[1], driver=line[2]) for line in lines if len(line) == 3]
+    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
+    named = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+    return [
+        Device(name=row["name"], capability=row.get("compute_cap", ""), driver=row["driver_version"]) for row in named
+    ]
+
+
+def _ask(program: str, fields: Sequence[str], seconds: float) -> tuple[int, str]:
+    """Return the exit code of nvidia-smi and what it said. A program that hangs is killed, and not waited for."""
+    argv = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    except OSError as error:
+        raise FileNotFoundError(program) from error
+    try:
+        out, trouble = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        with suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):  # the kernel may hold it as long as the GPU does not answer
+            process.communicate(timeout=1)
+        raise PreflightError(
+            f"nvidia-smi has not answered in {seconds:g} s",
+            remedy="the GPU or its driver hangs: look for Xid in `dmesg`, and reboot",
+        ) from None
+    return process.returncode, (out if not process.returncode else trouble or out).strip()
 
 
 def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:

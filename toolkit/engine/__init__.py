@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from toolkit import digest, project
+from toolkit import digest, naming, project
 from toolkit.console import Console
 from toolkit.errors import CheckError
 
@@ -49,6 +49,11 @@ class Job:
     deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
     grace: float = 30  # seconds between asking it to stop and killing it
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of the job. One that is given GPUs ends with an error if it finds none."""
+        return {**self.environment, **({naming.GPU_VARIABLE: "1"} if self.gpu else {})}
+
 
 Commands = tuple[tuple[str, ...], ...]
 Listener = Callable[[str], None]
@@ -66,8 +71,14 @@ class EnvironmentSpec:
     cudnn: str = ""
     requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
     wheel: Path | None = None  # a file to install in place of the published wheel
+    cuda_wheel: bool = True  # whether this wheel has code for GPUs; the published one has it in a set for CUDA
     instructions: tuple[str, ...] = ()  # of the processor that this wheel needs beyond AVX, as /proc/cpuinfo names them
     emulated: bool = False  # whether an emulated GPU stands in for NVIDIA's libraries, which are then left out
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether its TensorFlow can compute on a GPU: it has the code, and NVIDIA's libraries are beside it."""
+        return bool(self.cuda) and self.cuda_wheel
 
     @property
     def variant(self) -> str:

@@ -323,7 +323,7 @@ def describe(reference: str, job: Job) -> tuple[str, ...]:
         fields = (f"source={mount.source.resolve()}", f"destination={mount.target}", *["ro"] * (not mount.writable))
         argv += ["--mount", quote_fields("type=bind", *fields)]
     # Apptainer lets no one choose HOME, and the home that it names does not exist in the image.
-    variables = {"HOME": "/tmp", **job.environment, **name_mounts(job)}  # noqa: S108 - a tmpfs of the container
+    variables = {"HOME": "/tmp", **job.variables, **name_mounts(job)}  # noqa: S108 - a tmpfs of the container
     gpus = choose_gpus(job)
     variables |= {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
     arguments = (part.target if isinstance(part, Mount) else part for part in job.argv)

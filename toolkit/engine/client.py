@@ -18,7 +18,7 @@ from docker.utils import kwargs_from_env
 
 from toolkit import naming, ownership, processes
 from toolkit.engine.user import Users
-from toolkit.errors import CheckError, EngineError, PreflightError
+from toolkit.errors import EngineError, GpuError, PreflightError
 from toolkit.settings import Settings
 from toolkit.versions import load_table
 
@@ -44,17 +44,19 @@ GPU_REMEDY = (
     "`nvidia-ctk runtime configure`; `toolkit doctor` lists what it finds"
 )
 
+_NO_GPU = re.compile(r"could not select device driver|nvidia-container-cli|unresolvable CDI devices|libnvidia-ml\.so")
+"""What an engine that works says if it has no NVIDIA runtime, or if the runtime finds no driver or no GPU."""
+
 
 @contextmanager
 def translating_errors(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into EngineError, or CheckError if a job needs a GPU and the engine has none."""
+    """Turn the SDK's exceptions into EngineError, or GpuError if a job needs a GPU and the engine has none."""
     try:
         yield
     except (DockerException, requests.RequestException) as error:
         why = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
-        if "could not select device driver" in why:
-            # The engine says this when it has no NVIDIA runtime; the engine itself works.
-            raise CheckError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
+        if _NO_GPU.search(why):
+            raise GpuError("there is no GPU for the container", why=why[:400], remedy=GPU_REMEDY) from error
         remedy = "see the engine's log"
         if "error setting rlimit" in why:
             remedy = "Podman raises limits that root of this machine may not raise: lower default_ulimits, nofile and "

@@ -138,7 +138,7 @@ def describe(
         userns="host" if user.mapped else "",
         mounts=tuple((str(mount.source.resolve()), mount.target, not mount.writable) for mount in job.mounts),
         labels={**labels, naming.JOB_LABEL: job.title},
-        environment={**job.environment, **name_mounts(job)},
+        environment={**job.variables, **name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
         network=cluster.network if cluster else "bridge" if job.network else "none",
         published=job.published,

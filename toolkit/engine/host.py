@@ -130,7 +130,7 @@ class HostEngine:
             **find_cuda(folder.resolve()),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(project.ROOT),
-            **job.environment,
+            **job.variables,
             **({"CUDA_VISIBLE_DEVICES": job.device} if job.device else {}),
         }
         named = [f"{name}={value}" for name, value in variables.items()]
@@ -157,8 +157,27 @@ class HostEngine:
                 hand_over(job, since)
 
 
-def has_gpu() -> bool:
-    return Path("/dev/nvidia0").exists()
+def hides_gpus() -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs from the programs of this user."""
+    granted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return granted is not None and granted.strip().partition(",")[0] in {"", "-1"}
+
+
+def find_driver_program() -> str | None:
+    """Return the path of nvidia-smi, or None. WSL keeps it in a folder that is not in every PATH."""
+    places = (os.environ.get("PATH", os.defpath), "/usr/lib/wsl/lib")
+    return shutil.which("nvidia-smi", path=os.pathsep.join(places))
+
+
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Return whether there is a device file of a GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
+
+    In WSL the file is there for GPUs of all makers, and NVIDIA's driver has a library for CUDA beside it.
+    """
+    if hides_gpus():
+        return False
+    wsl = (devices / "dxg").exists() and Path("/usr/lib/wsl/lib/libcuda.so.1").exists()
+    return wsl or (devices / "nvmap").exists() or any(True for _ in devices.glob("nvidia[0-9]*"))
 
 
 def choose_ports(count: int) -> Cluster:

@@ -11,13 +11,13 @@ from typing import Any
 
 from toolkit import naming, project
 from toolkit.engine.user import IMAGE_USER
-from toolkit.errors import PreflightError, UsageError
+from toolkit.errors import EngineError, PreflightError, UsageError
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
 from train.cluster.cluster import HIGHEST_PORT
 from train.config.run import TrainConfig
-from train.errors import CheckError, DataError, IntegrityError, TrainError
+from train.errors import CheckError, DataError, GpuError, IntegrityError, TrainError
 from train.errors import PreflightError as JobPreflightError
 from train.errors import UsageError as JobUsageError
 from train.peers import PORT
@@ -27,9 +27,12 @@ RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
 
 PERMANENT = sorted(
-    each.exit_code for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError)
+    each.exit_code
+    for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError, GpuError)
 )
-"""Exit codes of failures that would happen again: a defect, an option, too little memory or disk, a check, the data."""
+"""Exit codes of failures that would happen again: a defect, an option, too little memory or disk, a check, the data, no
+usable GPU.
+"""
 
 _REGISTRY = re.compile(r"(localhost|[\w-]+(\.[\w-]+)+|[\w.-]+:\d+)/.+")
 """An image with the name of its registry; without one, a name is of an image on this machine."""
@@ -180,6 +183,28 @@ def require_portable(
         )
 
 
+def require_gpu_image(request: KubernetesRequest, settings: Settings) -> None:
+    """Raise a UsageError if pods get GPUs and the image is here and cannot use them.
+
+    Of an image that is only in its registry nothing is known: its job ends if it finds no GPU.
+    """
+    if not request.resources.gpus:
+        return
+    from toolkit.doctor import unused
+    from toolkit.engine import client  # the engine's SDK is slow to load
+
+    try:
+        found = client.inspect(request.image)
+    except EngineError:
+        return
+    if found and found.labels.get(naming.OWNER_LABEL) and not found.labels.get(f"{naming.LABEL_PREFIX}.cuda"):
+        raise UsageError(
+            f"GPUs were asked for, and the image {request.image} holds the CPU set",
+            why="it has neither GPU code nor NVIDIA's libraries",
+            remedy=f"make it by `toolkit build-image {unused.name_flags(settings)}`, or leave out --gpus",
+        )
+
+
 def _require_registry(image: str) -> None:
     if not _REGISTRY.fullmatch(image):
         raise UsageError(
@@ -212,6 +237,7 @@ def describe_kubernetes(
         "env": [
             {"name": "TOOLKIT_WORKERS", "value": str(count)},
             {"name": "TOOLKIT_PEER", "value": f"{host}:{PORT}"},
+            *_require_gpu(request),
         ],
     }
     resources = _describe_resources(request.resources)
@@ -254,6 +280,7 @@ def describe_sweep(
         "image": request.image,
         "command": ["python", "-P", "-m", "train.member", "kubernetes"],
         "args": [shlex.join(_place_in_pod(each)) for each in members],
+        **({"env": required} if (required := _require_gpu(request)) else {}),
         "resources": _describe_resources(request.resources),
     }
     policy["rules"][1]["action"] = "FailIndex"
@@ -285,6 +312,7 @@ def describe_service(run: str, request: KubernetesRequest, secret: str) -> list[
     spec, node = pod["spec"], pod["spec"]["containers"][0]
     node |= {"name": "serve", "image": request.image, "resources": _describe_resources(request.resources), **server}
     node["args"] = [*arguments, "--token-file", "/token/token"]
+    node |= {"env": required} if (required := _require_gpu(request)) else {}
     for volumes in (node["volumeMounts"], spec["volumes"]):
         volumes[:] = [each for each in volumes if each["name"] != "data"]
     node["volumeMounts"].append({"name": "token", "mountPath": "/token", "readOnly": True})
@@ -311,6 +339,11 @@ def print_objects(objects: Sequence[dict[str, Any]]) -> str:
 def _describe_object(name: str, request: KubernetesRequest) -> dict[str, Any]:
     metadata = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
     return metadata | ({"namespace": request.namespace} if request.namespace else {})
+
+
+def _require_gpu(request: KubernetesRequest) -> list[dict[str, str]]:
+    """Return the variable with which the program in a pod that asks for GPUs ends if it finds none."""
+    return [{"name": naming.GPU_VARIABLE, "value": "1"}] if request.resources.gpus else []
 
 
 def _place_in_pod(arguments: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from toolkit import pipeline, training
 from toolkit.console import Console
 from toolkit.engine import Cluster, Engine, Environment, Job, Stop
-from toolkit.errors import JobError, PreflightError
+from toolkit.errors import GpuError, JobError, PreflightError
 from toolkit.pipeline import Resolved
 from toolkit.plan import Task
 from train.cluster.cluster import describe
@@ -40,11 +40,12 @@ def plan_task(
 ) -> Task[dict[str, Any]]:
     """Return the task that trains with several workers, or that returns the manifest of a finished run.
 
-    Raises PreflightError: there are fewer GPUs than workers.
+    Raises PreflightError if there are fewer GPUs than workers, and GpuError if there are none.
     """
     if resolved.gpu and (found := len(list_gpus())) < workers:
         giver = "CUDA_VISIBLE_DEVICES grants" if "CUDA_VISIBLE_DEVICES" in os.environ else "this machine has"
-        raise PreflightError(
+        kind = PreflightError if found else GpuError
+        raise kind(
             f"{workers} workers need a GPU each, and {giver} {found}",
             remedy=f"give --workers {found}, or --no-gpu" if found else "give --no-gpu",
         )

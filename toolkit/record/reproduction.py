@@ -93,6 +93,12 @@ def resolve(
     resolved = _choose_environment(record.parent, request, console, verified=verified)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
+    if request.gpu and not cuda:
+        raise UsageError(
+            "a GPU was asked for, and the run was made by the CPU set",
+            why="a second run gives the same weights only in the same software",
+            remedy="leave out --gpu; to train on a GPU, begin a run of its own",
+        )
     gpu = request.gpu if request.gpu is not None else cuda and resolved.engine.has_gpu()
     resolved = replace(resolved, request=replace(resolved.request, gpu=gpu))
     return Reproduction(record=record, arguments=arguments, resolved=resolved)
@@ -185,7 +191,8 @@ def _choose_environment(
         return pipeline.Resolved(request=request, engine=engine, why="the run's own", plan=None, existing=found)
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
-    return pipeline.resolve(replace(request, settings=settings), console)
+    # Without --gpu, the first run decides whether the second gets GPUs, and not this machine.
+    return pipeline.resolve(replace(request, settings=settings, gpu=request.gpu or False), console)
 
 
 def _find_recorded(link: Mapping[str, Any], settings: Settings, *, verified: bool) -> tuple[Engine, Environment] | None:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from toolkit import digest, files, findings, signing
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import CheckError, UsageError
+from toolkit.errors import CheckError, GpuError, UsageError
 from toolkit.findings import Finding, State, printable
 from toolkit.smoke.inside.check import Expectation
 from train.system.progress import Work
@@ -29,6 +29,9 @@ SCHEMA: Final = 1
 
 REPORT: Final = "smoke-"
 """Start of the name of a report, in the folder of its environment."""
+
+_SEES_GPU: Final = "device.visible"
+"""The check that TensorFlow sees the GPU that was asked for."""
 
 _STATES: Final[Mapping[str, State]] = {"pass": "ok", "fail": "fail", "skip": "skipped"}
 """State of a finding by the result of a check."""
@@ -66,6 +69,12 @@ class Report:
             "checks": [_describe(check) for check in self.checks],
             "verdict": self.verdict,
         }
+
+    def require_gpu(self) -> None:
+        """Raise GpuError if a GPU was asked for, and the TensorFlow that was checked works and sees none."""
+        blind = next((check for check in self.failures if check.id == _SEES_GPU), None)
+        if blind and not self.device.get("gpus"):
+            raise GpuError("a GPU was asked for, and there is none", why=blind.evidence, remedy=blind.remedy)
 
     def require_pass(self) -> None:
         """Raise CheckError with all failures and the remedy of the first one, unless the verdict is ``pass``."""

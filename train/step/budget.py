@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from train.config.run import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
-from train.step.runtime import fits_device
+from train.step.runtime import REQUIREMENT, fits_device
 from train.system import memory
 
 PROBES: Final = (16, 48)
@@ -106,7 +106,8 @@ def _ask(trouble: str, question: str) -> int:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ,
+        # The job itself ends if it must run on a GPU and finds none; here that would be a failed question.
+        env={**os.environ, REQUIREMENT: "0"},
     )
     if done.returncode:
         raise PreflightError(

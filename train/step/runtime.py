@@ -4,7 +4,7 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from train.config.run import Kernels, TrainConfig
 from train.cores import count_cores
-from train.errors import PreflightError
+from train.errors import GpuError, PreflightError
 from train.record.reader import MARK
 
 _SYMBOL: Final = "nullgpu_emulated"
@@ -57,6 +57,50 @@ def refuse_emulation(names: Iterable[str]) -> None:
         )
 
 
+REQUIREMENT: Final = "TOOLKIT_REQUIRE_GPU"
+"""Environment variable: with any value but 0, the job ends with the exit code of a GpuError if it finds no GPU."""
+
+_DRIVER_FILES: Final = ("nvidia[0-9]*", "nvidiactl", "dxg", "nvmap")
+"""Device files of NVIDIA's drivers: on Linux, in WSL and on a Jetson."""
+
+
+def require_gpu(count: int, build: Mapping[str, Any], devices: Path = Path("/dev")) -> None:
+    """Raise a GpuError with cause and remedy if the job must run on a GPU, and TensorFlow sees none.
+
+    `count` is the number of GPUs that it sees, and `build` is its build information.
+    """
+    if count or os.environ.get(REQUIREMENT, "0") in {"", "0"}:
+        return
+    raise GpuError("this job was to run on a GPU, and TensorFlow finds none", **_find_cause(build, devices))
+
+
+def _find_cause(build: Mapping[str, Any], devices: Path) -> dict[str, str]:
+    """Return why TensorFlow sees no GPU, and what the user can do, as parts of an error."""
+    if not build.get("is_cuda_build"):
+        why = "this TensorFlow is built for processors alone: it has no code for a GPU"
+        remedy = "take one for CUDA: give `toolkit` --cuda and --cudnn; `toolkit advise` names those of a card"
+        return {"why": why, "remedy": remedy}
+    granted = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if granted is not None and granted.strip().partition(",")[0] in {"", "-1"}:
+        why = f"the environment variable CUDA_VISIBLE_DEVICES is {granted!r}, which hides every GPU"
+        return {"why": why, "remedy": "unset it, or write the numbers of the GPUs into it"}
+    if not any(True for pattern in _DRIVER_FILES for _ in devices.glob(pattern)):
+        return {
+            "why": f"NVIDIA's driver has no device file in {devices}",
+            "remedy": "on a machine: install or load the driver; in a container: start it with --gpus all and NVIDIA's "
+            "container toolkit, in Apptainer with --nv",
+        }
+    known = read_driver_version()
+    why = (
+        "NVIDIA's driver is there, but TensorFlow cannot use it: the driver is too old, or a library of CUDA is missing"
+    )
+    why += f" (CUDA_VISIBLE_DEVICES is {granted!r})" if granted is not None else ""
+    return {
+        "why": f"{why}; {known}" if known else why,
+        "remedy": "`toolkit doctor` compares the driver with CUDA; with TF_CPP_MIN_LOG_LEVEL=0 TensorFlow says more",
+    }
+
+
 FLAGS: Final = (
     "CUBLAS_",
     "CUDNN_",
@@ -86,7 +130,7 @@ def prepare(
     Returns what the bits depend on besides the configuration. The number of `threads` changes the rounding of sums.
     With `tf32`, GPUs round the factors of float32 products to 10 bits of mantissa, TensorFlow's default from compute
     capability 8.0 on. `connect` is called before TensorFlow makes its devices. Raises a PreflightError if native
-    kernels were asked for and cannot run here.
+    kernels were asked for and cannot run here, and a GpuError if the job must run on a GPU and there is none.
     """
     # TensorFlow also logs what a collective raises.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if connect else "2")
@@ -98,6 +142,7 @@ def prepare(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.config.experimental.enable_op_determinism()
     graphics = tf.config.list_physical_devices("GPU")
+    require_gpu(len(graphics), tf.sysconfig.get_build_info())
     refuse_emulation(list_devices() if graphics else [])
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if graphics:

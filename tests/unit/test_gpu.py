@@ -1,0 +1,224 @@
+"""Nothing that was to run on a GPU runs on the processor in silence. The machines are played by a stand-in for the
+driver's program; no real GPU is asked.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.command import Run
+from toolkit import pipeline
+from toolkit.console import Console
+from toolkit.engine import Job, apptainer, container, host
+from toolkit.engine.client import translating_errors
+from toolkit.errors import EngineError, GpuError, ToolkitError
+from toolkit.naming import GPU_VARIABLE
+from toolkit.settings import resolve
+
+ROOT = Path(__file__).parents[2]
+SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
+
+Play = Callable[[str], dict[str, str]]
+
+
+@pytest.fixture
+def play() -> Play:
+    """Return the variables of a machine whose driver names the GPUs of that name; without a name, one without GPUs."""
+
+    def play(machine: str) -> dict[str, str]:
+        folder = f"{ROOT / 'tests/fixtures/driver'}{os.pathsep}" if machine else ""
+        return {"PATH": folder + os.environ["PATH"], "PLAYED_GPU": machine}
+
+    if shutil.which("nvidia-smi") or host.has_gpu():
+        pytest.skip("this machine has a GPU of its own")
+    return play
+
+
+@pytest.fixture
+def run_folder(run: Run) -> str:
+    from train.cli import parse
+
+    folder = run.folder / "runs" / "digits-x"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(parse(["digits"]).as_dict()))
+    (run.folder / "photo.jpg").write_bytes(b"")
+    (run.folder / "sweep.yaml").write_text("{dataset: digits, grid: {seed: [0, 1]}}")
+    return "runs/digits-x"
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("t4", ["Tesla T4 (7.5, driver 560.35.03) is not used", "--cuda 12.6.1 --cudnn 9.5.0"]),
+        ("two", ["Tesla T4 (7.5, driver 560.35.03) and 1 more are not used", "--cuda 12.6.1 --cudnn 9.5.0"]),
+        ("old", ["Tesla T4 (7.5, driver 450.80.02) is not used", "install driver 525.60.13"]),
+        ("blackwell", ["RTX 5090 (12.0, driver 580.65.06) is not used", "toolkit advise"]),
+        ("broken", ["no GPU is used", "couldn't communicate", "toolkit doctor"]),
+    ],
+)
+def test_a_gpu_that_the_cpu_set_leaves_unused_is_named_once(
+    run: Run, play: Play, machine: str, words: list[str]
+) -> None:
+    done = run("train", "digits", "--engine", "host", "--dry-run", **play(machine))
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gpu ")]
+    assert all(word in line for word in words), line
+    assert "not used" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["up", "digits"],
+        ["sweep", "sweep.yaml"],
+        ["smoke"],
+        ["predict", "runs/digits-x", "photo.jpg"],
+        ["serve", "runs/digits-x"],
+        ["launch", "local", "digits", "--shards", "2"],
+    ],
+)
+def test_each_command_names_it_and_none_does_if_the_user_says_no(
+    run: Run, run_folder: str, play: Play, command: list[str]
+) -> None:
+    assert run_folder in {*command, run_folder}
+    variables = {"TOOLKIT_ENGINE": "host", **play("t4")}
+    done = run(*command, "--dry-run", **variables)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Tesla T4") == 1
+    refusal = ("--device", "cpu") if command == ["smoke"] else ("--no-gpu",)
+    assert "Tesla T4" not in run(*command, "--dry-run", *refusal, **variables).stderr
+
+
+def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolkit.doctor import unused
+
+    assert unused.ANSWER_SECONDS <= 5
+    monkeypatch.setattr(unused, "ANSWER_SECONDS", 0.5)
+    begun = time.monotonic()
+    done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
+    assert done.returncode == 0, done.stderr
+    assert "nvidia-smi has not answered in 0.5 s" in done.stderr
+    assert time.monotonic() - begun < 60
+
+
+def test_nothing_is_said_and_started_where_there_is_no_gpu(run: Run, play: Play) -> None:
+    done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
+    assert done.returncode == 0, done.stderr
+    assert "gpu " not in done.stderr
+    assert not [program for program in run.started if "nvidia" in program]
+
+
+def test_a_set_for_cuda_without_a_gpu_says_where_it_computes(run: Run, play: Play) -> None:
+    command = ("train", "digits", "--engine", "host", *SET, "--dry-run")
+    said = run(*command, **play("")).stderr
+    assert "shows no GPU here: this set for CUDA computes on the processor" in said
+    asked = run(*command, "--gpu", **play(""))
+    assert "exit code 12" in asked.stderr
+    assert f"{GPU_VARIABLE}=1" in asked.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "digits", "--gpu"],
+        ["up", "digits", "--gpu"],
+        ["sweep", "sweep.yaml", "--gpu"],
+        ["sweep", "sweep.yaml", "--gpu", "--dry-run"],
+        ["smoke", "--device", "gpu"],
+        ["predict", "runs/digits-x", "photo.jpg", "--gpu"],
+        ["evaluate", "runs/digits-x", "--gpu"],
+        ["export", "runs/digits-x", "--gpu"],
+        ["serve", "runs/digits-x", "--gpu", "--dry-run"],
+        ["launch", "local", "digits", "--shards", "2", "--gpu"],
+        ["launch", "slurm", "digits", "--shards", "8", "--gpus", "4", "--dry-run"],
+    ],
+)
+def test_a_gpu_for_the_cpu_set_is_refused_before_anything_is_made(
+    run: Run, run_folder: str, play: Play, command: list[str]
+) -> None:
+    before = sorted(run.folder.rglob("*"))
+    engine = {} if "slurm" in command else {"TOOLKIT_ENGINE": "host"}
+    done = run(*command, **engine, **play("t4"))
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("error:") == 1
+    assert "add --cuda 12.6.1 --cudnn 9.5.0" in done.stderr
+    assert sorted(run.folder.rglob("*")) == before
+    assert run_folder
+
+
+@pytest.mark.parametrize(
+    ("machine", "options", "words"),
+    [
+        ("", ["--tensorflow", "2.20.0"], "add --cuda 12.8.1 --cudnn 9.8.0"),
+        ("", ["--python", "3.12"], "add --cuda 12.6.1 --cudnn 9.5.0"),
+        ("old", [], "install driver 525.60.13"),
+        ("blackwell", [], "`toolkit advise` says what runs on a GPU"),
+    ],
+)
+def test_the_options_fit_tensorflow_card_and_driver(
+    run: Run, play: Play, machine: str, options: list[str], words: str
+) -> None:
+    done = run("train", "digits", "--gpu", "--engine", "host", *options, **play(machine))
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_the_script_of_slurm_asks_its_job_to_find_a_gpu(run: Run) -> None:
+    options = ("launch", "slurm", "digits", "--shards", "8", "--dry-run")
+    done = run(*options, "--gpus", "4", *SET)
+    assert done.returncode == 0, done.stderr
+    assert f"{GPU_VARIABLE}=1 " in done.stdout
+    assert "environment-cuda-12.6.1" in done.stdout
+    own = run(*options, "--gpus", "4", "--interpreter", "/opt/python")
+    assert own.returncode == 0, own.stderr
+    assert f"{GPU_VARIABLE}=1 " in own.stdout
+    idle = run(*options, *SET)
+    assert "--gpus N asks" in idle.stderr
+    assert GPU_VARIABLE not in idle.stdout
+
+
+def test_the_objects_of_kubernetes_do_the_same(run: Run) -> None:
+    image = ("--image", "registry.example.org/train:1", "--runs-claim", "runs")
+    (run.folder / "sweep.yaml").write_text("{dataset: digits, grid: {seed: [0, 1]}}")
+    for command in (
+        ("kubernetes", "digits", "--shards", "2", "--workers", "2", *image),
+        ("kubernetes", "digits", "--shards", "2", "--workers", "2", "--kind", "trainjob", *image),
+        ("kubernetes", "--sweep", "sweep.yaml", *image),
+        ("service", "digits-x", *image),
+    ):
+        assert f"name: {GPU_VARIABLE}" in run("launch", *command, "--gpus", "1").stdout
+        assert GPU_VARIABLE not in run("launch", *command).stdout
+
+
+def test_compose_and_every_engine_pass_it_on() -> None:
+    services = yaml.safe_load((ROOT / "compose.gpu.yaml").read_text())["services"]
+    assert all(service["environment"] == {GPU_VARIABLE: "1"} for service in services.values())
+    for gpu in (True, False):
+        job = Job(title="x", argv=("-c", ""), gpu=gpu)
+        commands = (
+            container.describe(job, image="i").to_command(),
+            apptainer.describe("i.sif", job),
+            host.HostEngine(Path()).commands("e", job)[0],
+        )
+        assert [any(f"{GPU_VARIABLE}=1" in word for word in command) for command in commands] == [gpu] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ('could not select device driver "" with capabilities: [[gpu]]', GpuError),
+        ("nvidia-container-cli: initialization error: nvml error: driver not loaded", GpuError),
+        ("unresolvable CDI devices nvidia.com/gpu=all", GpuError),
+        ("no space left on device", EngineError),
+    ],
+)
+def test_a_container_without_a_gpu_has_the_exit_code_of_the_job(said: str, kind: type[ToolkitError]) -> None:
+    from docker.errors import DockerException
+
+    with pytest.raises(kind), translating_errors("running train"):
+        raise DockerException(said)
