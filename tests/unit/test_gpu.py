@@ -12,13 +12,10 @@ import pytest
 import yaml
 
 from tests.command import Run
-from toolkit import pipeline
-from toolkit.console import Console
 from toolkit.engine import Job, apptainer, container, host
 from toolkit.engine.client import translating_errors
 from toolkit.errors import EngineError, GpuError, ToolkitError
 from toolkit.naming import GPU_VARIABLE
-from toolkit.settings import resolve
 
 ROOT = Path(__file__).parents[2]
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")

@@ -151,7 +151,7 @@ def test_doctor_says_on_an_arm_machine_what_advise_says(
 
 
 def test_a_card_without_a_known_name_or_capability_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "read_devices", lambda: [Device(name="Unheard of", capability="[N/A]")])
+    monkeypatch.setattr(advice, "read_devices", lambda _: [Device(name="Unheard of", capability="[N/A]")])
     with pytest.raises(PreflightError, match="no compute capability of 'Unheard of'"):
         advice.find_devices()
 

@@ -26,6 +26,7 @@ MODELS = {
     "TrainJob": models.TrainerV1alpha1TrainJob,
     "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
 }
+CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 KUBERNETES = "1.34"
 """The release whose schemas are asked."""
 
@@ -124,7 +125,7 @@ def test_pods_are_confined_as_containers_are(kind: str) -> None:
 def test_an_eviction_is_no_failure_and_a_wrong_option_is_not_tried_again() -> None:
     policy = make()[-1]["spec"]["podFailurePolicy"]["rules"]
     assert [rule["action"] for rule in policy] == ["Ignore", "FailJob"]
-    assert policy[1]["onExitCodes"]["values"] == PERMANENT == [1, 2, 4, 7, 8, 9]
+    assert policy[1]["onExitCodes"]["values"] == PERMANENT == [1, 2, 4, 7, 8, 9, 12]
 
 
 def test_the_service_leads_to_the_pods_of_the_job() -> None:
@@ -259,7 +260,7 @@ def test_the_job_gets_its_own_option_of_memory(run: Run) -> None:
 
 
 def test_a_port_without_enough_after_it_is_refused(run: Run) -> None:
-    options = ("digits", "--shards", "16", "--nodes", "2", "--gpus", "8", "--dry-run")
+    options = ("digits", "--shards", "16", "--nodes", "2", "--gpus", "8", *CUDA, "--dry-run")
     done = run("launch", "slurm", *options, "--port", "65521")
     assert done.returncode == 2
     assert "16 workers need the ports from 65521 on, and 65535 is the last" in done.stderr

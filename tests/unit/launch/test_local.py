@@ -24,6 +24,8 @@ from train.cli import parse
 
 Make = Callable[..., LocalWorkers]
 
+CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
+
 SEEN = "import json, os, sys; sys.stderr.write(json.loads(os.environ['TF_CONFIG'])['cluster']['worker'][{}])"
 SAVE = (
     "import pathlib, signal, sys, time\n"
@@ -159,14 +161,14 @@ def test_the_printed_containers_find_each_other(tmp_path: Path) -> None:
 
 def test_more_workers_than_gpus_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "list_gpus", lambda: ["0"])
-    done = run("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", "--dry-run")
+    done = run("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", *CUDA, "--dry-run")
     assert done.returncode == 4
     assert "2 workers need a GPU each, and this machine has 1" in done.stderr
     assert "--workers 1" in done.stderr
 
 
 def test_workers_get_the_granted_gpus_and_no_others(run: Run) -> None:
-    options = ("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", "--dry-run")
+    options = ("launch", "local", "digits", "--shards", "2", "--engine", "host", "--gpu", *CUDA, "--dry-run")
     done = run(*options, CUDA_VISIBLE_DEVICES="2,GPU-5")
     assert done.returncode == 0, done.stderr
     workers = [line for line in done.stdout.splitlines() if "TF_CONFIG" in line]

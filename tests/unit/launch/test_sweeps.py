@@ -169,7 +169,9 @@ def refuse(run: Run, *arguments: str, message: str) -> None:
 
 
 def test_one_worker_on_one_machine_is_what_a_member_is(run: Run) -> None:
-    assert "#SBATCH --gpus-per-task=1" in ask_slurm(run, "--nodes", "1", "--gpus", "1")
+    assert "#SBATCH --gpus-per-task=1" in ask_slurm(
+        run, "--nodes", "1", "--gpus", "1", "--cuda", "12.6.1", "--cudnn", "9.5.0"
+    )
     check(ask_kubernetes(run, "--workers", "1", "--kind", "job"))
 
 
