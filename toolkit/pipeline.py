@@ -135,7 +135,7 @@ def _require_gpu_code(request: Request, wheel: Path | None) -> None:
 
     settings = request.settings
     flags = _find_wheel_flags(settings, wheel) if wheel else ""
-    if flags is None:
+    if wheel and flags is None:
         raise UsageError(
             f"a GPU was asked for, and {wheel.name} has no code for one",
             why="it is a build for processors alone",
@@ -167,7 +167,7 @@ def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
     spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == found.digest else {}
     if spec.get("cuda") and spec.get("cudnn"):
         return f"--cuda {spec['cuda']} --cudnn {spec['cudnn']}"
-    return unused.name_flags(replace(settings, tensorflow=found.public_version), least=found.build.cuda)
+    return unused.name_wheel_flags(found.public_version, settings.python, found.build.cuda)
 
 
 def _describe_gpu(resolved: Resolved) -> str:

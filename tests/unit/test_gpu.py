@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.command import Run
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
 from toolkit.engine import Job, apptainer, container, host
 from toolkit.engine.client import translating_errors
 from toolkit.errors import EngineError, GpuError, ToolkitError
@@ -162,6 +163,27 @@ def test_the_options_fit_tensorflow_card_and_driver(
 ) -> None:
     done = run("train", "digits", "--gpu", "--engine", "host", *options, **play(machine))
     assert done.returncode == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("info", "options", "code", "words"),
+    [
+        (CPU_INFO, ["--gpu", *SET], 2, "has no code for one"),
+        (CPU_INFO, ["--gpu"], 2, "has no code for one"),
+        (make_build_info("compute_75"), ["--gpu"], 2, "add --cuda 12.6.1 --cudnn 9.5.0"),
+        (make_build_info("compute_75", cuda="12.8.1"), ["--gpu"], 2, "add --cuda 12.8.1 --cudnn"),
+        (make_build_info("compute_75"), ["--gpu", *SET], 0, "shows no GPU here"),
+        (CPU_INFO, SET, 0, "the wheel is for processors alone"),
+        (make_build_info("compute_75"), [], 0, "--cuda 12.6.1 --cudnn 9.5.0 uses it"),
+    ],
+)
+def test_a_wheel_of_the_users_own_is_asked_whether_it_has_gpu_code(
+    run: Run, play: Play, info: str, options: list[str], code: int, words: str
+) -> None:
+    wheel = make_wheel(run.folder, files={MEMBER: info})
+    done = run("train", "digits", "--wheel", wheel.name, "--engine", "host", "--dry-run", *options, **play("t4"))
+    assert done.returncode == code, done.stderr
     assert words in done.stderr
 
 

@@ -86,7 +86,7 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
         )
 
 
-FIELDS = ("name", "compute_cap", "driver_version")
+FIELDS: tuple[str, ...] = ("name", "compute_cap", "driver_version")
 ANSWER_SECONDS = 20
 """How long the driver may take to answer: some seconds for each GPU, where nothing else keeps it loaded."""
 

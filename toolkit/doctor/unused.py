@@ -15,18 +15,32 @@ ANSWER_SECONDS = 5
 """How long a command that needs no GPU waits for the driver to name those of this machine."""
 
 
-def name_flags(settings: Settings, devices: Sequence[Device] = (), least: str = "") -> str:
+def name_flags(settings: Settings, devices: Sequence[Device] = ()) -> str:
     """Return the options of the set for CUDA that runs on one of these cards, or of the usual one if none is known.
 
-    `least` is the oldest CUDA that will do. Empty: no published TensorFlow of these settings has machine code for the
-    cards, or their driver is too old.
+    Empty: no published TensorFlow of these settings has machine code for the cards, or their driver is too old.
     """
     for item in _list_sets(settings):
-        if least and numbers.parse(item.cuda) < numbers.parse(least):
-            continue
         if not devices or any(_serves(item, device, settings) and _runs(item, device) for device in devices):
             return _render(item, settings)
     return ""
+
+
+def name_wheel_flags(tensorflow: str, python: str, cuda: str) -> str:
+    """Return the options of the set in which a wheel that was built for a CUDA runs; empty if none is known.
+
+    A set that is not one of the table's is made by `toolkit lock`, which the command then names.
+    """
+    table = load_table()
+    for item in table.published:
+        same = item.tensorflow == tensorflow and python in item.python and item.cuda
+        if same and numbers.parse(item.cuda) >= numbers.parse(cuda):
+            return f"--cuda {item.cuda} --cudnn {item.cudnn}"
+    try:
+        found = propose(table, tensorflow, python, cuda, None)
+    except ToolkitError:
+        return ""
+    return f"--cuda {found.cuda} --cudnn {found.cudnn}" if found and found.tensorflow == tensorflow else ""
 
 
 def advise_flags(settings: Settings, *, here: bool) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.errors import CheckError, PreflightError
+from toolkit.errors import CheckError, GpuError, PreflightError
 from toolkit.findings import Finding
 from toolkit.smoke import runner
 from toolkit.smoke.runner import Report
@@ -143,6 +143,13 @@ def test_a_failed_report_raises_with_its_reasons() -> None:
         REPORT.require_pass()
     assert str(caught.value) == "smoke: compiler.ptxas failed\n  why: not there\n  try: install it"
     assemble([CHECKS[0], CHECKS[2]], "2.19.0").require_pass()
+
+
+def test_checks_that_see_no_gpu_have_the_exit_code_of_a_job_that_finds_none() -> None:
+    blind = make_check(id="device.visible", evidence={"why": "TensorFlow sees no GPU"})
+    with pytest.raises(GpuError, match="a GPU was asked for"):
+        assemble([blind], "2.19.0").require_gpu()
+    assemble([make_check(id="device.visible", result="pass")], "2.19.0").require_gpu()
 
 
 def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
