@@ -142,13 +142,14 @@ def _require_gpu_code(request: Request, wheel: Path | None) -> None:
             remedy="give a wheel that was built for CUDA, or do not ask for a GPU",
         )
     if not settings.cuda:
-        advice = "" if flags else unused.advise_flags(settings, here=not request.elsewhere)
+        of_wheel = f"add {flags or '--cuda and --cudnn of what it was built for'}"
+        advice = of_wheel if wheel else unused.advise_flags(settings, here=not request.elsewhere)
         name = f"{wheel.name} in the CPU set" if wheel else _name_set(settings.tensorflow, "", "")
         kind = "NVIDIA's libraries are not in it" if wheel else "it has neither GPU code nor NVIDIA's libraries"
         raise UsageError(
             f"a GPU was asked for, and this is {name}",
             why=f"{kind}, so that everything would run on the processor",
-            remedy=f"{f'add {flags}' if flags else advice}, or do not ask for a GPU",
+            remedy=f"{advice}, or do not ask for a GPU",
         )
 
 

@@ -40,7 +40,9 @@ def name_wheel_flags(tensorflow: str, python: str, cuda: str) -> str:
         found = propose(table, tensorflow, python, cuda, None)
     except ToolkitError:
         return ""
-    return f"--cuda {found.cuda} --cudnn {found.cudnn}" if found and found.tensorflow == tensorflow else ""
+    if found is None or found.tensorflow != tensorflow or numbers.parse(found.cuda) < numbers.parse(cuda):
+        return ""
+    return f"--cuda {found.cuda} --cudnn {found.cudnn}"
 
 
 def advise_flags(settings: Settings, *, here: bool) -> str:
