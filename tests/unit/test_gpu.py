@@ -101,7 +101,7 @@ def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, mon
     done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
     assert done.returncode == 0, done.stderr
     assert "nvidia-smi has not answered in 0.5 s" in done.stderr
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 20
 
 
 def test_nothing_is_said_and_started_where_there_is_no_gpu(run: Run, play: Play) -> None:
@@ -161,7 +161,7 @@ def test_a_gpu_for_the_cpu_set_is_refused_before_anything_is_made(
 def test_the_options_fit_tensorflow_card_and_driver(
     run: Run, play: Play, machine: str, options: list[str], words: str
 ) -> None:
-    done = run("train", "digits", "--gpu", "--engine", "host", *options, **play(machine))
+    done = run("train", "digits", "--gpu", "--engine", "host", "--dry-run", *options, **play(machine))
     assert done.returncode == 2
     assert words in done.stderr
 
