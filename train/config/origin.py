@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,13 @@ from train.system.files import write_text
 
 HUB: Final = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?P<folder>(/[\w.-]+)*)(@(?P<revision>[\w./-]+))?")
 ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz")
+HEIF_SUFFIXES: Final = (".heic", ".heif")
+"""Ends of the names of images that are read where the package pillow-heif is installed."""
+
 SUFFIXES: Final = frozenset(
     (*(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff"),
-     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"))
+     *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
+     *(HEIF_SUFFIXES if find_spec("pillow_heif") else ()))
 )  # fmt: skip
 SMALL: Final = 64
 """Largest size of images that get a small network and are shifted, by default; larger ones are cropped at random."""
@@ -136,20 +141,48 @@ def digest_file(path: Path, algorithm: str = "sha256") -> str:
 def list_files(folder: Path) -> list[str]:
     """Return the paths of all files below a folder, relative to it, in the order of their bytes.
 
-    Names that begin with a dot are left out. Links are followed; a link to a folder around it is a DataError.
+    Names that begin with a dot are left out, and so is what is no file, such as a named pipe. Links are followed inside
+    of the folder. A link that leads out of it, or to a folder around it, is a DataError.
     """
+    outside: list[str] = []
     try:
-        return sorted(_walk(folder, "", (os.path.realpath(folder),)), key=os.fsencode)
+        files = sorted(_walk(folder, "", (os.path.realpath(folder),), outside), key=os.fsencode)
     except OSError as error:
         raise explain_unreadable(Path(error.filename or folder), error) from error
+    if outside:
+        raise DataError(
+            f"{min(outside)} leads out of {folder}",
+            why=f"it is a link to {os.path.realpath(min(outside))}, and a data set reaches only what lies in its own "
+            f"folder; {len(outside)} of its links lead out",
+            remedy=f"make a copy with files in place of links (cp -rL {folder} COPY), or give a folder that holds both",
+        )
+    return files
 
 
-def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
+def lies_inside(path: Path, folder: Path) -> bool:
+    """Return whether a path lies inside of a folder after all links are followed.
+
+    In the cache of the Hub's client, files are links into a folder beside those of revisions; it counts as inside.
+    """
+    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    return real.is_relative_to(root) or any(real.is_relative_to(blobs) for blobs in _find_blobs(root))
+
+
+def _find_blobs(root: Path) -> Iterator[Path]:
+    """Yield the folder that the files of a revision are links to, if the root lies in a cache of the Hub's client."""
+    for place in root.parents:
+        if place.name == "snapshots" and not (place.parent / "blobs").is_symlink():
+            yield place.parent / "blobs"
+
+
+def _walk(folder: Path, prefix: str, above: tuple[str, ...], outside: list[str]) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
-            if entry.is_dir():
+            if entry.is_symlink() and Path(entry.path).exists() and not lies_inside(Path(entry.path), Path(above[0])):
+                outside.append(entry.path)
+            elif entry.is_dir():
                 real = os.path.realpath(entry.path)
                 if real in above:
                     raise DataError(
@@ -157,10 +190,10 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
                         why=f"it is a link to {real}, so the images would never end",
                         remedy="remove the link",
                     )
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", (*above, real))
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", (*above, real), outside)
             elif entry.is_file():
                 yield prefix + entry.name
-            elif entry.is_symlink():
+            elif entry.is_symlink() and not Path(entry.path).exists():
                 raise DataError(
                     f"{entry.path} is a link to nothing",
                     why="a container sees only what lies in the folder itself",

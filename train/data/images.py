@@ -1,9 +1,18 @@
-"""Decodes images of any format and mode into bytes, and fits them to a shape by a fixed rule."""
+"""Decodes images of any format and mode into bytes, and fits them to a shape by a fixed rule.
 
+Each image that is read is decoded here, and whatever Pillow raises for it becomes the DataError of its file.
+"""
+
+import contextlib
+import ctypes
+import importlib
 import io
+import logging
 import math
-import struct
+import re
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -12,62 +21,119 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.errors import DataError, TooLargeError
+from train.config.presets import read_table
+from train.errors import DataError, TooLargeError, TrainError
+from train.system.files import read_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF")
+"""Formats as Pillow calls them: those of ``train.config.origin.SUFFIXES``. No other reader of Pillow is asked, because
+some start programs.
+"""
+
+HEIF: Final = "HEIF"
+"""The format of phones, which is read if the package pillow-heif is installed."""
+
 MOST_PIXELS: Final = 80_000_000
 """Largest number of pixels of an image. A small file can hold more, to exhaust the memory of whoever decodes it."""
 
-RULES: Final = 1
-"""Number of the rules below. A change of what they accept or return raises it, and images are looked at again."""
+MOST_BYTES: Final = 256_000_000
+"""Largest size of the file of an image."""
 
-BROKEN: Final = (OSError, LookupError, TypeError, ValueError, SyntaxError, MemoryError, ArithmeticError, struct.error)
-"""Exceptions that Pillow's readers can raise for damaged bytes."""
+SLOW: Final = 10
+"""How many times fewer pixels an image may have whose decoder Pillow has in Python alone."""
+
+DENSEST: Final = 128
+"""Most pixels for each byte of a file with such a decoder: a run of pixels has two bytes, and 255 pixels at most."""
+
+FREE_PIXELS: Final = 65_536
+"""Number of pixels up to which `DENSEST` does not matter."""
+
+STRIPE: Final = 1_000_000
+"""Pixels that are put on white at a time."""
+
+RULES: Final = 2
+"""Number of the rules below. A change of what they accept or return raises it, and images are looked at again."""
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom edge of a part of an image, in pixels."""
+
+Hold = Callable[[int], AbstractContextManager[None]]
+"""Waits until so many pixels may be decoded, and holds them meanwhile."""
 
 AREA: Final = (0.08, 1.0)
 RATIO: Final = (3 / 4, 4 / 3)
 ATTEMPTS: Final = 10
 """Share and proportions of a random part of an image (Szegedy et al., arXiv 1409.4842, section 6)."""
 
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_WHITE_IS_ZERO, _SIGNED = 0, 2
+"""Tags of TIFF and their values (TIFF 6.0, sections 8 and 19)."""
+
 
 def decode(source: Path | bytes, name: str = "") -> NDArray[np.uint8]:
     """Decode an image of a path or of bytes into (height, width, channels), with 1 channel for gray and 3 for colour.
 
-    It is turned as its EXIF data says. Transparent pixels are put on white, 16 bits become the 8 higher ones, and of an
-    animation the first frame is taken. Raises a DataError that names the image.
+    It is turned as its EXIF data says. Transparent pixels are put on white. Of more than 8 bits, the 8 highest of those
+    that the file declares are taken, and of an animation the first frame. Raises a DataError that names the image.
     """
     array = np.asarray(load(source, name))
     return array if array.ndim == 3 else array[..., None]
 
 
-def load(source: Path | bytes, name: str = "", most: int = MOST_PIXELS, kinds: list[str] | None = None) -> "Image":
-    """Decode as `decode` does, into a Pillow image of mode L or RGB; if given, only `kinds`, as Pillow has them."""
+def load(
+    source: Path | bytes, name: str = "", most: int = MOST_PIXELS, hold: Hold = lambda _: contextlib.nullcontext()
+) -> "Image":
+    """Decode as `decode` does, into a Pillow image of mode L or RGB."""
     name = name or (str(source) if isinstance(source, Path) else "the image")
-    pillow = _import_pillow()
-    try:
-        content = source.read_bytes() if isinstance(source, Path) else source
-    except OSError as error:
-        raise DataError(f"cannot read {name}", why=error.strerror or str(error)) from error
+    content = read_file(source, MOST_BYTES, name) if isinstance(source, Path) else source
     if not content:
         raise _refuse(name, "it has no bytes")
+    if len(content) > MOST_BYTES:
+        raise TooLargeError(
+            f"cannot read {name}",
+            why=f"its {len(content):,} bytes are more than the {MOST_BYTES:,} that an image may have",
+            remedy="scale it down, or remove it",
+        )
+    pillow = _import_pillow()
     try:
-        with pillow.open(io.BytesIO(content), formats=kinds) as image:
-            pixels = image.width * image.height
-            if pixels > most:
-                raise _refuse_bomb(name, f"its {image.width}x{image.height} pixels are", most)
-            turned: Image = _import_pillow("ImageOps").exif_transpose(image)
-            return _convert(turned, pillow)
+        return _decode(content, name, most, hold)
+    except TrainError:
+        raise
     except pillow.DecompressionBombError:
         raise _refuse_bomb(name, "its pixels are", most) from None
     except pillow.UnidentifiedImageError:
-        raise _refuse(name, f"these {len(content)} bytes are no image that can be read") from None
-    except BROKEN as error:
-        raise _refuse(name, f"the image is broken: {error or type(error).__name__}") from error
+        raise _explain_format(name, content) from None
+    except MemoryError as error:
+        raise _refuse(name, "there is not enough memory to decode it", "scale it down, or remove it") from error
+    except Exception as error:  # Pillow's readers can raise anything for damaged bytes
+        raise _refuse(name, f"the image is broken: {str(error) or type(error).__name__}") from error
+
+
+def _decode(content: bytes, name: str, most: int, hold: Hold) -> "Image":
+    with contextlib.ExitStack() as stack:
+        flat = _read(content, name, most, lambda pixels: stack.enter_context(hold(pixels)))
+        _import_pillow("ImageOps").exif_transpose(flat, in_place=True)
+        return flat
+
+
+def _read(content: bytes, name: str, most: int, begin: Callable[[int], None]) -> "Image":
+    with _import_pillow().open(io.BytesIO(content), formats=list_formats()) as image:
+        pixels, limit = image.width * image.height, most
+        if image.tile and image.tile[0].codec_name in _import_pillow().DECODERS:
+            limit = min(most // SLOW, max(FREE_PIXELS, DENSEST * len(content)))
+        if pixels > limit:
+            kind = f" in {len(content):,} bytes of a kind that takes long to decode" if limit < most else ""
+            raise _refuse_bomb(name, f"its {image.width}x{image.height} pixels{kind} are", limit)
+        begin(pixels)
+        return _flatten(image, content, name)
+
+
+def list_formats() -> tuple[str, ...]:
+    """Return the formats that are read here, as Pillow calls them."""
+    return tuple(name for name in (*FORMATS, HEIF) if name in _import_pillow().OPEN)
 
 
 def center_crop(
@@ -87,7 +153,8 @@ def center_crop(
 def resized_crop(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Scale a part of an image to (height, width, channels), by Pillow's bilinear filter with integer arithmetic."""
     height, width, channels = shape
-    image = _wrap(image).convert("L" if channels == 1 else "RGB")
+    image, mode = _wrap(image), "L" if channels == 1 else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
     if (image.width, image.height) != (width, height) or box != (0, 0, width, height):
         image = image.resize((width, height), _import_pillow().Resampling.BILINEAR, box=box)
     return np.asarray(image).reshape(shape)
@@ -116,35 +183,137 @@ def _wrap(image: "Image | NDArray[np.uint8]") -> "Image":
     return wrapped
 
 
-def _convert(image: "Image", pillow: Any) -> "Image":
-    if image.mode in {"L", "RGB"} and not image.has_transparency_data:
-        image.load()
-        return image.copy()
-    if image.mode.startswith("I"):  # 16 bits, which some formats deliver as 32
-        values = np.asarray(image).astype(np.int64)
-        converted: Image = pillow.fromarray((np.clip(values, 0, 2**16 - 1) >> 8).astype(np.uint8))
-        return converted
-    if image.mode == "F":
-        raise ValueError("its pixels are fractions, whose range is not known")
-    if not image.has_transparency_data:
-        return image.convert("L" if image.mode == "1" else "RGB")
-    gray = image.mode in {"L", "LA", "La"}
-    color = image.convert("RGBA")
-    white = pillow.new("RGBA", color.size, "white")
-    return pillow.alpha_composite(white, color).convert("L" if gray else "RGB")  # type: ignore[no-any-return]
+def _flatten(image: "Image", content: bytes, name: str) -> "Image":
+    """Return an image of mode L or RGB, of 8 bits and without transparency, with what the file says about its turn."""
+    raw = _read_raw_mode(image)
+    image.load()
+    tags = getattr(image, "tag_v2", {})
+    signed = _read_tag(tags, _SAMPLE_FORMAT, 1) == _SIGNED
+    if raw in {"L;2", "L;4"} and isinstance(image.info.get("transparency"), int):  # Pillow scales the pixels alone
+        most = 2 ** int(raw[-1]) - 1
+        image.info["transparency"] = (image.info["transparency"] & most) * (255 // most)
+    if image.mode == "F" or (image.mode.startswith("I") and _read_tag(tags, _BITS_PER_SAMPLE, 16) > 16):
+        numbers = "fractions" if image.mode == "F" else "numbers of 32 bits"
+        raise _refuse(
+            name, f"its pixels are {numbers}, whose range is not known", "save it with 8 or 16 bits for each channel"
+        )
+    if image.mode.startswith("I"):
+        flat = _reduce(image, tags, signed=signed)
+    elif raw == "RGB;16B" and isinstance(image.info.get("transparency"), tuple):
+        flat = _whiten(image, content)
+    elif image.has_transparency_data:
+        gray = image.mode in {"1", "L", "LA", "La"} or raw == "LA;16B"
+        flat = _put_on_white(image, "L" if gray else "RGB")
+    elif image.mode in {"L", "RGB"}:
+        flat = image.point([value ^ 0x80 for value in range(256)]) if signed and image.mode == "L" else image.copy()
+    else:
+        flat = image.convert("L" if image.mode == "1" else "RGB")
+    flat.info = {key: value for key, value in image.info.items() if key != "transparency"}
+    return flat
+
+
+def _read_raw_mode(image: Any) -> str:
+    """Return how the file has its pixels, in Pillow's terms, as far as a PNG says it; other formats have none."""
+    told = image.tile[0].args if image.format == "PNG" and image.tile else ""
+    return told if isinstance(told, str) else str(told[0])
+
+
+def _read_tag(tags: Any, tag: int, default: int) -> int:
+    value = tags.get(tag, default)
+    return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _reduce(image: "Image", tags: Any, *, signed: bool) -> "Image":
+    """Return the 8 higher bits of an image of 12 or 16 bits, some of which Pillow delivers as 32."""
+    values: NDArray[Any] = np.asarray(image)
+    bits = _read_tag(tags, _BITS_PER_SAMPLE, 16)
+    if values.dtype.itemsize > 2:
+        values = np.clip(values + (1 << 15 if signed else 0), 0, (1 << 16) - 1)
+    reduced = np.minimum(values >> (bits - 8), 255).astype(np.uint8)
+    if _read_tag(tags, _PHOTOMETRIC, 1) == _WHITE_IS_ZERO:
+        reduced = ~reduced
+    transparent = image.info.get("transparency")
+    if isinstance(transparent, int):
+        reduced[values == transparent] = 255
+    flat: Image = _import_pillow().fromarray(reduced)
+    return flat
+
+
+def _whiten(image: "Image", content: bytes) -> "Image":
+    """Return a PNG of 16 bits with white in place of its transparent colour, of which all bits count.
+
+    Pillow keeps the higher byte of each number. Read as of the other byte order, a file gives the lower ones.
+    """
+    flat = np.array(image)
+    with _import_pillow().open(io.BytesIO(content), formats=["PNG"]) as again:
+        again.tile = [again.tile[0]._replace(args="RGB;16L")]
+        lower = np.asarray(again)
+    transparent = np.array(image.info["transparency"])
+    flat[((flat == transparent >> 8) & (lower == transparent & 0xFF)).all(-1)] = 255
+    whitened: Image = _import_pillow().fromarray(flat)
+    return whitened
+
+
+def _put_on_white(image: "Image", mode: str) -> "Image":
+    pillow = _import_pillow()
+    flat: Image = pillow.new(mode, image.size)
+    rows = max(1, STRIPE // image.width)
+    for top in range(0, image.height, rows):
+        part = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
+        white = pillow.new("RGBA", part.size, "white")
+        flat.paste(pillow.alpha_composite(white, part).convert(mode), (0, top))
+    return flat
 
 
 @cache
 def _import_pillow(name: str = "Image") -> ModuleType:
+    """Return a module of Pillow, whose readers say nothing on standard error: a DataError says what matters."""
     from PIL import Image, ImageOps
 
-    # The limit above is lower than the one that this warning is about.
-    warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+    Image.init()
+    with contextlib.suppress(Exception):  # also if the package is there and damaged
+        importlib.import_module("pillow_heif").register_heif_opener()
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").addHandler(logging.NullHandler())
+    _silence_tiff()
     return {"Image": Image, "ImageOps": ImageOps}[name]
 
 
-def _refuse(name: str, why: str) -> DataError:
-    return DataError(f"cannot read {name}", why=why, remedy="replace it by a whole image, or remove it")
+def _silence_tiff() -> None:
+    """Take from libtiff its handlers of messages, which write to standard error from C."""
+    with contextlib.suppress(OSError, AttributeError):  # no list of libraries, or a libtiff inside of another
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
+        for library in set(re.findall(r"/\S*/libtiff[^/\s]*$", maps, re.MULTILINE)):
+            for function in ("TIFFSetWarningHandler", "TIFFSetErrorHandler"):
+                setter = getattr(ctypes.CDLL(library), function)
+                setter.argtypes, setter.restype = [ctypes.c_void_p], ctypes.c_void_p
+                setter(None)
+
+
+def _explain_format(name: str, content: bytes) -> DataError:
+    """Return the error of bytes that no reader takes; it says what they are, if their beginning tells it."""
+    table, start = read_table("data/formats"), content[:1024].decode("latin-1")
+
+    def find(kinds: dict[str, str]) -> str:
+        return next((kind for kind, pattern in kinds.items() if re.match(pattern, start, re.DOTALL)), "")
+
+    convert = "convert it to PNG or JPEG"
+    if kind := find(table["heif"]):
+        if HEIF in list_formats():
+            return _refuse(name, f"it is a {kind} file that is broken")
+        why = f"it is a {kind} file, which is read only where the Python package pillow-heif is installed"
+        install = "install that into an environment of your own with this TensorFlow: pip install pillow-heif"
+        return _refuse(name, why, f"{convert}, or {install}")
+    if kind := find(table["others"]):
+        return _refuse(name, f"it is a file of another format ({kind}), which is not read", f"{convert}, or remove it")
+    if kind := find(table["read"]):
+        why = f"it begins as a {kind} file, and is broken or of a kind that is not read"
+        return _refuse(name, why, "save it anew as PNG or JPEG, or remove it")
+    return _refuse(name, f"these {len(content)} bytes are no image that can be read")
+
+
+def _refuse(name: str, why: str, remedy: str = "replace it by a whole image, or remove it") -> DataError:
+    return DataError(f"cannot read {name}", why=why, remedy=remedy)
 
 
 def _refuse_bomb(name: str, what: str, most: int) -> DataError:

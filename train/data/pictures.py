@@ -11,10 +11,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from train.config import origin
 from train.cores import count_cores
 from train.data import images
 from train.data.order import stream
 from train.errors import DataError
+from train.system.files import read_file
 
 IMAGE: Final = "image"
 """Name of the column of a table with the images, which are not decoded there."""
@@ -34,6 +36,7 @@ class Pictures:
 
     table: Any
     place: str  # names the table in messages
+    folder: Path  # of the data set: no file outside of it is read
     digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
     """SHA-256 of the images' bytes when the run began, if they have been looked at: (count, 32)."""
     shapes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
@@ -118,10 +121,16 @@ class Pictures:
         content, path = row["bytes"], row["path"]
         if content is not None:
             return content, name
-        try:
-            return Path(path or "").read_bytes(), str(path)
-        except OSError as error:
-            raise DataError(f"cannot read {path or name}", why=error.strerror or str(error)) from error
+        if not path:
+            raise DataError(f"{name} has neither bytes nor a path", remedy="leave the row out")
+        place = self.folder / path
+        if not origin.lies_inside(place, self.folder):
+            raise DataError(
+                f"cannot read {name}",
+                why=f"its path leads out of the folder of the data set: {path}",
+                remedy="put the file into that folder, or its content into the table",
+            )
+        return read_file(place, images.MOST_BYTES), str(place)
 
 
 def _measure(image: Any) -> tuple[int, int, int]:

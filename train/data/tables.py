@@ -72,7 +72,7 @@ def open_folder(
             columns[use] = table.select_columns([label])[:][label]
             renamed = table.select_columns([image]).rename_columns({image: IMAGE})
             raw = renamed.cast_column(IMAGE, datasets.Image(decode=False))
-        pictures[use] = Pictures(raw, f"the {use} split of {source}")
+        pictures[use] = Pictures(raw, f"the {use} split of {source}", folder)
     labels, names = _number(columns, features[label], source, numbered=numbered)
     return {use: Split(pictures[use], labels[use]) for use in uses}, names
 
@@ -153,7 +153,7 @@ def _group_images(folder: Path, names: list[str], given: set[str]) -> Found:
         if name.encode(errors="replace").decode() != name:
             what = f"{folder / name} has a name that is no text"
             raise DataError(what, why="its bytes are not UTF-8", remedy="rename it")
-        found[_name_split(kind)].append((str(folder / name), inside[0]))
+        found[_name_split(kind)].append((name, inside[0]))
     return found
 
 

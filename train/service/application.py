@@ -27,11 +27,11 @@ from train.errors import DataError, TooLargeError
 from train.service import page
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
-from train.service.reading import Limits, Upload, fit, read_uploads
+from train.service.reading import Limits, PixelBudget, Upload, fit, read_uploads
 from train.service.refusal import Refusal
 from train.use import explanation
 from train.use.network import Network
-from train.use.prediction import Prediction, rank
+from train.use.prediction import Prediction, describe_problem, rank
 
 DESCRIPTION: Final = Path(__file__).parent / "openapi.yaml"
 
@@ -60,6 +60,7 @@ class Service:
     batches: Batches
     metrics: Metrics
     readers: int  # requests whose images are read at a time
+    budget: PixelBudget  # what they may decode at a time
     token: str = ""  # empty: loopback alone
 
     @property
@@ -123,14 +124,14 @@ async def _predict(
     decoded = []
     for upload in uploads:
         async with reading:
-            decoded.append(await run_in_threadpool(fit, upload, network.inputs, service.limits))
+            decoded.append(await run_in_threadpool(fit, upload, network.inputs, service.limits, service.budget))
     good = [image for image in decoded if not isinstance(image, DataError)]
     shares = iter(await service.batches.classify(good) if good else ())
     found = []
     for upload, image in zip(uploads, decoded, strict=True):
         if isinstance(image, DataError):
             status = 413 if isinstance(image, TooLargeError) else 422
-            found.append(asdict(Prediction(upload.name, problem=image.why or image.what)) | {"status": status})
+            found.append(asdict(Prediction(upload.name, problem=describe_problem(image))) | {"status": status})
             continue
         share = next(shares)
         entry = asdict(Prediction(upload.name, rank(network.inputs.class_names, share, top)))

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -18,15 +20,49 @@ from train.data import images
 from train.errors import DataError
 from train.record.reader import Inputs
 from train.service.refusal import Refusal
-
-FORMATS: Final = ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF"]
-"""Formats as Pillow calls them: those of ``train.config.origin.SUFFIXES``. Others have readers that start programs."""
+from train.system.memory import return_free
 
 LONGEST: Final = 200
 """Characters of a file's name that are kept."""
 
 MULTIPART: Final = "multipart/form-data"
 JSON: Final = "application/json"
+
+
+LARGE: Final = 1_000_000
+"""Pixels from which on the memory of an image is given back after it."""
+
+
+class PixelBudget:
+    """Bounds the pixels that are decoded at once, by threads that wait for each other.
+
+    An image takes up to 8 bytes a pixel while it is decoded, whatever the size of its file.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._used, self._grown = most, 0, False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Iterator[None]:
+        """Wait until so many pixels fit, and hold them. What is larger than the budget is decoded alone."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + pixels <= self._most)
+            self._used += pixels
+            self._grown |= pixels >= LARGE
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= pixels
+                self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Give the memory of large images back, if none is being decoded."""
+        with self._changed:
+            grown, self._grown = self._grown and not self._used, self._grown and bool(self._used)
+        if grown:
+            return_free()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +207,17 @@ def _read_entry(entry: Any, number: int) -> Upload:
         raise Refusal(422, f"the content of image {number} is not base64", why=str(error)) from None
 
 
-def fit(upload: Upload, inputs: Inputs, limits: Limits) -> NDArray[np.uint8] | DataError:
+def fit(upload: Upload, inputs: Inputs, limits: Limits, budget: PixelBudget) -> NDArray[np.uint8] | DataError:
     """Decode an image and fit it to what the network takes, as `predict` does; returns the error of a bad one."""
     try:
-        image = images.load(upload.content, "the image", limits.pixels, FORMATS)
-        return images.center_crop(image, inputs.shape, inputs.center)
+        return _load(upload.content, inputs, limits.pixels, budget)
     except DataError as error:
-        return error
+        error.__cause__ = error.__context__ = None  # with the traceback, they would hold the pixels
+        return error.with_traceback(None)
+    finally:
+        budget.settle()
+
+
+def _load(content: bytes, inputs: Inputs, most: int, budget: PixelBudget) -> NDArray[np.uint8]:
+    image = images.load(content, "the image", most, budget.hold)
+    return images.center_crop(image, inputs.shape, inputs.center)

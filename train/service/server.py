@@ -34,6 +34,8 @@ MEBI: Final = 1 << 20
 IDLE_SECONDS: Final = 5
 HEADER_BYTES: Final = 32_768
 CONNECTIONS: Final = 512
+LARGEST_AT_ONCE: Final = 2
+"""How many images of the largest size are decoded at a time, however many cores there are."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -141,6 +143,7 @@ def make_service(network: "Network", limits: "Limits", *, token: str, size: int,
     from train.service.application import Service
     from train.service.batches import Batches
     from train.service.metrics import Metrics
+    from train.service.reading import PixelBudget
 
     metrics = Metrics()
     compute = network.compute_probabilities
@@ -151,6 +154,7 @@ def make_service(network: "Network", limits: "Limits", *, token: str, size: int,
         batches=Batches(compute=compute, metrics=metrics, size=size, wait=wait, limit=limits.images),
         metrics=metrics,
         readers=count_cores(),
+        budget=PixelBudget(LARGEST_AT_ONCE * limits.pixels),
         token=token,
     )
 

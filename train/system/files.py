@@ -1,12 +1,56 @@
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from train.errors import PreflightError
+from train.errors import DataError, PreflightError, TooLargeError, explain_unreadable
+
+_KINDS: Final = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def read_file(path: Path, most: int, name: str = "") -> bytes:
+    """Return the content of a regular file. Raises a DataError for anything else, which could wait or never end.
+
+    A TooLargeError is for a file of more than `most` bytes. `name` names the file in messages.
+    """
+    name = name or str(path)
+    try:
+        _require_regular(path.stat(), name)  # the mere opening of a device can do something
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            state = os.fstat(descriptor)
+            _require_regular(state, name)
+            if state.st_size > most:
+                raise TooLargeError(
+                    f"cannot read {name}",
+                    why=f"its {state.st_size:,} bytes are more than the {most:,} that a file may have here",
+                    remedy="make it smaller, or remove it",
+                )
+            return file.read(state.st_size + 1) or b""
+    except OSError as error:
+        raise explain_unreadable(path, error) from error
+    except ValueError as error:  # a name with a null byte, or one that is no text
+        raise DataError(f"cannot read {name!r}", why=f"no file can have this name: {error}") from error
+
+
+def _require_regular(state: os.stat_result, name: str) -> None:
+    kind = stat.S_IFMT(state.st_mode)
+    if kind != stat.S_IFREG:
+        raise DataError(
+            f"cannot read {name}",
+            why=f"it is {_KINDS.get(kind, 'no regular file')}, not a file with content",
+            remedy="give a file, or remove it",
+        )
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 A scheduler such as Slurm limits the group of a job, which lies below others and is not at the root of the hierarchy.
 """
 
+import contextlib
+import ctypes
 import re
 import resource
 from pathlib import Path
@@ -35,6 +37,12 @@ def read_peak() -> int:
 def read_resident() -> int:
     """Return the bytes of memory that this process has now."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+
+
+def return_free() -> None:
+    """Give memory that was freed back to the machine. The C library keeps most of it otherwise."""
+    with contextlib.suppress(AttributeError):  # musl has no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _read_machine(meminfo: Path, name: str) -> int:

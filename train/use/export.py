@@ -56,6 +56,14 @@ ROUNDED: Final = 0.01
 two.
 """
 
+NOTE: Final = """\
+The signature `serving_default` takes `images`: the contents of image files, as a list of any length. It gives `labels`
+and `probabilities`. It takes JPEG, PNG, GIF, and BMP that is not compressed and has 8, 24 or 32 bits for a pixel. Any
+other file is an error of the whole call: convert it to PNG. Of an animation the first frame counts. Images are not
+turned as their EXIF data says, and transparent pixels are taken for opaque.
+"""
+"""What a SavedModel says of itself, in the folder that TensorFlow has for this: a signature has no description."""
+
 FLOOR: Final = -40.0
 """Log-probability below which all are taken for equal."""
 
@@ -163,6 +171,8 @@ def _write_saved_model(trained: "Network", model: Any, path: Path) -> Compute:
     specification = tf.TensorSpec([None], tf.string, name="images")
     module.model, module.serve = model, tf.function(serve, input_signature=[specification], autograph=False)
     tf.saved_model.save(module, str(path), signatures=module.serve.get_concrete_function())
+    (path / "assets.extra").mkdir()
+    write_text(path / "assets.extra" / "README.md", NOTE)
     again = tf.saved_model.load(str(path)).signatures["serving_default"]
     return lambda encoded, _: np.asarray(again(images=tf.constant(encoded))["probabilities"])
 
@@ -170,18 +180,41 @@ def _write_saved_model(trained: "Network", model: Any, path: Path) -> Compute:
 def decode(file: Any, inputs: Inputs) -> Any:
     """Decode and fit an image in a graph, as ``train.data.images`` does with Pillow: same filter, passes and rounding.
 
-    It does not turn an image as its EXIF data says, and takes transparent pixels for opaque.
+    It does not turn an image as its EXIF data says, and takes transparent pixels for opaque. It takes the formats that
+    TensorFlow decodes: JPEG, PNG, GIF and BMP.
     """
     import tensorflow as tf
 
     height, width, channels = inputs.shape
-    image = tf.cast(tf.io.decode_image(file, channels=3, expand_animations=False), tf.int32)
+    image = tf.io.decode_image(file, channels=3, expand_animations=False)
+    is_bitmap = tf.equal(tf.strings.substr(file, 0, 2), b"BM")
+    image = tf.cast(tf.cond(is_bitmap, lambda: _color_bitmap(file, image), lambda: image), tf.int32)
     if channels == 1:  # Pillow's integer formula
         image = (image[..., :1] * 19595 + image[..., 1:2] * 38470 + image[..., 2:] * 7471 + 0x8000) // 2**16
     sizes = tf.cast(tf.shape(image)[:2], tf.float32)
     share = inputs.center * tf.minimum(sizes[0] / height, sizes[1] / width)
     across = _scale(tf.cast(image, tf.float32)[None], 1, width, share)
     return tf.reshape(tf.cast(_scale(across, 0, height, share), tf.uint8), inputs.shape)
+
+
+def _color_bitmap(file: Any, image: Any) -> Any:
+    """Return the colours of a BMP. Of one with a palette, TensorFlow gives the numbers in the palette."""
+    import tensorflow as tf
+
+    def read(place: int, kind: Any) -> Any:
+        return tf.cast(tf.io.decode_raw(tf.strings.substr(file, place, kind.size), kind)[0], tf.int32)
+
+    start, header, bits, compression = read(10, tf.int32), read(14, tf.int32), read(28, tf.uint16), read(30, tf.int32)
+    plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32))
+    known = (header >= 40) & (tf.equal(bits, 8) | tf.equal(bits, 24) | tf.equal(bits, 32))
+    words = "a BMP is taken if it is not compressed and has 8, 24 or 32 bits for a pixel; convert others to PNG"
+
+    def look_up() -> Any:
+        palette = tf.io.decode_raw(tf.strings.substr(file, 14 + header, start - 14 - header), tf.uint8)
+        return tf.gather(tf.reshape(palette, (-1, 4))[:, 2::-1], tf.cast(image[..., 0], tf.int32))
+
+    with tf.control_dependencies([tf.debugging.Assert(plain & known, [words])]):
+        return tf.cond(tf.equal(bits, 8), look_up, lambda: tf.identity(image))
 
 
 def _scale(image: Any, axis: int, size: int, share: Any) -> Any:

@@ -82,7 +82,7 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
             shares = iter(network.compute_probabilities(np.stack(good)) if good else ())
             for number, (path, image) in enumerate(zip(paths, decoded, strict=True), start=start + 1):
                 if isinstance(image, DataError):
-                    yield Prediction(str(path), problem=image.why or image.what)
+                    yield Prediction(str(path), problem=describe_problem(image))
                     continue
                 share = next(shares)
                 guesses = rank(network.inputs.class_names, share, top)
@@ -90,6 +90,11 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
                     best = int(np.argmax(share))
                     explanation.draw(network, image, best, explain / f"{number:04}-{path.stem}.png")
                 yield Prediction(str(path), guesses)
+
+
+def describe_problem(error: DataError) -> str:
+    """Return why an image cannot be read, and what to do, as one line."""
+    return "; ".join(filter(None, [error.why or error.what, error.remedy]))
 
 
 def rank(names: Sequence[str], share: NDArray[np.float64], top: int) -> tuple[ClassScore, ...]:

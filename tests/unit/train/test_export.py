@@ -149,9 +149,26 @@ def test_a_graph_decodes_images_as_pillow_does(shape: tuple[int, int, int], cent
         assert (found != expected).mean() < 0.1  # where a sum lies between two levels
 
 
-def encode(image: Any) -> bytes:
+@pytest.mark.parametrize(("form", "mode"), [*(("BMP", mode) for mode in ("P", "L", "RGB", "RGBA")), ("GIF", "P")])
+def test_a_graph_decodes_palettes_by_colour(form: str, mode: str) -> None:
+    inputs = Inputs((), (8, 8, 3), (0.0,), (1.0,), 1.0)
+    encoded = encode(Image.fromarray(load_sample_images().images[1][:8, :8]).convert(mode), form)
+    expected = images.center_crop(images.load(encoded), inputs.shape)
+    assert (export.decode(encoded, inputs).numpy() == expected).all()
+
+
+@pytest.mark.parametrize(("place", "value"), [(30, 1), (28, 4), (14, 12)])
+def test_a_graph_refuses_bitmaps_of_other_kinds(place: int, value: int) -> None:
+    inputs = Inputs((), (8, 8, 3), (0.0,), (1.0,), 1.0)
+    encoded = bytearray(encode(Image.new("P", (8, 8)), "BMP"))
+    encoded[place] = value
+    with pytest.raises(Exception, match=r"convert others to PNG|must be"):
+        export.decode(bytes(encoded), inputs)
+
+
+def encode(image: Any, form: str = "PNG") -> bytes:
     file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, form)
     return file.getvalue()
 
 

@@ -1,7 +1,9 @@
 import importlib
 import io
 import json
+import os
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,20 @@ def test_images_that_cannot_be_read_are_named_and_the_others_classified(
     said = capsys.readouterr()
     assert f"{tmp_path / 'broken.png'}" in said.out
     assert "2 of 3 images cannot be read" in said.err
+
+
+def test_what_is_no_file_is_named_at_once_and_the_others_classified(
+    run: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with socket.socket(socket.AF_UNIX) as bound:
+        monkeypatch.chdir(tmp_path)  # the name of a socket is short
+        bound.bind("socket.jpg")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"/dev/zero\n{tmp_path / 'pipe.jpg'}\n"))
+    found = predict(capsys, run, tmp_path, photos / "0-00.png", "-", code=9)
+    kinds = ["a named pipe", "a socket", "", "a device", "a named pipe"]
+    assert all(kind in each["problem"] for kind, each in zip(kinds, found, strict=True))
+    assert found[2]["guesses"][0]["label"] == "0"
 
 
 def test_an_explanation_is_drawn_for_each_image(

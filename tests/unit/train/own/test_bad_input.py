@@ -4,10 +4,11 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from tests.ordinary import run_as_ordinary
 from tests.unit.train.own.making import make_image, write_classes, write_image
@@ -154,11 +155,61 @@ def test_links_that_never_end_and_links_to_nothing(tmp_path: Path) -> None:
 
 
 def test_links_to_images_and_folders_are_followed(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "all" / "pets")
+    write_classes(folder.parent / "more", ("owl",))
+    (tmp_path / "chosen").symlink_to(folder)
+    (folder / "cat" / "again.png").symlink_to(folder / "cat" / "0.png")
+    (folder / "owl").symlink_to(folder / "cat")
+    assert open_(tmp_path / "chosen").class_names == ("cat", "dog", "owl")
+
+
+@pytest.mark.parametrize("target", ["more/owl", "more/owl/0.png"])
+def test_links_that_leave_the_folder_are_refused_and_counted(tmp_path: Path, target: str) -> None:
     folder = write_classes(tmp_path / "pets")
     write_classes(tmp_path / "more", ("owl",))
-    (folder / "owl").symlink_to(tmp_path / "more" / "owl")
-    (folder / "cat" / "again.png").symlink_to(folder / "cat" / "0.png")
-    assert open_(folder).class_names == ("cat", "dog", "owl")
+    for name in ("cat/away.png", "dog/away.png"):
+        (folder / name).symlink_to(tmp_path / target)
+    with pytest.raises(DataError, match=r"cat/away\.png leads out of") as caught:
+        open_(folder)
+    assert "2 of its links lead out" in caught.value.why
+    assert "cp -rL" in caught.value.remedy
+
+
+def test_files_of_the_cache_of_the_hub_are_links_that_are_followed(tmp_path: Path) -> None:
+    blobs, folder = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "1" / "pets"
+    write_classes(folder)
+    blobs.mkdir()
+    for number, path in enumerate(sorted(folder.rglob("*.png"))):
+        path.rename(blobs / str(number))
+        path.symlink_to(blobs / str(number))
+    assert open_(folder).class_names == ("cat", "dog")
+
+
+def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    os.mkfifo(folder / "cat" / "pipe.png")
+    dataset = open_(folder)
+    assert len(dataset.train) + len(dataset.test) == 10
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_an_error_that_no_one_expects_of_a_decoder_is_of_its_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, skip: bool
+) -> None:
+    folder, load_pixels = write_classes(tmp_path / "pets"), PngImagePlugin.PngImageFile.load
+    write_image(folder / "cat" / "odd.png", make_image((7, 7)))
+
+    def load_or_fail(image: Any) -> Any:
+        if image.size == (7, 7):
+            raise NotImplementedError
+        return load_pixels(image)
+
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", load_or_fail)
+    if skip:
+        assert open_(folder, "--skip-broken").notes[0].startswith("1 of 11")
+    else:
+        with pytest.raises(DataError, match=r"odd\.png"):
+            open_(folder)
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:

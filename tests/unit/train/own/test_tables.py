@@ -7,10 +7,11 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from tests.unit.train.own.making import make_image, write_classes
+from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import parse
 from train.data import Dataset, archives, load
 from train.errors import DataError
@@ -46,6 +47,37 @@ def write(folder: Path, kind: str, **splits: Any) -> Path:
     if kind == "saved":
         datasets.DatasetDict(splits).save_to_disk(folder)
     return folder
+
+
+def write_paths(folder: Path, *paths: str) -> Path:
+    """Write a table whose images are files: eight beside it, and some more."""
+    names = [f"{number}.png" for number in range(8)]
+    for name in names:
+        write_image(folder / "files" / name)
+    rows = [{"bytes": None, "path": path} for path in (*(f"files/{name}" for name in names), *paths)]
+    features = datasets.Features(
+        {"picture": datasets.Image(decode=False), "kind": datasets.ClassLabel(names=["cat", "dog"])}
+    )
+    table = datasets.Dataset.from_dict(
+        {"picture": rows, "kind": [number % 2 for number in range(len(rows))]}, features=features
+    )
+    pq.write_table(table.data.table, folder / "train.parquet")
+    return folder
+
+
+def test_rows_of_a_table_name_files_in_the_folder_of_the_data_set(tmp_path: Path) -> None:
+    dataset = open_(write_paths(tmp_path / "pets"))
+    assert len(dataset.train) + len(dataset.test) == 8
+
+
+@pytest.mark.parametrize("path", ["{}/other.png", "../other.png", "files/../../other.png", "/dev/zero", "/etc/passwd"])
+def test_a_row_that_names_a_file_outside_of_the_data_set_is_refused(tmp_path: Path, path: str) -> None:
+    write_image(tmp_path / "other.png")
+    folder = write_paths(tmp_path / "pets", path.format(tmp_path))
+    with pytest.raises(DataError, match="row 8 of the train split") as caught:
+        open_(folder)
+    assert "leads out of the folder" in caught.value.why
+    assert open_(folder, "--skip-broken").notes[0].startswith("1 of 9")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])

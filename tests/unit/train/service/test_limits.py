@@ -13,6 +13,7 @@ from tests.unit.train.service.serving import DIGITS, LIMITS, Client, encode, lis
 from train.service import connection
 from train.service.application import Service
 from train.service.batches import Batches
+from train.service.reading import PixelBudget
 from train.use import network
 
 
@@ -49,6 +50,27 @@ def _slow(service: Service, event: threading.Event) -> Service:
 
     batches = Batches(compute=wait, metrics=service.metrics, size=1, wait=0, limit=service.batches.limit)
     return replace(service, batches=batches)
+
+
+def test_images_wait_until_their_pixels_fit() -> None:
+    budget, held, most = PixelBudget(100), [0], [0]
+    guard = threading.Lock()
+
+    def decode(pixels: int) -> None:
+        with budget.hold(pixels):
+            with guard:
+                held[0] += pixels
+                most[0] = max(most[0], held[0])
+            time.sleep(0.005)
+            with guard:
+                held[0] -= pixels
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, [40, 50, 60, 100, 10] * 6))
+        assert 50 < most[0] <= 100
+        most[0] = 0
+        list(pool.map(decode, [300, 20, 300, 20]))  # what never fits is decoded alone
+        assert most[0] == 300
 
 
 def test_a_full_queue_is_refused_with_a_time_to_try_again(trained: network.Network, expected: list[Any]) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import GifImagePlugin, Image
 from sklearn import datasets
 
 from tests.unit.train import runs
 from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, conforms, encode, list_guesses, make
+from train.data import images
 from train.record.reader import digest_weights, read_newest_state
-from train.service import reading
 from train.service.server import find_digest
 from train.use import network, prediction
 
@@ -101,8 +101,21 @@ def test_formats_with_readers_that_start_programs_are_not_read(client: Client) -
     assert client.send([file.getvalue()]).status == 422
 
 
+def test_an_error_that_no_one_expects_of_a_decoder_is_of_its_image(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(GifImagePlugin.GifImageFile, "load", fail)
+    answer = client.send([DIGITS[0], encode(np.zeros((9, 9), np.uint8), "GIF")])
+    good, bad = answer.value["predictions"]
+    assert good["guesses"]
+    assert "NotImplementedError" in bad["problem"]
+
+
 def test_every_format_that_predict_takes_by_its_suffix_is_read(client: Client) -> None:
-    for form in reading.FORMATS:
+    for form in images.FORMATS:
         answer = client.send([encode(np.zeros((9, 9, 3), np.uint8), form)])
         assert answer.status == 200, (form, answer.content)
 
