@@ -59,8 +59,13 @@ docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a
 	@.venv-dev/bin/python -m tests.site check
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
-# interrupted has no marker and is made again from the start. The path to this folder is made relative, because Python
-# reads it by the locale's encoding, which may lack its letters.
+# interrupted has no marker and is made again from the start. So is one that came with a copied or moved clone: its
+# programs name the folder in which it was made, which the marker holds. The program `toolkit` looks for the Python beside
+# itself, so that it is that of its own clone even before the next `make`. The path to this folder is made relative,
+# because Python reads it by the locale's encoding, which may lack its letters.
+FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
+  [ ! -e $$marker ] || [ "$$(cat $$marker)" = "$$(pwd -P)" ] || echo $$marker; done)
+.PHONY: $(FOREIGN)
 .venv/ready: $(LOCKS)/toolkit.txt
 .venv-dev/ready: $(LOCKS)/dev.txt
 .venv/ready: NEWEST := 13
@@ -70,13 +75,15 @@ docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a
 	@$(PYTHON) -c 'import sys; found = sys.version_info[:2]; sys.exit(None if (3, 11) <= found <= (3, $(NEWEST)) else \
 	  "error: $(@D) needs Python 3.11 to 3.$(NEWEST), and $(PYTHON) is %d.%d; name another by make PYTHON=..." % found)'
 	@echo "preparing $(@D) from $(filter %.txt,$^)"
+	@$(if $(filter $@,$(FOREIGN)),echo "it was made for a clone in another folder: it is made again"; rm -f $@,:)
 	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
 	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
 	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
 	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
+	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname -- "$$(readlink -f -- "$$0")")/python" -P -m toolkit "$$@"' >$(@D)/bin/toolkit
 	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
-	@touch $@
+	@pwd -P >$@
 
 pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
 	@.venv-dev/bin/python -m toolkit.versions.pins

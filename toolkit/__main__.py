@@ -11,7 +11,7 @@ def main() -> None:
         # Imported here so that a Ctrl-C during the import is handled too.
         from toolkit.cli import app
 
-        code = app(standalone_mode=False)
+        code = app(prog_name="toolkit", standalone_mode=False)
     except KeyboardInterrupt:
         code = 130
     except Exception as error:

@@ -33,6 +33,7 @@ _CLOCK_NS: Final = 2 * 10**9
 
 @dataclass
 class _Memory:
+    root: Path  # files are named from there, so that the cache of a moved clone holds
     known: dict[str, Any] = field(default_factory=dict)
     changed: bool = False
 
@@ -46,7 +47,7 @@ _read: dict[tuple[int, ...], str] = {}
 def remembering(state: Path) -> Iterator[None]:
     """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored."""
     path = state / REMEMBERED
-    memory = _Memory(known=_recall_all(path))
+    memory = _Memory(state.resolve(), known=_recall_all(path))
     _active.append(memory)
     try:
         yield
@@ -75,7 +76,7 @@ def digest_file(path: Path) -> str:
     before = path.stat()
     if not _active or before.st_size < _LARGE:
         return read_file(path)
-    memory, name = _active[-1], f"file:{path.resolve()}"
+    memory, name = _active[-1], f"file:{os.path.relpath(path.resolve(), _active[-1].root)}"
     identity = _identify(before)
     known = memory.known.get(name)
     if isinstance(known, dict) and known.get("identity") == identity and is_digest(known.get("digest")):

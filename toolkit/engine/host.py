@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -241,6 +242,20 @@ def interpreter(folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
+def _is_foreign(folder: Path) -> bool:
+    """Return whether an environment was copied or moved here, so that its programs name the folder it was made in.
+
+    Each Python writes that folder into the script ``activate``. What has no such script was not made by ``venv``.
+    """
+    venv = folder / "venv"
+    try:
+        script = (venv / "bin" / "activate").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    names = {f'VIRTUAL_ENV="{venv}"', f"VIRTUAL_ENV={shlex.quote(str(venv))}"}  # older and newer releases of Python
+    return names.isdisjoint(line.strip().removeprefix("export ") for line in script.splitlines())
+
+
 def find_cuda(folder: Path) -> dict[str, str]:
     """Return the variables by which TensorFlow finds an environment's ptxas and libraries; images have links."""
     found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
@@ -335,6 +350,8 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
 
 def examine(folder: Path, identity: str) -> Custody:
     """Return whether an environment may be used. ``identity``: the digest of its plan."""
+    if _is_foreign(folder):
+        return Custody(doubt="it was made in another folder, which its programs name")
     record = manifest.read(folder)
     promised = record.facts.get("files") if record else None
     return custody.inspect(
@@ -403,7 +420,8 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
 
 def _find_python(version: str) -> str:
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        return sys.executable
+        # Not the Python of a virtual environment: that of a clone may be gone or changed while this one is used.
+        return sys._base_executable  # noqa: SLF001
     found = shutil.which(f"python{version}")
     if found is None:
         raise PreflightError(

@@ -150,6 +150,28 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
     assert not (first.folder / "left-over").exists()
 
 
+@pytest.mark.parametrize("take", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+def test_an_environment_that_came_from_another_folder_is_made_again(
+    wheelhouse: Path, linked_pip: None, tmp_path: Path, take: Any
+) -> None:
+    _lock(wheelhouse)
+    before, after = tmp_path / "a clone" / ".toolkit", tmp_path / "another" / ".toolkit"
+    made = _prepare(HostEngine(before)).folder
+    take(before, after, **({"symlinks": True} if take is shutil.copytree else {}))
+    remade = _prepare(HostEngine(after))
+    assert not remade.reused
+    assert _prepare(HostEngine(after)).reused
+    assert str(made) not in (remade.folder / "venv" / "bin" / "activate").read_text()
+    assert take is not shutil.copytree or _prepare(HostEngine(before)).reused
+
+
+def test_an_environment_uses_no_python_of_another_one(engine: HostEngine) -> None:
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("these tests run in no virtual environment")
+    (python, *_), *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11")).commands
+    assert not Path(python).is_relative_to(sys.prefix)
+
+
 @pytest.mark.parametrize(
     ("archive", "found"),
     [
