@@ -21,6 +21,7 @@ from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
 from train.run import conclusion, continuation, initial, sinks
+from train.run.forecast import Forecast
 from train.run.progress import Display
 from train.step import budget, kernels, runtime
 from train.system import process
@@ -68,10 +69,10 @@ class Prepared:
     environment: dict[str, Any]  # what is recorded of machine and TensorFlow, and, by the chief, of the images
 
 
-def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
+def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast | None = None) -> dict[str, Any]:
     """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a TrainError.
 
-    A worker that is not the chief returns an empty manifest.
+    A worker that is not the chief returns an empty manifest. ``forecast``: when to say how long the run takes.
     """
     conclusion.read_parent()  # an invalid one is refused before any work
     cluster = read_cluster()
@@ -82,7 +83,7 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
     with process.listen() as stop, display.speaking():
         loaded = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
         if is_chief:
-            return _lead(loaded, cluster, stop, display)
+            return _lead(loaded, cluster, stop, display, forecast or Forecast())
         prepared = _prepare(loaded, Start(), cluster, display)
         with _connect(prepared, cluster, stop, display) as (group, done):
             if group and not done:
@@ -90,7 +91,9 @@ def run(config: TrainConfig, *, close_network: bool = False) -> dict[str, Any]:
         return {}
 
 
-def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, display: Display) -> dict[str, Any]:
+def _lead(
+    loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, display: Display, forecast: Forecast
+) -> dict[str, Any]:
     """Train, alone or as the chief, with all that is written into the folder of the run."""
     config = loaded.config
     with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
@@ -103,7 +106,7 @@ def _lead(loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, dis
             plot.draw_model(folder / "model.png", prepared.fixed)
             plot.write_summary(folder / "model.txt", loop.state.model)
             _begin(loop, start, group)
-            loop.listener = sent.add
+            loop.listener, loop.forecast = sent.add, forecast
             # A scheduler may end this worker soon after the others, which stay until its work is done.
             with workers.ending(loop.end, group):
                 watched = loop.run()

@@ -21,6 +21,7 @@ from train.record.audit import Audit
 from train.record.checkpoint import Position
 from train.record.metrics import EpochRecord, Listener, Recorder
 from train.report import plot
+from train.run.forecast import Forecast, Task
 from train.run.progress import Display
 from train.run.shards import ShardedStep
 from train.step.state import State, digest
@@ -101,6 +102,7 @@ class Loop:
     listener: Listener | None = None
     audit: Audit | None = None
     evaluation: Evaluation | None = None
+    forecast: Forecast | None = None  # until it is said how long the run takes
     shows: bool = True  # whether it draws curves and shows the graph in TensorBoard
     first_step_seconds: float | None = None
     _until: int = field(default=0, init=False)  # the step after which it ends, if that is not the last of the run
@@ -126,6 +128,8 @@ class Loop:
                 profile.move(self.position.step)
                 if last:  # no later step has begun, so the state is that of this step
                     self._close_step(recorder)
+                if self.forecast:
+                    self._look_ahead(self.forecast, start)
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
@@ -190,11 +194,14 @@ class Loop:
         (loss, correct), step, size = outcome.read(), self.position.step, self.batches.size
         if not math.isfinite(loss):
             raise self._refuse(f"the loss of step {step + 1} is {loss}", step)
-        spent = time.monotonic() - self._began
+        ended = time.monotonic()
+        spent, self._began = ended - self._began, ended
         if self.first_step_seconds is None:
             self.first_step_seconds, spent = spent, 0.0
             self.stop.begin_saving()
             self.display.say(f"first step: {self.first_step_seconds:.1f} s, most of it to make the graph")
+        elif self.forecast:
+            self.forecast.add_step(spent)
         now = self.position = replace(
             self.position,
             step=step + 1,
@@ -208,6 +215,25 @@ class Loop:
             recorder.add_step(now.step, loss=loss, learning_rate=self.batches.rate(step), seconds=now.seconds)
         epoch = step // self.batches.steps_per_epoch + 1
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
+
+    def _look_ahead(self, forecast: Forecast, start: int) -> None:
+        """Say once, when enough is measured, how long a long run will take."""
+        if self._is_end(self.position.step):
+            forecast.add_end(time.monotonic() - self._began)
+        if not forecast.is_ready:
+            return
+        self.forecast, batches, dataset = None, self.batches, self.batches.dataset
+        task = Task(
+            config=self.config,
+            steps=batches.total,
+            done=start,
+            epoch_steps=batches.steps_per_epoch,
+            batch=batches.size,
+            trained=len(dataset.train),
+            evaluated=len(dataset.watched),
+        )
+        if text := forecast.describe(task):
+            self.display.say(text)
 
     def _is_end(self, step: int) -> bool:
         return step == self.batches.total or step % self.batches.steps_per_epoch == 0

@@ -38,7 +38,7 @@ class Display:
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
         cost = self._status.estimate.cost
-        rate = f", {self.batch_size / cost:.0f} images/s" if cost and self.batch_size else ""
+        rate = f", {format_rate(self.batch_size / cost)}" if cost and self.batch_size else ""
         text = f"epoch {epoch}, loss {loss:.4f}, accuracy {accuracy:.1%}{rate}"
         self._step = Work(text, step, total, "steps")
         self._status.show(self._step)
@@ -47,8 +47,18 @@ class Display:
         self.say(
             f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
             f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"
-            f"  {record.images_per_second:.0f} images/s"
+            # The time of the first step is that of making the graph, so an epoch of one step may have no rate.
+            + (f"  {format_rate(record.images_per_second)}" if record.images_per_second else "")
         )
+
+
+def format_rate(rate: float) -> str:
+    return f"{round_roughly(rate)} images/s"
+
+
+def round_roughly(number: float) -> str:
+    """Return a number to two digits or more, so that a low one is not 0."""
+    return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")
 
 
 VARIABLE: Final = "TOOLKIT_PATHS"

@@ -1,0 +1,97 @@
+import math
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train import runs
+from train.cli import parse
+from train.run.forecast import Forecast, Task
+from train.run.job import run
+
+UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}
+
+
+def make_task(*words: str, done: int = 0, trained: int = 50000, evaluated: int = 10000) -> Task:
+    config = parse([*words, "--progress", "quiet"])
+    batch = config.batch_size
+    epoch = trained // batch
+    steps = config.steps or config.epochs * epoch
+    return Task(config, steps, done, epoch, batch, trained, evaluated)
+
+
+def read(text: str) -> list[float]:
+    return [float(number) * UNITS[unit] for number, unit in re.findall(r"about ([\d.]+) (\w+)", text)]
+
+
+@pytest.mark.parametrize("step", [0.02, 0.6, 4.0])
+@pytest.mark.parametrize("epoch_steps", [7, 780])
+def test_what_is_said_is_right_within_a_fifth(step: float, epoch_steps: int) -> None:
+    """A played run: steps that differ, an evaluation that makes its graph once, and curves after each epoch."""
+    chance, epochs, said, after = random.Random(1), 300, "", 0.0  # noqa: S311
+    task = make_task("cifar10", trained=64 * epoch_steps, evaluated=13 * epoch_steps)
+    forecast, clock = Forecast(long=0), 0.0
+    for done in range(1, epochs * epoch_steps + 1):
+        if done > 1:
+            spent = step * chance.uniform(0.8, 1.3)
+            forecast.add_step(spent)
+            clock += spent
+        if done % epoch_steps == 0:
+            end = 13 * epoch_steps / 64 * step * 0.35 + 0.2 + 6 * (done == epoch_steps)
+            forecast.add_end(end)
+            clock += end
+        if forecast.is_ready and not said:
+            said, after = forecast.describe(task), clock
+    assert after < max(30, 5 * step, 3 * epoch_steps * step)
+    assert read(said)[0] == pytest.approx(clock, rel=0.2)
+
+
+def measure(forecast: Forecast, step: float = 0.6, count: int = 20) -> Forecast:
+    for _ in range(count):
+        forecast.add_step(step)
+    return forecast
+
+
+def test_a_shorter_recipe_is_named_where_there_is_one() -> None:
+    forecast = measure(Forecast(), 64 / 108)
+    said = forecast.describe(make_task("cifar10"))
+    assert "300 epochs" in said
+    assert "108 images/s" in said
+    assert "--recipe quick" in said
+    whole, quick = read(said)
+    assert whole == pytest.approx(41.0 * 3600, rel=0.1)
+    assert quick == pytest.approx(whole / 20, rel=0.05)
+    extra = forecast.describe(make_task("svhn", trained=604388, evaluated=26032))
+    assert read(extra)[1] == pytest.approx(10 * 73257 / 108, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "words", [["--recipe", "quick"], ["--epochs", "40"], ["--epochs", "5"], ["--steps", "5000"]], ids=str
+)
+def test_no_recipe_is_named_that_runs_or_that_would_not_decide(words: list[str]) -> None:
+    said = measure(Forecast()).describe(make_task("cifar10", *words))
+    assert read(said)
+    assert "recipe" not in said
+
+
+def test_a_resumed_run_says_what_is_left() -> None:
+    task = make_task("cifar10", done=30 * (50000 // 64))
+    said = measure(Forecast()).describe(task)
+    assert "270 of 300 epochs" in said
+    assert read(said) == [pytest.approx(read(measure(Forecast()).describe(make_task("cifar10")))[0] * 0.9, rel=0.05)]
+
+
+def test_a_short_run_says_nothing() -> None:
+    task = make_task("digits", trained=1437, evaluated=360)
+    assert not measure(Forecast(), 0.05, 300).describe(task)
+    assert measure(Forecast(long=1), 0.05, 300).describe(task)
+
+
+def test_a_run_says_once_how_long_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = parse([*runs.ARGUMENTS, "--epochs", "8", "--out", str(tmp_path)])
+    with runs.without_drawing():
+        run(config, forecast=Forecast(long=0, measured=0.1))
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "about" in line]
+    assert re.match(r"8 epochs: about [\d.]+ s at [\d.]+ images/s", line)
+    assert math.isfinite(read(line)[0])

@@ -1,0 +1,105 @@
+"""Says how long a run will take, from the time of its first steps."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from train.config.run import TrainConfig
+from train.data.order import count_steps
+from train.run.progress import format_rate, round_roughly
+
+LONG_SECONDS: Final = 600.0
+"""A run that takes longer says so."""
+
+MEASURED_SECONDS: Final = 10.0
+FEWEST_STEPS: Final = 3
+
+FORWARD: Final = 1 / 3
+"""Time to evaluate an image as a share of that to train with it: a gradient costs about twice as much as a value."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a run still has to do when its first step begins."""
+
+    config: TrainConfig
+    steps: int
+    done: int  # before the first step, in a run that is resumed or continued
+    epoch_steps: int
+    batch: int  # images of a step
+    trained: int  # images of an epoch
+    evaluated: int  # images that are evaluated after each epoch
+
+
+@dataclass
+class Forecast:
+    """Collects the seconds of steps, and of what ends an epoch, until they say how long the rest takes.
+
+    The first step of a process is not one of them, because its time is that of making the graph. The same is true of
+    the first evaluation, which is left out here.
+    """
+
+    long: float = LONG_SECONDS
+    measured: float = MEASURED_SECONDS
+    _steps: int = field(default=0, init=False)
+    _seconds: float = field(default=0.0, init=False)
+    _ends: list[float] = field(default_factory=list, init=False)
+
+    def add_step(self, seconds: float) -> None:
+        self._steps += 1
+        self._seconds += seconds
+
+    def add_end(self, seconds: float) -> None:
+        """Add the seconds between the last step of an epoch and the next one: evaluation, curves and checkpoint."""
+        self._ends.append(seconds)
+
+    @property
+    def is_ready(self) -> bool:
+        enough = self._seconds + sum(self._ends[1:]) >= self.measured and self._steps >= FEWEST_STEPS
+        return enough and len(self._ends) != 1
+
+    def estimate(self, steps: int, batch: int, trained: int, evaluated: int) -> float:
+        """Return the seconds of a number of steps, with those of the evaluation after each epoch."""
+        step = self._seconds / self._steps
+        ends = self._ends[1:]
+        end = sum(ends) / len(ends) if ends else evaluated * FORWARD * step / batch
+        return steps * step + math.ceil(steps * batch / trained) * end
+
+    def describe(self, task: Task) -> str:
+        """Return what to say of a run; an empty text if it is short."""
+        left = task.steps - task.done
+        seconds = self.estimate(left, task.batch, task.epoch_steps * task.batch, task.evaluated)
+        if seconds <= self.long:
+            return ""
+        rate = task.batch * self._steps / self._seconds
+        most = "at most " if task.config.patience else ""
+        text = f"{_name(task)}: {most}about {format_roughly(seconds)} at {format_rate(rate)}"
+        quick = self._estimate_quick(task)
+        return f"{text}; `--recipe quick`: about {format_roughly(quick)}" if 0 < quick < seconds else text
+
+    def _estimate_quick(self, task: Task) -> float:
+        """Return the seconds of the recipe ``quick``; 0 if it runs, or if the user gave the epochs or steps."""
+        config, facts = task.config, task.config.facts
+        epochs: dict[str, int] = facts["epochs"]
+        if config.steps or task.done or config.recipe == "quick" or config.epochs != epochs[config.recipe]:
+            return 0.0
+        # Images that only the other recipe takes, as that of the paper those of SVHN's extra split.
+        trained = facts["examples"] if facts.get(config.recipe, {}).get("extra") else task.trained
+        steps = epochs["quick"] * count_steps(trained, task.batch)
+        return self.estimate(steps, task.batch, trained, task.evaluated)
+
+
+def _name(task: Task) -> str:
+    left = task.steps - task.done
+    if task.config.steps:
+        return f"{left:,} of {task.steps:,} steps are left" if task.done else f"{left:,} steps"
+    epochs, rest = math.ceil(task.steps / task.epoch_steps), math.ceil(left / task.epoch_steps)
+    return f"{rest} of {epochs} epochs are left" if task.done else f"{epochs} epochs"
+
+
+def format_roughly(seconds: float) -> str:
+    """Return a time in one unit, to two digits or so."""
+    for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
+        if seconds < most * size:
+            return f"{round_roughly(seconds / size)} {unit}"
+    return f"{round_roughly(seconds / 86400)} days"
