@@ -1,4 +1,3 @@
-import json
 import signal
 import sys
 
@@ -25,12 +24,15 @@ def main() -> None:
 
 
 def _report_usage(error: Exception) -> int:
-    """Print a usage error of Typer, whose class is not public; with ``--json`` also as JSON. Return the exit code."""
-    error.show()  # type: ignore[attr-defined]
-    if "--json" in sys.argv:
-        what = error.format_message()  # type: ignore[attr-defined]
-        print(json.dumps({"error": {"code": 2, "what": what, "why": "", "remedy": "toolkit --help"}}, indent=2))
-    return 2
+    """Print a usage error of Typer; with ``--json`` also as JSON. Return the exit code."""
+    from toolkit.console import Console
+    from train.cli import explain_usage
+
+    found = explain_usage(error, "toolkit")
+    console = Console(json="--json" in sys.argv, verbosity=0)
+    console.fail(str(found))
+    console.close({"code": found.exit_code, "what": found.what, "why": found.why, "remedy": found.remedy})
+    return found.exit_code
 
 
 if __name__ == "__main__":

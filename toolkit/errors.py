@@ -26,7 +26,7 @@ class ToolkitError(Exception):
 
 class UsageError(ToolkitError):
     exit_code = 2
-    meaning = "wrong usage: an option, an argument or toolkit.yaml"
+    meaning = "wrong usage: an option, an argument or toolkit.yaml; or there is no such file or folder"
 
 
 class UnsupportedError(ToolkitError):
@@ -63,7 +63,7 @@ class IntegrityError(ToolkitError):
 
 class DataError(ToolkitError):
     exit_code = 9
-    meaning = "data set missing, unreadable or corrupt"
+    meaning = "data set incomplete, unreadable or corrupt, or not to be had"
 
 
 class WorkerError(ToolkitError):
@@ -84,6 +84,10 @@ class GpuError(ToolkitError):
 class InterruptionError(ToolkitError):
     exit_code = 130
     meaning = "interrupted"
+
+
+class ReportedInterrupt(KeyboardInterrupt):
+    """An interrupt during a job, which has printed itself where it stopped."""
 
 
 _BY_SIGNAL: dict[int, tuple[str, str]] = {

@@ -9,7 +9,15 @@ from typing import Any, Literal
 from toolkit.errors import CheckError
 
 State = Literal["ok", "fail", "absent", "skipped"]
-_STYLES = {"ok": "green", "fail": "bold red", "warn": "yellow", "absent": "yellow", "skipped": "dim"}
+UNSIGNED = "unsigned"
+_STYLES = {
+    UNSIGNED: "yellow",
+    "ok": "green",
+    "fail": "bold red",
+    "warn": "yellow",
+    "absent": "yellow",
+    "skipped": "dim",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,13 @@ class Finding:
         if self.state == "ok":
             return "ok"
         return "fail" if self.state == "fail" and not self.advisory else "warn"
+
+    @property
+    def word(self) -> str:
+        """What people read: ``unsigned`` for a signature that is absent, since the thing itself is on this machine."""
+        if self.state == "absent" and self.id.rpartition(".")[2] == "signature":
+            return UNSIGNED
+        return "warn" if self.state == "fail" and self.advisory else self.state
 
     def as_dict(self) -> dict[str, Any]:
         value = {"id": self.id, "state": self.state, "evidence": self.evidence, "remedy": self.remedy}
@@ -51,7 +66,9 @@ def summarize(findings: Sequence[Finding]) -> str:
     count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent", "skipped")}
     parts = [f"{count['ok']} of {len(findings)} findings hold"]
     parts += [f"{count['skipped']} not looked for"] if count["skipped"] else []
-    parts += [f"{count['absent']} not on this machine"] if count["absent"] else []
+    unsigned = sum(item.word == UNSIGNED for item in findings)
+    parts += [f"{count['absent'] - unsigned} not on this machine"] if count["absent"] > unsigned else []
+    parts += [f"{unsigned} not signed"] if unsigned else []
     parts += [f"{count['fail']} do not hold"] if count["fail"] else []
     return ", ".join(parts)
 
@@ -85,7 +102,7 @@ def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False
     if timed:
         table.add_column("seconds", justify="right", no_wrap=True)
     for item in findings:
-        word = "warn" if item.state == "fail" and item.advisory else item.state
+        word = item.word
         text = Text(printable(item.title))
         if item.evidence:
             text.append(f"{chr(10) * bool(item.title)}{printable(item.evidence)}", _STYLES[word] if item.title else "")

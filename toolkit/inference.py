@@ -1,6 +1,7 @@
 """Plans the jobs that use a finished run. They see the run and what they read as read-only mounts."""
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
 from toolkit.training import HUB, RUNS, mount_data
 from train.config.run import TrainConfig
-from train.record.reader import read_folder_config
+from train.record.reader import CONFIG, read_folder_config
 from train.service import guard
 from train.service.options import TIMEOUT, count_grace
 
@@ -44,6 +45,13 @@ def plan_prediction(
             f"{len(names)} images are too many for one command line",
             why=f"at most {MOST_IMAGES} can be named",
             remedy="give the folder that holds them",
+        )
+    if not run.is_dir() and (swapped := [name for name in names if (Path(name) / CONFIG).is_file()]):
+        others = [str(run), *(name for name in names if name != swapped[0])]
+        raise UsageError(
+            "the run comes first, then the images",
+            why=f"{swapped[0]} is the folder of a run, and {run} is not",
+            remedy=f"toolkit predict {shlex.join([swapped[0], *others])}",
         )
     folder, parents = mount_run(run), dict[Path, Mount]()
     images = [_mount_image(Path(name), parents) for name in names]

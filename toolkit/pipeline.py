@@ -337,7 +337,7 @@ def read_wheel_option(wheel: str | None) -> Path | None:
     if len(found) != 1 or not found[0].is_file():
         raise UsageError(
             f"there is no wheel {path}" if not found or not path.is_dir() else f"{path} holds {len(found)} wheels",
-            remedy=f"give the path of one .whl file, or {PUBLISHED} for the published one",
+            remedy=f"give a .whl file, a folder with one such as dist/NAME, or {PUBLISHED} for the published one",
         )
     return found[0].resolve()
 

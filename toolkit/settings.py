@@ -84,9 +84,16 @@ SHARED = tuple(name for name, item in OPTIONS.items() if not item.metadata.get("
 
 
 def resolve(
-    flags: Mapping[str, str | None], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
+    flags: Mapping[str, str | None],
+    *,
+    fixed: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Merge the four layers; ``file`` is by default the ``toolkit.yaml`` of the current folder. Raises UsageError."""
+    """Merge the four layers, and then what the command itself fixes. Raises UsageError.
+
+    ``file`` is by default the ``toolkit.yaml`` of the current folder.
+    """
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
     path = file or Path("toolkit.yaml")
@@ -95,6 +102,7 @@ def resolve(
         layers.append((path.name, _read(path)))
     layers.extend((f"TOOLKIT_{name.upper()}", {name: environment.get(f"TOOLKIT_{name.upper()}")}) for name in _NAMES)
     layers.append(("flag", flags))
+    layers.append(("the command", fixed or {}))
     for source, layer in layers:
         for name, value in layer.items():
             if value is not None:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
+from train.errors import explain_errors
+
 COMMANDS: Final = {
     "card": "train.report.card",
     "compare": "train.use.compare",
@@ -17,6 +19,7 @@ COMMANDS: Final = {
 """Module of each command beside training, by its name."""
 
 
+@explain_errors
 def start(argv: Sequence[str] | None = None) -> int:
     """Run a command, or the job, and return the exit code. Once the data is loaded, the job closes the network."""
     argv = sys.argv[1:] if argv is None else argv

@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING
@@ -15,7 +16,7 @@ from train.config.option import UNSET, Panel, list_options, name_flag
 from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
-from train.errors import DataError, TrainError, UsageError, explaining_failures
+from train.errors import DataError, InterruptionError, TrainError, UsageError, explaining_failures
 from train.run.progress import translate
 
 
@@ -161,7 +162,21 @@ def _call(app: typer.Typer, argv: Sequence[str], program: str) -> Any:
     try:
         return typer.main.get_command(app).main(list(argv), prog_name=program, standalone_mode=False)
     except _CommandLineError as error:
-        raise UsageError(error.format_message(), remedy=f"{program} --help") from error
+        raise explain_usage(error, program) from error
+
+
+_NUMBERS: Final = {"valid integer": "is no whole number", "valid number": "is no number"}
+
+
+def explain_usage(error: Any, program: str) -> UsageError:
+    """Return an error of Typer about a command line, whose class is not public, as one of ours."""
+    what, context = str(error.format_message()).rstrip("."), getattr(error, "ctx", None)
+    for theirs, ours in _NUMBERS.items():
+        if theirs in what and (option := re.search(r"'(--?[\w-]+)'|for '(\w+)'", what)):
+            what = f"the value of {option[1] or option[2]} {ours}"
+    usage = " ".join(context.get_usage().split()).removeprefix("Usage: ") if context else ""
+    path = context.command_path if context else program
+    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"{path} --help")
 
 
 def find_config(argv: Sequence[str]) -> Path | None:
@@ -205,6 +220,9 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
 def _explain(command: Callable[[], int]) -> int:
     try:
         return command()
+    except InterruptionError as error:  # which the user asked for
+        _print(f"{error.what}. {error.remedy}.", sys.stderr)
+        return error.exit_code
     except TrainError as error:
         _print(f"error: {error}", sys.stderr)
         return error.exit_code

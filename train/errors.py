@@ -59,6 +59,9 @@ class DataError(TrainError):
     exit_code = 9
 
 
+_COPY: Final = "give the folder of a local copy of the data set by --data-dir"
+
+
 def explain_unreadable(path: Path, error: OSError) -> DataError:
     """Return the error of a path that cannot be read: where rights are missing, it names the owner and mode."""
     if not isinstance(error, PermissionError):
@@ -73,16 +76,28 @@ def explain_unreadable(path: Path, error: OSError) -> DataError:
     )
 
 
+def require_there(path: Path, remedy: str, noun: str = "") -> None:
+    """Raise a UsageError if nothing is at a path of the user. One that cannot be looked at may be there.
+
+    ``noun``: what it should be, with a space after it.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(f"there is no {noun}{path}", remedy=remedy) from error
+    except OSError:
+        return
+
+
 def require_folder(folder: Path) -> None:
-    """Raise a DataError unless the folder of a data set is there and can be listed."""
+    """Raise a UsageError unless the folder of a data set is there, and a DataError unless it can be listed."""
+    require_there(folder, _COPY, "folder ")
     try:
         os.scandir(folder).close()
     except PermissionError as error:
         raise explain_unreadable(folder, error) from error
     except OSError as error:
-        raise DataError(
-            f"there is no folder {folder}", remedy="give the folder of a local copy of the data set by --data-dir"
-        ) from error
+        raise DataError(f"{folder} is no folder that can be listed", why=error.strerror or "", remedy=_COPY) from error
 
 
 def _name_user(uid: int) -> str:
@@ -183,6 +198,23 @@ def _explaining_memory() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def explaining_packages() -> Iterator[None]:
+    """Turn the error of a Python that lacks a package of the job into a PreflightError."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in {"", "train"}:
+            raise
+        raise PreflightError(
+            f"this Python has no package {package}",
+            why=f"{sys.executable} is not that of an environment for training",
+            remedy="`toolkit train` makes one and runs the job in it; or use the Python of one that is there: "
+            ".toolkit/environment-*/venv/bin/python -m train",
+        ) from error
+
+
 Arguments = ParamSpec("Arguments")
 
 
@@ -190,7 +222,8 @@ def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int
     @functools.wraps(program)
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
         try:
-            return program(*arguments, **options)
+            with explaining_packages():
+                return program(*arguments, **options)
         except TrainError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code

@@ -11,6 +11,7 @@ import pytest
 from tests import pages
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
+from toolkit.project import ROOT
 from train.config.presets import read_table
 
 
@@ -28,11 +29,24 @@ from train.config.presets import read_table
         (["up", "--python", "3.13"], 3, "--tensorflow 2.19.0 --python 3.12"),
         (["up", "--cuda", "12.9.1", "--cudnn", "9.7.0"], 3, "has no CUDA 12.9.1"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
+        (["smoke", "--wheel", "nowhere"], 2, "a folder"),
+        (["up", "--cuda", "9.5.0", "--cudnn", "12.6.1"], 2, "--cuda 12.6.1 --cudnn 9.5.0"),
+        (["build-wheel", "--tensorflow", "2.19"], 3, "--tensorflow 2.19.0"),
+        (["build-wheel", "--tensorflow", "latest"], 2, "such as 2."),
+        (["push", "nowhere", "ghcr.io/team/tensorflow"], 2, "there is no"),
+        (["push", "ghcr.io/team/tensorflow", "dist/name"], 2, "toolkit push dist/name ghcr.io/team/tensorflow"),
+        (["advise", "--driver", "580"], 2, "--driver 580"),
+        (["advise", "RTX 5090", "--gpu", "T4"], 2, "twice"),
+        (["train", "digits", "--epochs", "three"], 2, "--epochs is no whole number"),
+        (["train"], 2, "DATASET"),
+        (["matrix", "--nope"], 2, "--nope"),
+        (["nosuch"], 2, "nosuch"),
+        (["launch", "service", "runs/x"], 2, "--image"),
         (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
         (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),
         (["up", "--base-image", "Bad Name"], 2, "not the name of an image"),
         (["up", "--base-image", ""], 2, "is empty"),
-        (["train", "cifar10", "--data-dir", "nowhere"], 9, "there is no folder"),
+        (["train", "cifar10", "--data-dir", "nowhere"], 2, "there is no folder"),
         (["up", "--engine", "docker"], 5, "no container engine answers"),
         (["build-image"], 5, "no container engine answers"),
         (["smoke", "--image", "any"], 5, "no container engine answers"),
@@ -201,3 +215,73 @@ def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
 def test_the_pages_show_what_the_code_says(page: Path) -> None:
     assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tests.pages"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify", "nowhere"],
+        ["report", "nowhere"],
+        ["show", "nowhere"],
+        ["sbom", "nowhere"],
+        ["push", "nowhere", "ghcr.io/team/tensorflow"],
+        ["reproduce", "nowhere"],
+        ["compare-runs", "nowhere", "elsewhere"],
+        ["predict", "nowhere", "photo.jpg"],
+        ["evaluate", "nowhere"],
+        ["export", "nowhere"],
+        ["serve", "nowhere"],
+        ["train", "./nowhere"],
+        ["train", "cifar10", "--data-dir", "nowhere"],
+        ["train", "--config", "nowhere/config.yaml"],
+        ["train", "digits", "--init-from", "./nowhere"],
+        ["train", "--continue", "nowhere"],
+        ["rehearse", "./nowhere"],
+        ["sweep", "nowhere.yaml"],
+        ["build-image", "--wheel", "nowhere"],
+        ["build-wheel", "--source", "./nowhere"],
+        ["log", "show", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_there_has_one_exit_code(run: Run, words: list[str]) -> None:
+    done = run(*words)
+    assert done.returncode == 2, done.stderr
+    assert "nowhere" in done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
+
+
+def test_a_run_and_an_image_that_are_swapped_are_put_right(run: Run) -> None:
+    (run.folder / "a run").mkdir()
+    (run.folder / "a run" / "config.yaml").touch()
+    (run.folder / "photo.jpg").touch()
+    done = run("predict", "photo.jpg", "a run")
+    assert done.returncode == 2
+    assert "toolkit predict 'a run' photo.jpg" in done.stderr
+
+
+def test_a_card_is_an_argument_too(run: Run) -> None:
+    assert (
+        run("advise", "RTX5090", "--driver", "580").stdout
+        == run("advise", "--gpu", "RTX5090", "--driver", "580").stdout
+    )
+
+
+def test_a_setting_that_is_no_flag_is_not_called_one(run: Run) -> None:
+    said = run("build-wheel", "--dry-run", "--verbose").stderr
+    (line,) = [line for line in said.splitlines() if "engine = docker" in line]
+    assert "flag" not in line
+
+
+@pytest.mark.parametrize("program", ["train", "train.plot", "train.card", "train.compare", "train.rehearsal"])
+def test_a_python_without_packages_is_one_message(program: str) -> None:
+    code = (
+        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[1:] = ['digits']; "
+        f"runpy.run_module({program!r}, run_name='__main__')"
+    )
+    bare = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "toolkit train" in done.stderr
+    assert sys.executable in done.stderr

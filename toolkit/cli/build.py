@@ -1,3 +1,4 @@
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -316,10 +317,22 @@ def push(
     from toolkit.record import exchange
 
     console, settings = session.console, session.settings
+    _require_order(folder, repository)
     where = registry.parse(repository)
     console.heading("signature", signing.describe(folder))
     done = exchange.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
     console.result({"reference": done}, done)
+
+
+def _require_order(folder: Path, repository: str) -> None:
+    """Raise a UsageError if there is no such folder, which may be because folder and registry are swapped."""
+    if folder.is_dir():
+        return
+    if Path(repository).is_dir() or re.match(r"(https?:/|[\w-]+(\.[\w-]+)+(:\d+)?/|localhost[:/])", str(folder)):
+        raise UsageError("folder and registry are swapped", remedy=f"toolkit push {repository} {folder}")
+    raise UsageError(
+        f"there is no folder {folder}", remedy="give the folder of a wheel, as build-wheel leaves it in dist"
+    )
 
 
 @command(*BUILD, "platform", "downloads", engine="docker", remember=True, long=True)

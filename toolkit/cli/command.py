@@ -3,6 +3,7 @@ import inspect
 import os
 import signal
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from toolkit.console import Console
-from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
+from toolkit.errors import InterruptionError, JobError, ReportedInterrupt, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
@@ -179,7 +180,7 @@ def command(
             flags = {name: given.pop(name) for name in named}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
-                settings = _resolve(console, {**flags, **fixed})
+                settings = _resolve(console, flags, fixed)
                 with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
                 console.close()
@@ -195,8 +196,8 @@ def _make_parameter(name: str, annotation: object, default: object) -> inspect.P
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _resolve(console: Console, flags: Mapping[str, str | None]) -> Settings:
-    settings = resolve(flags)
+def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[str, str]) -> Settings:
+    settings = resolve(flags, fixed=fixed)
     console.display = settings.progress
     for name, item in settings.describe().items():
         console.detail(f"{name} = {item['value'] or '(none)'}  [{item['from']}]")
@@ -321,8 +322,10 @@ def _reporting(console: Console) -> Iterator[None]:
         yield
     except (ToolkitError, TrainError) as error:
         raise _report(console, error) from None
+    except ReportedInterrupt:
+        raise _report(console, JobError("the job", InterruptionError.exit_code)) from None
     except KeyboardInterrupt:
-        stopped = InterruptionError("interrupted", remedy="run the same command again to go on")
+        stopped = InterruptionError("interrupted", remedy="The same command goes on")
         raise _report(console, stopped) from None
     except typer.Exit:
         raise
@@ -335,7 +338,11 @@ def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
     from toolkit.findings import printable
 
     if not (isinstance(error, JobError) and error.reported):
-        console.fail(printable(str(error)))  # with names that whoever forged a file has chosen
+        text = printable(str(error))  # with names that whoever forged a file has chosen
+        if error.exit_code == InterruptionError.exit_code:  # which the user asked for
+            print(f"{error.what}. {error.remedy}".rstrip(". ") + ".", file=sys.stderr)
+        else:
+            console.fail(text)
     console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
 

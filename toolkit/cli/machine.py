@@ -52,6 +52,7 @@ def doctor(
 @command("tensorflow", "python", "platform")
 def advise(
     session: Session,
+    card: Annotated[str, typer.Argument(metavar="CARD", help="The card, as with --gpu.")] = "",
     gpu: Annotated[
         str, typer.Option(metavar="NAME", help="A card such as `RTX 5090`, or 8.6; by default those of this machine.")
     ] = "",
@@ -66,15 +67,23 @@ def advise(
     console, settings = session.console, session.settings
     if driver:
         numbers.parse(driver, "the driver")
+    if card and gpu:
+        raise UsageError("a card is given twice", why=f"{card!r}, and {gpu!r} by --gpu", remedy="leave one out")
+    gpu = card or gpu
     try:
         named = [_name_device(gpu, settings)] if gpu else advice.find_devices()
     except FileNotFoundError:
         named = []
+    if driver and not named:
+        raise UsageError(
+            "--driver is that of a card, and this machine has none",
+            remedy=f'name the card: toolkit advise "RTX 5090" --driver {driver}',
+        )
     devices = [replace(device, driver=driver or device.driver) for device in named]
     found = [advice.advise(load_table(), device, settings) for device in devices]
     for line in dict.fromkeys(line for each in found for line in each.advisories):
         console.say(f"  {line}")
-    absent = 'no NVIDIA GPU with a driver on this machine; --gpu "RTX 5090" asks about another'
+    absent = 'no NVIDIA GPU with a driver on this machine; toolkit advise "RTX 5090" asks about another'
     console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
 
 

@@ -36,7 +36,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import hand_over
-from toolkit.errors import BuildError, PreflightError, ToolkitError
+from toolkit.errors import BuildError, PreflightError, ReportedInterrupt, ToolkitError
 from train.system.progress import Status, Work
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
@@ -233,8 +233,10 @@ def follow(
                     if listener:
                         listener(line.rstrip("\n"))
                 return processes.shell_code(process.wait())
-            except BaseException:
+            except BaseException as error:
                 stop(process, grace=job.grace)
+                if isinstance(error, KeyboardInterrupt) and not (log or listener) and process.returncode == 130:
+                    raise ReportedInterrupt from None
                 raise
 
 
@@ -421,7 +423,7 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
 def _find_python(version: str) -> str:
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         # Not the Python of a virtual environment: that of a clone may be gone or changed while this one is used.
-        return sys._base_executable  # noqa: SLF001
+        return str(getattr(sys, "_base_executable", sys.executable))
     found = shutil.which(f"python{version}")
     if found is None:
         raise PreflightError(

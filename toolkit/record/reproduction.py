@@ -254,7 +254,7 @@ def repeat(
         except KeyboardInterrupt:
             # The second run is never resumed: a resumed run would prove less.
             raise InterruptionError(
-                "interrupted", remedy="the same command starts the second run from the beginning"
+                "interrupted", remedy="The same command starts the second run from the beginning"
             ) from None
         outcome = compared.result
         if keep or not outcome.comparison.holds:

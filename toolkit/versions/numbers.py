@@ -15,13 +15,17 @@ from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
 # The length is limited, because a very long number takes long to convert.
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")
 _STEP = 10**6
+_EXAMPLES = {"TensorFlow": "2.19.0", "Python": "3.11", "cuDNN": "9.5.0", "the driver": "550.54"}
 
 
 def parse(text: str, name: str = "version") -> tuple[int, ...]:
     """Return the numbers of a version such as ``12.6.1`` of the product ``name``. Raises UsageError: it has none."""
     if not _VERSION.fullmatch(text):
         shown = text if len(text) <= 40 else text[:40] + "…"
-        raise UsageError(f"not a version of {name}: {shown!r}", remedy="write numbers between dots, such as 12.6.1")
+        raise UsageError(
+            f"not a version of {name}: {shown!r}",
+            remedy=f"write numbers between dots, such as {_EXAMPLES.get(name, '12.6.1')}",
+        )
     return tuple(int(part) for part in text.split("."))
 
 

@@ -7,7 +7,7 @@ same rules.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from toolkit.errors import UnsupportedError
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
 from toolkit.versions.table import FIRST_PLATFORM, Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
@@ -49,7 +49,7 @@ class Spec(VersionRequest):
     # flags that the version of TensorFlow needs, then those that avoid known failures
     bazel_arguments: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # about this set, one line each
-    answered: tuple[str, ...] = ()  # known failures of every set that the toolchain avoids, one line each
+    answered: tuple[str, ...] = ()  # known failures of the set that the build avoids, one line each
 
 
 _NO_IMAGE_SINCE = (13,)
@@ -96,8 +96,8 @@ def resolve(
         gcc=table.bases[asked.base].gcc,
         requirements=locked.requirements if locked else "",
         bazel_arguments=(*row.flags, *(flag for failure in failures for flag in failure.flags)),
-        warnings=(*_warn(table, asked, locked), *(_describe(failure) for failure in failures if failure.when)),
-        answered=tuple(_describe(failure) for failure in failures if not failure.when),
+        warnings=tuple(_warn(table, asked, locked)),
+        answered=tuple(_describe(failure) for failure in failures),
     )
 
 
@@ -356,7 +356,22 @@ def read(
     )
     for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
         numbers.parse(getattr(asked, name.lower()), name)
+    _refuse_swapped(table, asked)
     return asked
+
+
+def _refuse_swapped(table: Table, asked: VersionRequest) -> None:
+    """Raise UsageError if each of CUDA and cuDNN has a version that only the other has, by its first number."""
+    rows = table.tensorflow_rows.values()
+    cuda = {item.partition(".")[0] for row in rows for item in row.cuda}
+    cudnn = {item.partition(".")[0] for row in rows for item in row.cudnn}
+    majors = asked.cuda.partition(".")[0], asked.cudnn.partition(".")[0]
+    if majors[0] in cudnn - cuda and majors[1] in cuda - cudnn:
+        raise UsageError(
+            "the versions of CUDA and cuDNN are swapped",
+            why=f"there is no CUDA {asked.cuda} and no cuDNN {asked.cudnn}",
+            remedy=f"--cuda {asked.cudnn} --cudnn {asked.cuda}",
+        )
 
 
 def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:

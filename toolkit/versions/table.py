@@ -290,7 +290,9 @@ class Table:
         if version not in self.tensorflow_rows:
             refused = (item for item in self.failures if item.refuse and item.when.keys() == {"tensorflow"})
             reason = next((f": {item.symptom}" for item in refused if item.affects(tensorflow=[version])), "")
-            nearest = numbers.find_nearest(version, self.tensorflow_rows)
+            # 2.19 means the 2.19 that a run-time set is locked for.
+            locked = (item.tensorflow for item in self.published if item.tensorflow.startswith(f"{version}."))
+            nearest = numbers.find_nearest(version, self.tensorflow_rows, prefer=next(locked, ""))
             if version in self.incomplete:
                 raise UnsupportedError(
                     f"TensorFlow {version} is not complete in the version table",

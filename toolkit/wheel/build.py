@@ -67,7 +67,8 @@ def plan_task(
     found = find(plan, out)
     if found is None or dry_run:
         _announce(planned, console)
-    console.heading("plan", f"{plan.name}: inputs {plan.level}")
+    pinned = f"not every input is pinned: {', '.join(plan.floating)}" if plan.floating else "every input is pinned"
+    console.heading("plan", f"{plan.name}: {pinned}")
 
     def make() -> BuiltWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"
@@ -84,7 +85,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
         console.say(f"  {line}")
     answered = planned.spec.answered
-    console.say(f"  {len(answered)} known failures that affect every set are handled; --verbose lists them")
+    console.say(f"  {len(answered)} known failures of upstream are handled; --verbose lists them")
     for line in answered:
         console.detail(f"  {line}")
     machine = machines.estimate_build()

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from train.errors import DataError, PreflightError, UsageError, explain_unreadable
+from train.errors import DataError, PreflightError, UsageError, explain_unreadable, require_there
 from train.system.files import write_text
 
 HUB: Final = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?P<folder>(/[\w.-]+)*)(@(?P<revision>[\w./-]+))?")
@@ -84,15 +84,15 @@ def identify(text: str, data_dir: str, cache_dir: str) -> dict[str, Any]:
 
 
 def digest_path(path: Path, memory: Path) -> str:
-    """Return the SHA-256 of an archive, or of the names and contents of a folder's files; raises a DataError."""
+    """Return the SHA-256 of an archive, or of the names and contents of a folder's files.
+
+    Raises a UsageError if nothing is there, and a DataError if it cannot be read.
+    """
     try:
         path.stat()
-    except PermissionError as error:
-        raise explain_unreadable(path, error) from error
     except OSError as error:
-        raise DataError(
-            f"there is nothing at {path}", remedy="give the path of a folder of images, or a .zip or .tar of one"
-        ) from error
+        require_there(path, "give the path of a folder of images, or a .zip or .tar of one")
+        raise explain_unreadable(path, error) from error
     if path.is_file():
         return digest_files(path.parent, memory, only=path.name)[path.name]
     state = hashlib.sha256()

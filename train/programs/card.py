@@ -1,5 +1,5 @@
 import sys
 
-from train.report.card import main
+from train.__main__ import start
 
-raise SystemExit(main(sys.argv[1:]))
+raise SystemExit(start(["card", *sys.argv[1:]]))

@@ -22,7 +22,7 @@ import yaml
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.config.run import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
-from train.errors import DataError, IntegrityError, PreflightError, UsageError
+from train.errors import DataError, IntegrityError, PreflightError, UsageError, require_there
 from train.record import metrics
 from train.record.metrics import EpochRecord
 
@@ -59,6 +59,8 @@ KERNELS: Final = "kernels"
 
 OF_MACHINE: Final = ("threads", "devices")
 """Decisive parts on which the bits of native kernels do not depend: number of threads, and processor."""
+
+GIVE_RUN: Final = "give the folder of a finished run, as `toolkit train` leaves it"
 
 STEM: Final = "step-" + "[0-9]" * 8
 PARTS: Final = {"config": dict, "config_sha256": str, "result": dict, "weights_sha256": str, "environment": dict}
@@ -102,8 +104,12 @@ class RunRecord:
 
 
 def read_record(target: Path) -> RunRecord:
-    """Read the manifest of a finished run, given its folder or the manifest's path; raises an IntegrityError."""
+    """Read the manifest of a finished run, given its folder or the manifest's path.
+
+    Raises a UsageError if nothing is there, and an IntegrityError if it is no such manifest.
+    """
     folder = target.parent if target.name == MANIFEST else target
+    require_there(folder, GIVE_RUN)
     try:
         # Reading a named pipe would not end.
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) if (folder / MANIFEST).is_file() else None
@@ -113,7 +119,7 @@ def read_record(target: Path) -> RunRecord:
     if not isinstance(value, dict) or number != SCHEMA or number is True or value.get("kind") != "run":
         raise IntegrityError(
             f"{folder} has no readable manifest of a run, of schema {SCHEMA}",
-            remedy="give the folder of a finished run, as `toolkit train` leaves it",
+            remedy=GIVE_RUN,
         )
     lacking = [name for name, kind in PARTS.items() if not isinstance(value.get(name), kind)]
     if not isinstance(value.get("parent"), dict | None):
@@ -140,10 +146,12 @@ def read_run(folder: Path) -> Run:
 
 
 def read_folder_config(folder: Path) -> TrainConfig:
+    """Read the configuration of a run. Raises a UsageError if nothing is there, and a DataError if it is no run."""
+    require_there(folder, GIVE_RUN)
     try:
         return read_config(folder / CONFIG)
     except DataError as error:
-        raise DataError(f"{folder} is not the folder of a run", why=error.why) from error
+        raise DataError(f"{folder} is not the folder of a run", why=error.why, remedy=GIVE_RUN) from error
 
 
 def read_config(file: Path) -> TrainConfig:

@@ -1,4 +1,12 @@
-from train.rehearsal.cli import main
+from train.errors import explain_errors
+
+
+@explain_errors
+def _start() -> int:
+    from train.rehearsal.cli import main  # here, so that a package that is missing is one message
+
+    return main()
+
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(_start())

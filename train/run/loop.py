@@ -259,7 +259,7 @@ class Loop:
         self.save()
         return InterruptionError(
             f"stopped by {reason} after step {self.position.step} of {self.batches.total}; the state is saved",
-            remedy="the same command again goes on from there",
+            remedy="The same command goes on from there",
         )
 
     def _close_epoch(self, evaluation: Evaluation, recorder: Recorder) -> None:

@@ -12,7 +12,7 @@ from train.cli import main, parse
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.config.run import TrainConfig
-from train.errors import DataError, PreflightError, UsageError
+from train.errors import PreflightError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_configurations_survive_a_round_trip(dataset: str, recipe: str, seed: in
 
 def test_missing_data_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["cifar10", "--data-dir", str(tmp_path / "none"), "--out", str(tmp_path / "runs")]
-    assert main(arguments) == DataError.exit_code == 9
+    assert main(arguments) == UsageError.exit_code == 2
     assert "there is no folder" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

@@ -215,8 +215,8 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
     (folder / "curves.png").unlink()
     assert plot.main([str(folder)]) == 0
     assert (folder / "curves.png").read_bytes().startswith(PNG)
-    assert plot.main([str(folder / "none")]) == 9
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert plot.main([str(folder / "none")]) == 2
+    assert "there is no" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("loss", [2.5e-6, 0.00025, 2.5, 12345.0])

@@ -46,7 +46,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     job = training.plan(["cifar10"], config, None, gpu=False)
     asked = container.describe(job, image="image")
     monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
-    assert main(asked.argv[3:]) == 9
+    assert main(asked.argv[3:]) == 2
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said
     assert "/local" not in said

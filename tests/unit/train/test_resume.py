@@ -89,7 +89,7 @@ def test_sigterm_saves_and_exits_130(long: Path, tmp_path: Path) -> None:
     began = time.monotonic()
     assert process.wait(timeout=60) == 130
     assert time.monotonic() - began < 10
-    assert "the same command again goes on" in process.stderr.read()
+    assert "The same command goes on" in process.stderr.read()
     saved, _ = checkpoint.load(find_folder(tmp_path, *LONG) / "checkpoints")
     assert saved
     assert saved.position.step >= 22

@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 
 import pytest
@@ -66,10 +67,9 @@ def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
     assert argv[argv.index("--target") + 1] == "wheel-from-source"
     assert "COMPUTE_CAPABILITIES=compute_75" in argv
     assert "base-digest is floating" in done.stderr
-    assert "P13: " in done.stderr
-    assert "P4: " not in done.stderr
+    assert not re.search(r"P\d+: ", done.stderr)
     assert "--verbose" in done.stderr
-    assert "P4: " in run("build-wheel", "--dry-run", "--verbose").stderr
+    assert "P13: " in run("build-wheel", "--dry-run", "--verbose").stderr
     assert list(run.folder.iterdir()) == []
     value = json.loads(run("build-wheel", "--dry-run", "--json").stdout)
     assert value["commands"] == [argv]

@@ -16,7 +16,7 @@ from train.cli import main, parse
 from train.config import origin
 from train.data import Dataset, Pictures, load
 from train.data import own as own_data
-from train.errors import DataError, require_folder
+from train.errors import DataError, UsageError, require_folder
 from train.record.reader import find_change
 
 
@@ -220,9 +220,9 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_a_path_that_does_not_exist() -> None:
-    with pytest.raises(DataError, match="there is nothing at nowhere/pets"):
+    with pytest.raises(UsageError, match="there is no nowhere/pets"):
         parse(["nowhere/pets"])
-    assert main(["./nowhere"]) == 9
+    assert main(["./nowhere"]) == 2
 
 
 def test_data_that_changed_since_a_run_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,5 +306,5 @@ def test_a_local_copy_that_the_job_may_not_read_is_not_called_missing(tmp_path_f
     said = run_as_ordinary(look)
     top.chmod(0o700)
     assert f"{top} belongs to {top.owner()} and has mode 0000" in said
-    with pytest.raises(DataError, match="there is no folder"):
+    with pytest.raises(UsageError, match="there is no folder"):
         require_folder(top / "missing")
