@@ -211,13 +211,15 @@ class Clone:
             (self.root / ".ci").mkdir(exist_ok=True)
             shutil.copy(ROOT / ".ci" / name, self.root / ".ci" / name)
         self.write(".gitignore", "/.venv-dev/\n/bin/\n")
-        self.write("table", "old\n")
-        self.write("README", "old\n")
+        self.write("toolkit/versions/table.yaml", "old\n")
+        self.write("README.md", "old\n")
+        self.write(".ci/bases.txt", "# bases\npython:3.11-slim-trixie -\n")
         self.write("Makefile", "pins:\n\t@echo pins >>$(LOG)\n")
         subprocess.run([*git, "-C", self.root, "add", "."], check=True)
         subprocess.run([*git, "-C", self.root, "commit", "--quiet", "--message", "all"], check=True)
         subprocess.run(["git", "-C", self.root, "remote", "add", "origin", folder / "origin"], check=True)
-        self.program(".venv-dev/bin/python", 'echo "$*" >>"$LOG"; echo new >README')
+        self.program(".venv-dev/bin/python", 'echo "$*" >>"$LOG"; echo new >README.md')
+        self.program("bin/docker", "exit 1")
 
     def write(self, name: str, text: str) -> Path:
         path = self.root / name
@@ -229,14 +231,16 @@ class Clone:
         self.write(name, f"#!/bin/sh\n{script}\n").chmod(0o755)
 
     def run(self, name: str) -> int:
-        variables = {**os.environ, "LOG": str(self.log), "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}"}
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        variables = {**os.environ, "LOG": str(self.log), "PATH": path, "GH_TOKEN": "the-token"}
         return subprocess.run([self.root / ".ci" / name, self.out], env=variables, check=False).returncode
 
     def git(self, *words: str) -> str:
         return subprocess.run(["git", "-C", self.root, *words], capture_output=True, text=True, check=True).stdout
 
 
-PATCH = "--- a/table\n+++ b/table\n@@ -1 +1 @@\n-old\n+new"
+TABLE = "toolkit/versions/table.yaml"
+PATCH = f"--- a/{TABLE}\n+++ b/{TABLE}\n@@ -1 +1 @@\n-old\n+new"
 
 
 @pytest.mark.parametrize("opened", [0, 1])
@@ -248,7 +252,7 @@ def test_a_table_that_differs_becomes_a_pull_request(tmp_path: Path, opened: int
     clone.git("checkout", "--quiet", ".")
     clone.program("bin/gh", f'[ "$2" = list ] && echo {opened} || echo "$*" >>"$LOG"')
     assert clone.run("propose") == 0
-    assert clone.git("show", "origin/refresh-table:table", "origin/refresh-table:README") == "new\nnew\n"
+    assert clone.git("show", f"origin/refresh-table:{TABLE}", "origin/refresh-table:README.md") == "new\nnew\n"
     assert f"pr {('create', 'edit')[opened]} " in clone.log.read_text().splitlines()[-1]
     assert "read: it" in (clone.out / "body").read_text()
 
@@ -261,3 +265,111 @@ def test_without_a_patch_there_is_no_pull_request(tmp_path: Path, code: int) -> 
     assert clone.run("refresh") == code
     assert clone.run("propose") == 0
     assert not clone.git("branch", "--remotes")
+
+
+def test_the_digest_of_a_base_image_becomes_a_pull_request(tmp_path: Path) -> None:
+    clone, found = Clone(tmp_path), f"sha256:{'c' * 64}"
+    clone.program(".venv-dev/bin/toolkit", "echo 'nothing changed'")
+    clone.program("bin/docker", f"echo {found}")
+    clone.program("bin/gh", "echo 0")
+    assert clone.run("refresh") == 0
+    clone.git("checkout", "--quiet", ".")
+    assert clone.run("propose") == 0
+    assert clone.git("show", "origin/refresh-table:.ci/bases.txt") == f"# bases\npython:3.11-slim-trixie {found}\n"
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_checkout_keeps_credentials_and_no_job_gives_its_token_to_every_step(path: Path) -> None:
+    workflow = _load(path)
+    for step in _steps(path):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+    for holder in (workflow, *workflow["jobs"].values()):
+        assert "token" not in str(holder.get("env", "")).lower()
+
+
+def _propose(tmp_path: Path, patched: str, notes: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run .ci/propose in a clone with a patch of one file; return how it ended, and the folder of what it wrote."""
+    clone, folder = tmp_path / "clone", tmp_path / "refresh"
+    (clone / ".ci").mkdir(parents=True)
+    folder.mkdir()
+    shutil.copy(ROOT / ".ci" / "propose", clone / ".ci")
+    file = clone / patched
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("before\n")
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
+        subprocess.run([*git, *words], check=True)
+    file.write_text("after\n")
+    patch = subprocess.run([*git, "diff"], check=True, capture_output=True).stdout
+    (folder / "table.patch").write_bytes(patch)
+    (folder / "notes").write_text(notes)
+    subprocess.run([*git, "checkout", "--quiet", "."], check=True)
+    subprocess.run([*git, "remote", "add", "origin", str(tmp_path / "origin")], check=True)
+    subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "origin")], check=True)
+    _write_program(tmp_path / "bin" / "gh", f'echo "gh $GH_TOKEN" >>{folder}/seen; echo 0')
+    _write_program(clone / ".git" / "hooks" / "pre-push", f'echo "hook" >>{folder}/seen')
+    variables = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "GH_TOKEN": "the-token"}
+    argv = [clone / ".ci" / "propose", folder]
+    return subprocess.run(argv, env=variables, capture_output=True, text=True, check=False), folder
+
+
+def test_the_notes_of_a_proposal_are_shown_as_they_are_and_no_hook_runs(tmp_path: Path) -> None:
+    done, folder = _propose(tmp_path, "toolkit/versions/table.yaml", "new\n```\n@everybody <b>\x1b[31m\n")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "seen").read_text() == "gh the-token\n" * 2
+    _, _, *lines = (folder / "body").read_text().splitlines()
+    assert lines == ["    new", "    ```", "    @everybody <b>[31m"], "an indented block has no end but its last line"
+
+
+@pytest.mark.parametrize("name", [".github/workflows/build.yml", ".ci/run", "toolkit/cli/build.py", "Makefile"])
+def test_a_proposal_changes_the_table_and_what_is_made_from_it_alone(tmp_path: Path, name: str) -> None:
+    done, folder = _propose(tmp_path, name, "")
+    assert done.returncode == 8
+    assert name in done.stderr
+    assert not (folder / "seen").exists()
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_base_image_is_pulled_by_its_digest_and_the_digest_is_said(tmp_path: Path, *, pinned: bool) -> None:
+    known, looked_up = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "pull-bases", tmp_path / ".ci")
+    listed = f"# bases\npython:3.11-slim-trixie {known if pinned else '-'}\npython:3.13-slim-trixie -\n"
+    (tmp_path / ".ci" / "bases.txt").write_text(listed)
+    seen = tmp_path / "seen"
+    _write_program(tmp_path / "bin" / "docker", f'echo "$*" >>{seen}; [ "$1" != buildx ] || echo {looked_up}')
+    done = subprocess.run(
+        [tmp_path / ".ci" / "pull-bases", "python:3.11-slim-trixie"],
+        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"python:3.11-slim-trixie@{known if pinned else looked_up}\n"
+    assert (f"@{known}" in seen.read_text()) is pinned
+    assert ("has no digest" in done.stderr) is not pinned
+    steps = [step.get("run", "") for step in _steps(ROOT / ".github" / "workflows" / "build.yml")]
+    assert not any("docker pull" in step for step in steps)
+    assert any(step.startswith(".ci/pull-bases ") and ">release/" in step for step in steps), "it is attested"
+
+
+def test_every_package_of_ci_is_installed_by_its_hash() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    for line in re.findall(r".*pip install.*(?:\\\n.*)*", script):
+        assert "--require-hashes" in line
+    named = {words[-1].rstrip(";") for words in re.findall(r"install (\.venv-\S+) (\S+)", script)}
+    folder = ROOT / ".ci" / "requirements"
+    assert {f"{name}.txt" for name in named} == {path.name for path in folder.glob("*.txt")}
+    for path in folder.glob("*.txt"):
+        text = path.read_text()
+        for entry in re.split(r"(?m)^(?=\S)", text)[1:]:
+            assert re.match(r"[\w.-]+==\S+ ", entry), entry
+            assert "--hash=sha256:" in entry
+        assert "://" not in text
