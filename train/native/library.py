@@ -4,11 +4,13 @@ A library is named by the digest of its source, compiler and flags, so that each
 in the cache only when it is whole and has passed its check; several processes may build it at once.
 """
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -167,28 +169,80 @@ def build(cache: Path) -> Library:
     version = _run([compiler, "--version"]).splitlines()[0]
     words = json.dumps([digest_source(), version, FLAGS, LINK_FLAGS, asdict(PROCESSORS[target])])
     path = cache / f"kernels-{hashlib.sha256(words.encode()).hexdigest()[:32]}.so"
-    if _is_own(path):
-        return check(path, origin=version)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        if _is_own(path):
+            with contextlib.suppress(PreflightError):  # one that is damaged is built again
+                return check(path, origin=version)
+        _prepare_cache(cache)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".build-") as folder:
-            made = compile_library(compiler, Path(folder))
+            made = _compile_in_room(compiler, Path(folder))
             checked = check(made, origin=version)
+            made.chmod(0o755)
             made.replace(path)
     except OSError as error:
-        raise PreflightError(
-            f"the native kernels cannot be kept in {cache}", why=error.strerror or str(error), remedy=_REMEDY
-        ) from error
+        raise _refuse_cache(cache, error.strerror or str(error)) from error
     return Library(path, checked.instructions, checked.source_sha256, checked.origin)
 
 
+class CacheError(PreflightError):
+    """The library could be built and cannot be kept. Another kernel in its place would give other weights."""
+
+
+def _refuse_cache(cache: Path, why: str) -> CacheError:
+    return CacheError(
+        f"the native kernels cannot be kept in {cache}",
+        why=why,
+        remedy="free space there, or name another folder of your own by XDG_CACHE_HOME; --kernels stock needs none and "
+        "gives other weights",
+    )
+
+
 def _is_own(path: Path) -> bool:
-    """Return whether there is a library that only this user or root can have put there. Any other is replaced."""
-    try:
-        found = path.lstat()
-    except OSError:
+    """Return whether a library is there that nobody but this user or root can have written.
+
+    Raises OSError if the folder cannot be read, and CacheError if the folder belongs to somebody else.
+    """
+    if not path.parent.exists():
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid in {os.geteuid(), 0} and not found.st_mode & stat.S_IWOTH
+    folder = path.parent.stat()
+    if folder.st_uid not in {os.geteuid(), 0}:
+        raise _refuse_cache(path.parent, f"it belongs to the user {folder.st_uid}, who could put a program there")
+    if not path.exists():
+        return False
+    file = path.lstat()
+    return (
+        stat.S_ISREG(file.st_mode)
+        and file.st_uid in {os.geteuid(), 0}
+        and not file.st_mode & _OTHERS_WRITE
+        and not folder.st_mode & stat.S_IWOTH
+    )
+
+
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_ROOM: Final = 16 << 20
+"""Bytes that the objects and the library take, with some to spare."""
+
+
+def _prepare_cache(cache: Path) -> None:
+    """Make the folder of the libraries, to which nobody else can write. Raises OSError if it has no room."""
+    cache.mkdir(parents=True, exist_ok=True, mode=0o755)
+    if cache.stat().st_mode & _OTHERS_WRITE:
+        cache.chmod(0o755)
+    with tempfile.TemporaryFile(dir=cache) as probe:
+        os.posix_fallocate(probe.fileno(), 0, _ROOM)
+
+
+_NO_ROOM: Final = re.compile("No space left on device|Disk quota exceeded|Read-only file system")
+
+
+def _compile_in_room(compiler: str, folder: Path) -> Path:
+    """Compile the library in a folder of the cache. Raises CacheError if its disk becomes full meanwhile."""
+    try:
+        return compile_library(compiler, folder)
+    except PreflightError as error:
+        if _NO_ROOM.search(error.why):
+            raise _refuse_cache(folder.parent, error.why) from error
+        raise
 
 
 def find_target(compiler: str) -> str:
@@ -214,19 +268,24 @@ def compile_library(compiler: str, folder: Path) -> Path:
     for name, flags in kind.instructions.items():
         objects.append((SOURCE / INNER, folder / f"{name}.o", [*flags, f"-DNATIVE_PRIMITIVES={name.upper()}"]))
     with ThreadPoolExecutor(count_cores()) as pool:
-        list(pool.map(lambda each: _run([*words, *each[2], "-c", str(each[0]), "-o", str(each[1])]), objects))
+        list(pool.map(lambda each: _run([*words, *each[2], "-c", str(each[0]), "-o", str(each[1])], folder), objects))
     library = folder / "kernels.so"
-    _run([compiler, *LINK_FLAGS, *(str(each[1]) for each in objects), "-o", str(library)])
+    _run([compiler, *LINK_FLAGS, *(str(each[1]) for each in objects), "-o", str(library)], folder)
     return library
 
 
-def _run(argv: list[str]) -> str:
+def _run(argv: list[str], scratch: Path | None = None) -> str:
+    """Run a compiler, whose temporary files go into `scratch`; returns what it says. Raises a PreflightError."""
+    variables = {**os.environ, "TMPDIR": str(scratch)} if scratch else None
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=variables)
     except OSError as error:
         raise PreflightError(f"{argv[0]} does not run", why=error.strerror or str(error), remedy=_REMEDY) from error
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        lines = done.stderr.splitlines()
+        errors = [line for line in lines if _NO_ROOM.search(line)] or [
+            line for line in lines if "error" in line.lower()
+        ]
         raise PreflightError(
             f"{argv[0]} cannot build the native kernels",
             why=(errors or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0],
@@ -276,7 +335,11 @@ def check(path: Path, *, origin: str) -> Library:
 
 def find_cache() -> Path:
     """Return the folder of the libraries that were built for this user."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolkit" / "kernels"
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(given or "~/.cache").expanduser() / "toolkit" / "kernels"
+    except RuntimeError as error:  # HOME is not set, and this user has no entry
+        raise _refuse_cache(Path(given or "~/.cache"), "this user has no home") from error
 
 
 def main() -> int:

@@ -21,7 +21,8 @@ class Choice(NamedTuple):
 def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
     """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here.
 
-    Raises PreflightError: native ones would be chosen for bfloat16, and are slower with it on this processor.
+    Raises PreflightError: native ones would be chosen and cannot be kept on disk, or they are for bfloat16, and slower
+    with it on this processor.
     """
     if config.kernels != "auto":
         return Choice(config, "")
@@ -51,6 +52,8 @@ def explain_stock(config: TrainConfig) -> str:
         return "there is a GPU"
     try:
         library.find()
+    except library.CacheError:  # the next run might keep them, and would have other weights
+        raise
     except PreflightError as error:
         return f"{error.what}: {error.why}" if error.why else error.what
     return ""

@@ -1,3 +1,4 @@
+import errno
 import locale
 import os
 import platform
@@ -15,8 +16,10 @@ import tensorflow as tf
 
 from tests.native import is_required, list_instructions
 from tests.tiers import slow
+from train.cli import parse
 from train.errors import PreflightError
 from train.native import library, operations
+from train.step import kernels
 
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 SAYS_TARGET = f"[ $1 = -dumpmachine ] && echo {platform.machine()}-linux-gnu && exit"
@@ -362,3 +365,59 @@ def test_the_compilers_effort_does_not_change_the_bits(
     monkeypatch.setattr(library, "FLAGS", flags)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     assert library.build(tmp_path).source_sha256 == library.digest_source()
+
+
+def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
+    tmp_path: Path, fresh: None, quick: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", refuse)
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    library.find.cache_clear()  # `quick` has found one
+    with pytest.raises(library.CacheError, match=str(tmp_path)) as caught:
+        kernels.explain_stock(parse(["digits"]))
+    assert caught.value.exit_code == 4
+    assert "XDG_CACHE_HOME" in caught.value.remedy
+
+
+def test_a_disk_that_becomes_full_while_it_is_compiled_is_an_error_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        f"{SAYS_TARGET}\n[ $1 = --version ] && echo full && exit\necho 'x.cpp: No space left on device' >&2; exit 1"
+    )
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "full", program)))
+    with pytest.raises(library.CacheError, match="cannot be kept"):
+        library.build(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("change", ["others may write it", "it is damaged", "others may write its folder", "a link"])
+def test_a_library_that_others_may_have_written_is_built_again(tmp_path: Path, quick: list[Path], change: str) -> None:
+    first = library.build(tmp_path)
+    if change == "others may write it":
+        first.path.chmod(0o777)
+    elif change == "others may write its folder":
+        tmp_path.chmod(0o777)
+    elif change == "a link":
+        first.path.rename(tmp_path / "other")
+        first.path.symlink_to(tmp_path / "other")
+    else:
+        first.path.write_bytes(b"no library")
+    assert library.build(tmp_path) == first
+    assert len(quick) == 2
+    assert not first.path.is_symlink()
+    assert not (tmp_path.stat().st_mode | first.path.stat().st_mode) & 0o022
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_cache_of_somebody_else_is_not_loaded_from(tmp_path: Path, quick: list[Path]) -> None:
+    first = library.build(tmp_path)
+    os.chown(first.path, 12345, -1)
+    library.build(tmp_path)
+    assert len(quick) == 2
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(library.CacheError, match="belongs to the user 12345"):
+        library.build(tmp_path)
