@@ -1,6 +1,5 @@
 """Prints results on standard output, and everything else on standard error, as cargo, uv and docker buildx do."""
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +9,8 @@ from time import monotonic
 from typing import Any, TextIO
 
 from toolkit.errors import PreflightError
-from toolkit.findings import printable
 from train.system import progress
+from train.system.output import clean, dump_json
 
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
@@ -25,14 +24,15 @@ class Console:
 
     def say(self, text: str) -> None:
         if self.verbosity >= 0:
-            _print_error(text)
+            _print_error(clean(text))
 
     def detail(self, text: str) -> None:
         if self.verbosity >= 1:
-            _print_error(_paint(text, _DIM))
+            _print_error(_paint(clean(text), _DIM))
 
     def heading(self, step: str, text: str) -> None:
-        self.say(f"{_paint(f'{step:<8}', _BOLD)} {printable(text)}")
+        if self.verbosity >= 0:
+            _print_error(f"{_paint(f'{step:<8}', _BOLD)} {clean(text)}")
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[progress.Status]:
@@ -48,16 +48,17 @@ class Console:
         return progress.Status(step, self.mode)
 
     def fail(self, text: str) -> None:
-        _print_error(f"{_paint('error:', _RED)} {text}")
+        _print_error(f"{_paint('error:', _RED)} {clean(text)}")
 
     def ask(self, question: str) -> bool:
         """Ask on the terminal, also with --quiet, and return whether the answer is yes. The end of input means no."""
-        print(f"{printable(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{clean(question)} [y/N] ")
+        sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
     def report(self, event: Mapping[str, object]) -> None:
         """Print an event for programs, as one line of JSON on standard error."""
-        _print_error(json.dumps(event))
+        _print_error(dump_json(event))
 
     def add(self, value: Mapping[str, Any]) -> None:
         """Add fields to the result of --json."""
@@ -67,12 +68,12 @@ class Console:
         if self.json:
             self.add(value)
         else:
-            _print_result(text)
+            _print_result(clean(text))
 
     def close(self, error: dict[str, object] | None = None) -> None:
         if self.json:
             value = {**self._value, **({"error": error} if error else {})}
-            _print_result(json.dumps(value, indent=2, sort_keys=True))
+            _print_result(dump_json(value, indent=2, sort_keys=True))
 
     @property
     def mode(self) -> progress.Mode:
@@ -88,12 +89,12 @@ def _print_error(text: str) -> None:
         return
     # If the reader is gone, as in `toolkit up 2>&1 | head`, the work continues.
     with suppress(BrokenPipeError):
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is the place that prints
 
 
 def _print_result(text: str) -> None:
     try:
-        print(text, flush=True)
+        print(text, flush=True)  # noqa: T201
     except BrokenPipeError:
         # The exit code stays the same. Without this, Python would print an error when it flushes at exit.
         _discard(sys.stdout)

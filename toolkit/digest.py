@@ -5,10 +5,12 @@ cache that this user has written is read.
 `toolkit verify` does not use this cache, but hashes a large file once.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +20,7 @@ from typing import Any, Final
 
 from toolkit import files, seals
 from toolkit.errors import IntegrityError, PreflightError
+from train.system.files import require_size
 
 SHORT = 12
 REMEMBERED = Path("toolkit-cache", "digests.json")
@@ -141,14 +144,23 @@ def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
         path = root / name
         if not path.is_file() or path.resolve() != path or not path.is_relative_to(root):
             raise IntegrityError(f"{name} is no regular file in {folder}", remedy="a link is not signed: copy the file")
+        try:
+            require_size(path)
+        except OSError as error:
+            raise IntegrityError(f"{name} is not what the record of {folder} says: {error.strerror}") from error
         found[name] = read_file(path)
     return found
 
 
 def hash_file(path: Path | str) -> bytes:
     """Return the SHA-256 of a file. Environments have tens of thousands of small ones."""
-    with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - a Path takes as long as the hashing of a small file
-        if os.fstat(stream.fileno()).st_size < _LARGE:
+    # A Path takes as long as the hashing of a small file. A pipe would wait for a writer.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", buffering=0) as stream:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if found.st_size < _LARGE:
             return hashlib.sha256(stream.read()).digest()
         return hashlib.file_digest(stream, "sha256").digest()
 

@@ -1,6 +1,14 @@
 """Defines the errors. Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md."""
 
+import re
 import signal
+from typing import Final
+
+LONGEST: Final = 2000
+"""Characters that are shown of what happened: a name in it may have any length."""
+
+_LINE: Final = re.compile(r"\n(?=\S)")
+"""A further line, which is indented so that it does not look like a message of its own."""
 
 
 class ToolkitError(Exception):
@@ -16,12 +24,13 @@ class ToolkitError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        lines = [self.what]
+        what = self.what if len(self.what) <= LONGEST else f"{self.what[:LONGEST]}…"
+        lines = [what.replace("\n", "\\n")]  # a name in it may have any character
         if self.why:
             lines.append(f"  why: {self.why}")
         if self.remedy:
             lines.append(f"  try: {self.remedy}")
-        return "\n".join(lines)
+        return "\n".join(_LINE.sub("\n    ", line) for line in lines)
 
 
 class UsageError(ToolkitError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from toolkit.errors import PreflightError
+from train.system.files import read_regular
 
 _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 """A shortened digest and the suffix of ``mkdtemp``; hidden folders of other names are left alone."""
@@ -83,7 +84,7 @@ def write_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> object | None:
     """Return the JSON value in a record or cache. None means missing or unreadable: it is then made again."""
     try:
-        value: object = json.loads(path.read_text()) if path.is_file() else None  # reading a named pipe would not end
+        value: object = json.loads(read_regular(path)) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
     return value

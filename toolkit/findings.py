@@ -1,12 +1,12 @@
 """Defines findings, the outcomes of the checks of `doctor`, `smoke`, `verify` and `reproduce`, and their table."""
 
 import io
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from toolkit.errors import CheckError
+from train.system.output import printable
 
 State = Literal["ok", "fail", "absent", "skipped"]
 UNSIGNED = "unsigned"
@@ -113,8 +113,3 @@ def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False
     stream = io.StringIO()
     Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False).print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
-
-
-def printable(text: str) -> str:
-    """Replace control characters and lone surrogates, which neither XML 1.0 nor a terminal accepts."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\N{REPLACEMENT CHARACTER}", text)

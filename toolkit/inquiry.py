@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from toolkit.errors import UsageError
+from train.system import network
 
 PATIENCE_SECONDS = 300
 DOWNLOAD_SECONDS, DOWNLOAD_BYTES = 30, 1 << 24
@@ -26,7 +27,7 @@ class UnreadableError(Exception):
 def parsing_answer(answer: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, UsageError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError, UsageError) as error:
         raise UnreadableError(f"an answer that is not understood: {answer.strip()[:60]!r}") from error
 
 
@@ -68,7 +69,12 @@ def download(address: str) -> str:
     trusted = {**os.environ, **_certificates.get()}.get("PIP_CERT")
     try:
         context = ssl.create_default_context(cafile=trusted or None)
-        with urllib.request.urlopen(address, timeout=DOWNLOAD_SECONDS, context=context) as answer:  # noqa: S310 - http or https, by all who call
-            return str(answer.read(DOWNLOAD_BYTES).decode(errors="replace"))
+        return network.within(PATIENCE_SECONDS, lambda: _read_address(address, context))
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise UnreadableError(f"{error}") from error
+
+
+def _read_address(address: str, context: ssl.SSLContext) -> str:
+    # http or https, by all who call
+    with urllib.request.urlopen(address, timeout=DOWNLOAD_SECONDS, context=context) as answer:  # noqa: S310
+        return str(answer.read(DOWNLOAD_BYTES).decode(errors="replace"))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from toolkit import files
 from toolkit.errors import PreflightError, UsageError
+from train.system.files import read_regular
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -142,10 +143,12 @@ def load(text: str) -> Signer:
 
 def read_file(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
+        return read_regular(path)
+    except (OSError, ValueError) as error:
         raise UsageError(
-            f"cannot read the key {path}", why=error.strerror or str(error), remedy="give its file, or env:NAME"
+            f"cannot read the key {str(path)[:300]}",
+            why=getattr(error, "strerror", None) or str(error),
+            remedy="give its file, or env:NAME",
         ) from error
 
 

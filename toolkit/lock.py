@@ -13,6 +13,7 @@ from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
 from toolkit.versions import Spec, Table, load_table, resolve
 from toolkit.versions.proofs import find_patches
+from train.system.files import read_regular
 
 FILE = "toolkit.lock.yaml"
 DEFAULT_FILE = "docker/toolkit.lock.yaml"
@@ -142,7 +143,7 @@ def write(path: Path, lock: Lock) -> None:
 def read(path: Path) -> Lock | None:
     """Return the lock in a file, or None if the file is missing. Raises UsageError: it is no lock of this schema."""
     try:
-        value = yaml.safe_load(path.read_text())
+        value = yaml.safe_load(read_regular(path))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args
 
 from toolkit import files
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
+from train.system import addresses
+from train.system.files import read_regular
 from train.system.progress import Mode
 
 EngineName = Literal["auto", "docker", "apptainer", "host"]
@@ -120,7 +122,7 @@ def resolve(
 
 def _read(path: Path) -> Mapping[str, object]:
     try:
-        content = files.parse_yaml(path.read_bytes())
+        content = files.parse_yaml(read_regular(path))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}", why=str(error), remedy="correct the file, or move it away") from error
     if content is None:
@@ -150,6 +152,14 @@ def _require_text(name: str, value: object, source: str) -> str:
     if not isinstance(value, str):
         # YAML reads 3.10 as the number 3.1: a version must be quoted.
         raise UsageError(f"{name} in {source} is not text: {value!r}", remedy=f'write it in quotes: {name}: "{value}"')
+    if said := addresses.find_credentials(value):
+        raise UsageError(
+            f"{name} in {source} has {said} in an address",
+            why="it would stand in records and logs",
+            remedy="leave it out: `docker login`, git's credential helper, .netrc and pip's keyring keep passwords",
+        )
+    if "\0" in value:
+        raise UsageError(f"{name} in {source} has a NUL character in it", remedy="no name has one: leave it out")
     return value
 
 
@@ -229,6 +239,6 @@ def _explain_lone(settings: Settings) -> UsageError:
 
 def _is_bundle(path: Path) -> bool:
     try:
-        return b"-----BEGIN CERTIFICATE-----" in path.read_bytes()
-    except OSError:
+        return b"-----BEGIN CERTIFICATE-----" in read_regular(path)
+    except (OSError, ValueError):
         return False

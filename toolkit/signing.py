@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from toolkit import demands, files, keys
 from toolkit.demands import Demands
 from toolkit.errors import IntegrityError, UsageError
-from toolkit.findings import Finding, check, printable
+from toolkit.findings import Finding, check
 from toolkit.keys import Signer
+from train.system.files import read_regular
+from train.system.output import printable
 
 if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
@@ -329,9 +331,12 @@ def _read_envelope(path: Path) -> "Envelope":
 
 def read_json(path: Path) -> object:
     """Read a JSON file strictly. Raises IntegrityError: it is no regular file, too large, or cannot be read."""
-    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
-        raise IntegrityError(f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB")
-    return parse(path.read_bytes(), path.name)
+    if path.is_symlink():
+        raise IntegrityError(f"{path.name} is no regular file, but a link")
+    try:
+        return parse(read_regular(path, LARGEST), path.name)
+    except OSError as error:
+        raise IntegrityError(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def parse_envelope(value: object, name: str) -> "Envelope":

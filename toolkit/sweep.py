@@ -25,6 +25,7 @@ from toolkit.settings import Settings
 from train.cli import SWITCHES, find_result
 from train.config.run import TrainConfig
 from train.errors import TrainError
+from train.system.files import read_regular
 from train.use.compare import tabulate
 
 TABLE: Final = "table.csv"
@@ -116,7 +117,7 @@ def _digest(members: Sequence[Member]) -> str:
 
 def _load(file: Path) -> object:
     try:
-        return files.parse_yaml(file.read_bytes())
+        return files.parse_yaml(read_regular(file))
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}", why=str(error), remedy="give the YAML file of a sweep") from error
 

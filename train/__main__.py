@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, TextIO
 
-from train.errors import explain_errors
+from train.system.output import explain_errors
 
 COMMANDS: Final = {
     "card": "train.report.card",

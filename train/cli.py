@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO, get_args, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 
@@ -18,6 +18,8 @@ from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.errors import DataError, InterruptionError, TrainError, UsageError, explaining_failures
 from train.run.progress import translate
+from train.system import addresses, output
+from train.system.files import explain_path, read_regular
 
 
 def default_cache() -> str:
@@ -159,6 +161,12 @@ def run_command(function: Callable[..., int], name: str, argv: Sequence[str]) ->
 
 
 def _call(app: typer.Typer, argv: Sequence[str], program: str) -> Any:
+    if said := addresses.find_in(argv):
+        raise UsageError(
+            f"an option has {said} in an address",
+            why="it would stand in the records of the run",
+            remedy="leave it out: HF_TOKEN and .netrc keep credentials",
+        )
     try:
         return typer.main.get_command(app).main(list(argv), prog_name=program, standalone_mode=False)
     except _CommandLineError as error:
@@ -209,11 +217,11 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
 
             dismiss(cluster)
         if config.progress != "quiet":
-            _print(f"{config.run_dir} is complete; nothing to do", sys.stderr)
+            output.say(translate(f"{config.run_dir} is complete; nothing to do"))
     if config.json and result:
-        _print(json.dumps(result), sys.stdout, as_it_is=True)
+        output.show_json(result)
     elif config.progress != "quiet" and result:
-        _print(_describe(config, result), sys.stdout)
+        output.show(translate(_describe(config, result)))
     return 0
 
 
@@ -221,29 +229,25 @@ def _explain(command: Callable[[], int]) -> int:
     try:
         return command()
     except InterruptionError as error:  # which the user asked for
-        _print(f"{error.what}. {error.remedy}.", sys.stderr)
+        output.say(f"{error.what}. {error.remedy}.")
         return error.exit_code
     except TrainError as error:
-        _print(f"error: {error}", sys.stderr)
+        output.say(translate(f"error: {error}"))
         return error.exit_code
+    except (OSError, ValueError) as error:
+        if (known := explain_path(error)) is None:
+            raise
+        output.say(translate(f"error: {known}"))
+        return known.exit_code
     except KeyboardInterrupt:
-        _print("interrupted", sys.stderr)
+        output.say("interrupted")
         return 130
-
-
-def _print(text: str, stream: TextIO, *, as_it_is: bool = False) -> None:
-    """Print with the user's file names. A closed stream is replaced, or Python would fail at exit."""
-    try:
-        print(text if as_it_is else translate(text), file=stream, flush=True)
-    except OSError:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
-            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
     try:
         path = config.run_dir / "manifest.json"
-        manifest = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        manifest = json.loads(read_regular(path)) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(manifest, dict) or manifest.get("config_sha256") != config.digest:

@@ -1,16 +1,21 @@
 """Defines the errors of a job with the exit codes that ``toolkit`` documents; in an image there is no toolkit."""
 
-import functools
 import os
 import pwd
 import re
 import stat
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, ParamSpec
+from typing import Final
+
+LONGEST: Final = 2000
+"""Characters that are shown of what happened: a name in it may have any length."""
+
+_LINE: Final = re.compile(r"\n(?=\S)")
+"""A further line, which is indented so that it does not look like a message of its own."""
 
 
 class TrainError(Exception):
@@ -25,12 +30,13 @@ class TrainError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        lines = [self.what]
+        what = self.what if len(self.what) <= LONGEST else f"{self.what[:LONGEST]}…"
+        lines = [what.replace("\n", "\\n")]  # a name in it may have any character
         if self.why:
             lines.append(f"  why: {self.why}")
         if self.remedy:
             lines.append(f"  try: {self.remedy}")
-        return "\n".join(lines)
+        return "\n".join(_LINE.sub("\n    ", line) for line in lines)
 
 
 class UsageError(TrainError):
@@ -213,22 +219,3 @@ def explaining_packages() -> Iterator[None]:
             remedy="`toolkit train` makes one and runs the job in it; or use the Python of one that is there: "
             ".toolkit/environment-*/venv/bin/python -m train",
         ) from error
-
-
-Arguments = ParamSpec("Arguments")
-
-
-def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    @functools.wraps(program)
-    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
-        try:
-            with explaining_packages():
-                return program(*arguments, **options)
-        except TrainError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return error.exit_code
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 130
-
-    return run

@@ -12,7 +12,8 @@ from typing import Final
 
 from train.__main__ import start
 from train.cluster.cluster import read_whole
-from train.errors import UsageError, explain_errors
+from train.errors import UsageError
+from train.system.output import explain_errors
 
 VARIABLES: Final[Mapping[str, str]] = {"slurm": "SLURM_ARRAY_TASK_ID", "kubernetes": "JOB_COMPLETION_INDEX"}
 """Where each scheduler writes the number of a job of an array, from 0."""

@@ -15,7 +15,8 @@ from typing import Final
 
 from train.__main__ import start
 from train.cluster.cluster import describe, read_whole
-from train.errors import PreflightError, UsageError, explain_errors
+from train.errors import PreflightError, UsageError
+from train.system.output import explain_errors
 
 PORT: Final = 2222
 """The port of worker 0 where each worker has an address of its own; Slurm's worker i has the i-th after it."""

@@ -51,6 +51,10 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "record",
         "rehearsal.cli",
         "system.memory",
+        "system.network",
+        "system.addresses",
+        "system.files",
+        "system.output",
         "system.progress",
     )
     names += ("service.guard", "service.options", "use.compare")

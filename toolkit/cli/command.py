@@ -3,7 +3,6 @@ import inspect
 import os
 import signal
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,8 @@ from toolkit.errors import InterruptionError, JobError, ReportedInterrupt, Toolk
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
+from train.system import addresses, output
+from train.system.files import explain_path
 from train.system.progress import Mode
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ def command(
             flags = {name: given.pop(name) for name in named}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
+                _require_no_credentials(given)
                 settings = _resolve(console, flags, fixed)
                 with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
@@ -190,6 +192,20 @@ def command(
         return run
 
     return decorate
+
+
+def _require_no_credentials(given: Mapping[str, object]) -> None:
+    """Raise UsageError for an address with credentials, which would stand in records, in logs and on the terminal."""
+    for name, value in given.items():
+        words = getattr(value, "args", None)  # of a context: what the job gets
+        if said := addresses.find_in([value] if words is None else words):
+            option = name.strip("_").replace("_", "-") if words is None else "an option of the job"
+            raise UsageError(
+                f"{option} has {said} in an address",
+                why="it would stand in records and logs",
+                remedy="leave it out: `docker login`, git's credential helper, .netrc and a file of --bazelrc keep "
+                "credentials",
+            )
 
 
 def _make_parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
@@ -306,7 +322,7 @@ def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
             done = subprocess.run(["/bin/sh", "-c", hook], env=variables, stdout=2, timeout=HOOK_SECONDS, check=False)
             said = f"it ended with {done.returncode}" if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = str(error)
+            said = "it took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
         if said:
             console.say(f"--on-end: {said}")
 
@@ -330,19 +346,18 @@ def _reporting(console: Console) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it gets exit code 1
+        if isinstance(error, OSError | ValueError) and (known := explain_path(error)):
+            raise _report(console, known) from None
         traceback.print_exc()
         raise _report(console, ToolkitError(f"unexpected failure: {error!r}", remedy="please report it")) from None
 
 
 def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
-    from toolkit.findings import printable
-
     if not (isinstance(error, JobError) and error.reported):
-        text = printable(str(error))  # with names that whoever forged a file has chosen
         if error.exit_code == InterruptionError.exit_code:  # which the user asked for
-            print(f"{error.what}. {error.remedy}".rstrip(". ") + ".", file=sys.stderr)
+            output.say(f"{error.what}. {error.remedy}".rstrip(". ") + ".")
         else:
-            console.fail(text)
+            console.fail(str(error))
     console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
 

@@ -19,6 +19,7 @@ from typing import Any
 from toolkit import files, naming, processes
 from toolkit.console import Console
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
+from train.system.addresses import hide
 from train.system.progress import Work
 
 GRACE_SECONDS = 30
@@ -148,7 +149,7 @@ def build(
         with console.follow(step) as status, log.open("w") as stream:
             for line in itertools.chain(process.stderr, [None]):
                 for text in transcript.finish() if line is None else transcript.feed(line):
-                    stream.write(text + "\n")
+                    stream.write(hide(text) + "\n")
                     console.detail(text)
                     said = (observe(text) if observe else None) or said
                 stream.flush()

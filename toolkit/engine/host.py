@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from toolkit import __version__, digest, files, manifest, processes, project, seals
 from toolkit.console import Console
@@ -37,6 +38,7 @@ from toolkit.engine import (
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import hand_over
 from toolkit.errors import BuildError, PreflightError, ReportedInterrupt, ToolkitError
+from train.system.addresses import hide
 from train.system.progress import Status, Work
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
@@ -339,6 +341,7 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
         locked = omit_tensorflow(locked) if spec.wheel else locked
         files.write_atomically(folder / LOCKED, omit_libraries(locked) if spec.emulated else locked)
     _install(plan, console)
+    _hide_credentials(folder / REPORT)
     listed, fingerprint = content.write(folder)
     record = manifest.Manifest(
         kind="environment",
@@ -364,6 +367,13 @@ def examine(folder: Path, identity: str) -> Custody:
     )
 
 
+def _hide_credentials(report: Path) -> None:
+    """Take credentials out of the addresses in pip's report, which is kept beside the environment."""
+    text = report.read_text()
+    if (clean := hide(text)) != text:
+        files.write_atomically(report, clean)
+
+
 def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
     """Describe the wheel by pip's report: https://pip.pypa.io/en/stable/reference/installation-report/."""
     if plan.spec.wheel:
@@ -375,7 +385,7 @@ def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
     item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in names)
     return {
         "kind": "wheel",
-        "name": item["download_info"]["url"].rsplit("/", 1)[-1],
+        "name": urlsplit(item["download_info"]["url"]).path.rsplit("/", 1)[-1],
         "digest": read_wheel_digest(item["download_info"]),
         "parent": {"kind": "lock", "name": plan.spec.locked.name, "digest": plan.inputs["requirements"]},
     }
@@ -410,7 +420,7 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
     try:
         with log.open("a") as stream:
             for line in process.stdout or ():
-                stream.write(line)
+                stream.write(hide(line))
                 collected += line.startswith("Collecting ")
                 if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
                     status.show(Work(line.strip(), collected, total, "packages", unknown=True))

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,14 +27,14 @@ from docker.errors import DockerException
 from toolkit import digest, files
 from toolkit.engine.artifact import FORMS, Entry, Layer, parse_index, parse_manifest
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
+from train.system import network
 from train.system.progress import Reported, Work, report
 
 _FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
 PATIENCE: float = 60
-"""Seconds without a byte, or with fewer than ``SLOWEST`` bytes a second, after which a transfer has failed."""
+"""Seconds without a byte, or with too few of them, after which a transfer has failed."""
 
-SLOWEST: Final = 10_000
 ATTEMPTS: Final = 4
 """How often in a row a download may break without going on by ``PROGRESS`` bytes."""
 
@@ -86,7 +87,7 @@ class _Login:
 def parse(text: str) -> Repository:
     """Return what ``HOST[:PORT]/NAME`` names. Raises UsageError: it is something else, or plain http elsewhere."""
     match = _REFERENCE.fullmatch(text)
-    if not match:  # the message does not repeat it: it may hold a password
+    if not match or not _is_host(match["host"]):  # the message does not repeat it: it may hold a password
         raise UsageError(
             "not a repository of a registry: HOST[:PORT]/NAME[:TAG] is wanted, the name in small letters",
             remedy="such as ghcr.io/team/tensorflow; passwords are those of `docker login`",
@@ -259,7 +260,9 @@ class Client:
             raise RegistryError(f"{self._host} leads to an address without TLS", why="nothing was sent there")
         # requests would send an empty file in chunks, which not every registry takes.
         with Reported(body) if isinstance(body, Path) and body.stat().st_size else nullcontext() as file:
-            return self._session.request(
+            wait = PATIENCE * (10 if file else 1)  # a registry stores a large file before it answers
+            request = partial(
+                self._session.request,
                 method,
                 url,
                 headers={"Accept-Encoding": "identity", **headers},
@@ -268,8 +271,10 @@ class Client:
                 stream=True,
                 verify=self._authorities,  # given here, because requests prefers REQUESTS_CA_BUNDLE to the session's
                 allow_redirects=False,
-                timeout=(PATIENCE, PATIENCE * (10 if file else 1)),  # a registry stores a large file before it answers
+                timeout=(PATIENCE, wait),
             )
+            size = body.stat().st_size if isinstance(body, Path) else len(body or b"")
+            return network.within(PATIENCE + wait + size / network.SLOWEST, request)
 
     def _log_in(self, challenge: str) -> str:
         """Return the header that answers a challenge, or nothing: the registry then refuses."""
@@ -320,21 +325,20 @@ class Client:
         return bytes(content)
 
     def _stream(self, answer: requests.Response) -> Iterator[bytes]:
-        began, count = time.monotonic(), 0
         with answer, self._translating("broke off", "run the same command again: it goes on from there"):
-            while piece := answer.raw.read1(_PIECE, decode_content=False):
-                yield piece
-                count += len(piece)
-                if (elapsed := time.monotonic() - began) > PATIENCE:
-                    if count < SLOWEST * elapsed:
-                        raise TimeoutError(f"only {count:,} bytes came in {elapsed:.0f} s")
-                    began, count = time.monotonic(), 0
+            yield from network.list_pieces(lambda: answer.raw.read1(_PIECE, decode_content=False), PATIENCE)
 
     @contextmanager
     def _translating(self, what: str, remedy: str) -> Iterator[None]:
         try:
             yield
-        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError, TimeoutError) as error:
+        except (
+            requests.RequestException,
+            urllib3.exceptions.HTTPError,
+            ValueError,
+            RecursionError,
+            TimeoutError,
+        ) as error:
             reason = getattr(error.args[0] if error.args else None, "reason", error)
             # A ValueError may name a header or an address with a secret in it.
             why = type(error).__name__ if isinstance(error, ValueError) else str(reason)[:400]
@@ -363,6 +367,15 @@ def _is_loopback(url: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_host(text: str) -> bool:
+    """Return whether a host, in brackets an address of IPv6, and its port are possible ones."""
+    try:
+        parts = urlsplit(f"https://{text}")
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _find_origin(url: str) -> tuple[str, str | None, int | None]:

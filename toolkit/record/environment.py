@@ -2,12 +2,13 @@
 
 import base64
 import csv
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -21,6 +22,7 @@ from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record.wheel import verify_origin
 from toolkit.smoke import runner
+from train.system.files import LARGEST_STATE, read_text
 
 
 def verify_report(path: Path) -> list[Finding]:
@@ -50,6 +52,13 @@ BROUGHT = frozenset({"pip", "setuptools"})
 class Installed:
     version: str
     info: Path
+
+
+class Recorded(NamedTuple):
+    """What the ``RECORD`` of a package says of a file."""
+
+    digest: str
+    size: int | None  # bytes; None if it is not recorded
 
 
 def verify(folder: Path) -> list[Finding]:
@@ -115,13 +124,21 @@ def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Inst
     recorded, gone = _read_records(folder, packages)
     tree = content.scan(folder)
     wanted = tree.files.keys() if "files" in record.facts else tree.files.keys() & recorded.keys()
-    digests = content.hash_files(tree, wanted)
+    # What has another size is changed, and need not be read, which could take for ever.
+    digests = content.hash_files(tree, [name for name in wanted if _may_be(tree.files[name], recorded.get(name))])
     yield _check_files(recorded, gone, digests)
     yield _check_content(folder, record, tree, digests)
 
 
-def _check_files(recorded: Mapping[str, str], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
-    changed = [*gone, *(name for name, promised in recorded.items() if digests.get(name) != promised)]
+def _may_be(file: os.stat_result, recorded: Recorded | None) -> bool:
+    """Return whether a file has the size that its package recorded, or where it recorded none, not too large a one."""
+    if recorded is None or recorded.size is None:
+        return file.st_size <= LARGEST_STATE
+    return file.st_size == recorded.size
+
+
+def _check_files(recorded: Mapping[str, Recorded], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
+    changed = [*gone, *(name for name, promised in recorded.items() if digests.get(name) != promised.digest)]
     text = f"{len(changed)} of {len(recorded)} are changed or gone: {', '.join(changed[:3])}"
     return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
 
@@ -152,21 +169,22 @@ def read_packages(venv: Path) -> dict[str, Installed]:
     return found
 
 
-def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, str], list[str]]:
-    """Return the digests that packages recorded, by names below the folder, and the records that cannot be read."""
-    recorded: dict[str, str] = {}
+def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
+    """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
+    recorded: dict[str, Recorded] = {}
     gone = []
     for package in packages.values():
         place = package.info.parent.relative_to(folder)
         try:
-            with (package.info / "RECORD").open(encoding="utf-8", newline="") as file:
+            with io.StringIO(read_text(package.info / "RECORD"), newline="") as file:
                 rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
         except (OSError, ValueError, csv.Error):
             gone.append(f"{package.info.name}/RECORD")
             continue
-        for name, code, _size in rows:
+        for name, code, size in rows:
             if not name.endswith(".pyc"):
-                recorded[os.path.normpath(place / name)] = _decode(code.removeprefix("sha256="))
+                count = int(size) if size.isdecimal() else None
+                recorded[os.path.normpath(place / name)] = Recorded(_decode(code.removeprefix("sha256=")), count)
     return recorded, gone
 
 

@@ -15,6 +15,7 @@ from toolkit.report.reading import show_bytes, show_seconds
 from toolkit.report.view import Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.smoke import runner
 from toolkit.wheel import folder as folders
+from train.system.files import read_text
 
 _DOTLESS: Final = re.compile(r"_(\d+)(\d)(?!\d)")
 """A compute capability as compilers write it: ``sm_75``."""
@@ -185,7 +186,7 @@ def _describe_graft(facts: Mapping[str, Any]) -> Section:
 
 def _list_files(path: Path) -> Table:
     try:
-        lines = [line.split(maxsplit=1) for line in (path / folders.SUMS).read_text(encoding="utf-8").splitlines()]
+        lines = [line.split(maxsplit=1) for line in read_text(path / folders.SUMS).splitlines()]
     except (OSError, UnicodeDecodeError):
         lines = []
     rows: list[Row] = []

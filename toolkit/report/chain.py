@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from toolkit import digest, manifest, plan, signing
 from toolkit.errors import ToolkitError
-from toolkit.findings import Finding, State, absent, check, printable
+from toolkit.findings import Finding, State, absent, check
 from toolkit.record import Target, attestation, environment, rebuild, verification, wheel
 from toolkit.record import run as runs
 from toolkit.record.rebuild import Level
@@ -20,6 +20,8 @@ from toolkit.signing import Policy
 from toolkit.smoke import runner
 from train.errors import TrainError
 from train.record import reader
+from train.system.files import read_regular
+from train.system.output import printable
 
 LARGEST: Final = 120_000
 """Most letters of a document on the page."""
@@ -101,7 +103,7 @@ def _omit(findings: Findings, *names: str) -> Findings:
 
 def show(path: Path, name: str = "") -> Document:
     """Return a file as a document; a large one is cut."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = read_regular(path).decode(errors="replace")
     return cut(name or path.name, text)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolkit.report.view import Picture, Sheet, Text, Tile
 from train.record import reader
+from train.system.files import read_regular
 
 ROOM: Final = 1_300_000
 """Bytes that all pictures of a page may have; base64 adds a third to those of the files."""
@@ -25,7 +26,7 @@ class Budget:
     def take(self, path: Path, alt: str, caption: str) -> Picture | Text:
         """Return a picture, or a sentence that says why it is not here."""
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError:
             return Text(text=f"{path.name} is not here.")
         size = measure(data)

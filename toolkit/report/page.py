@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import __version__, project
 from toolkit.errors import UsageError
-from toolkit.findings import printable
 from toolkit.report import chart, matrix
 from toolkit.report.view import Page
+from train.system.output import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

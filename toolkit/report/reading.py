@@ -1,6 +1,7 @@
 """Reads folders of runs for a page, as far as they go: a run need be neither finished nor whole."""
 
 import csv
+import io
 import json
 import math
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from train.config.run import TrainConfig
 from train.errors import TrainError
 from train.record import metrics, reader
 from train.record.metrics import EpochRecord
+from train.system.files import LARGEST_LINES, read_regular, read_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class RunFolder:
         """The records of steps; damaged lines are left out."""
         found = []
         with suppress(OSError):
-            for line in (self.folder / metrics.LINES).read_text(encoding="utf-8", errors="replace").splitlines():
+            for line in read_regular(self.folder / metrics.LINES, LARGEST_LINES).decode(errors="replace").splitlines():
                 with suppress(ValueError, RecursionError):
                     value = json.loads(line)
                     if isinstance(value, dict) and value.get("kind") == "step" and is_number(value.get("loss")):
@@ -75,7 +77,7 @@ class RunFolder:
     @cached_property
     def confusion(self) -> tuple[list[str], list[list[int]]] | None:
         try:
-            with (self.folder / reader.CONFUSION).open(encoding="utf-8", newline="") as file:
+            with io.StringIO(read_text(self.folder / reader.CONFUSION), newline="") as file:
                 head, *rows = csv.reader(file)
             counts = [[int(count) for count in row[1:]] for row in rows]
         except (OSError, ValueError, csv.Error):

@@ -18,6 +18,7 @@ from train.cli import parse
 from train.config.run import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
 from train.record import reader
 from train.record.metrics import EpochRecord
+from train.system.files import read_regular
 
 EVALUATION: Final = "evaluation.json"
 """What ``toolkit evaluate --out`` writes, beside other files."""
@@ -172,7 +173,7 @@ def _show_beside(folders: Sequence[Path], budget: Budget) -> Iterator[Section]:
 
 def _describe_evaluation(file: Path, number: int) -> Section:
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = json.loads(read_regular(file))
         names = [str(each["label"]) for each in value["classes"]]
         counts = [[int(count) for count in row] for row in value["confusion"]]
         numbers = Table(

@@ -4,9 +4,9 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit.findings import printable
 from toolkit.report.matrix import READABLE
 from toolkit.report.view import NOTHING, Cell, Chain, Chart, Matrix, Page, Table, Text
+from train.system.output import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid

@@ -14,8 +14,9 @@ from toolkit import digest, files, findings, signing
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, GpuError, UsageError
-from toolkit.findings import Finding, State, printable
+from toolkit.findings import Finding, State
 from toolkit.smoke.inside.check import Expectation
+from train.system.output import printable
 from train.system.progress import Work
 
 INSIDE = Path(__file__).parent / "inside"

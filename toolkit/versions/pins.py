@@ -15,6 +15,7 @@ from toolkit import project
 from toolkit.versions.rules import resolve
 from toolkit.versions.sets import list_packages, name_wheel
 from toolkit.versions.table import CudaRow, Table, load_table
+from train.system import output
 
 _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILINE | re.DOTALL)
 
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     files = generate(project.ROOT, load_table())
     stale = [path for path, text in files.items() if path.read_text() != text]
     for path in stale:
-        print(f"{path.relative_to(project.ROOT)}: {'differs; run make pins' if arguments else 'written'}")
+        output.show(f"{path.relative_to(project.ROOT)}: {'differs; run make pins' if arguments else 'written'}")
         if not arguments:
             path.write_text(files[path])
     return 7 if stale and arguments else 0

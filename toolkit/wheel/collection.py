@@ -28,6 +28,7 @@ from toolkit.errors import BuildError, IntegrityError, PreflightError, Unsupport
 from toolkit.plan import Step
 from toolkit.wheel.plan import WheelPlan
 from toolkit.wheel.request import PlannedWheel
+from train.system import network
 from train.system.progress import Work, report
 
 if TYPE_CHECKING:
@@ -361,14 +362,17 @@ def _download(url: str, partial: Path, context: ssl.SSLContext) -> str:
     had = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={had}-"} if had else {})  # noqa: S310 - http(s) alone
     try:
-        answer = urllib.request.urlopen(request, timeout=SECONDS, context=context)  # noqa: S310
+        answer = network.within(
+            2 * SECONDS,
+            lambda: urllib.request.urlopen(request, timeout=SECONDS, context=context),  # noqa: S310
+        )
     except urllib.error.HTTPError as error:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:  # it is longer than what is there
             partial.unlink()
         raise
     with answer, partial.open("ab" if answer.status == http.client.PARTIAL_CONTENT else "wb") as stream:
         end = stream.tell() + int(answer.headers.get("Content-Length") or 0)
-        while block := answer.read(BLOCK):
+        for block in network.list_pieces(lambda: answer.read1(BLOCK), SECONDS):
             stream.write(block)
             report(Work(url.rpartition("/")[2], stream.tell(), end, "bytes"))
         if stream.tell() < end:

@@ -6,6 +6,7 @@ from pathlib import Path
 from toolkit import digest, files
 from toolkit.errors import BuildError, IntegrityError
 from toolkit.signing import is_envelope
+from train.system.files import read_text, require_size
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
@@ -70,7 +71,7 @@ def check_sum(file: Path) -> None:
 
 def _read_sums(folder: Path) -> dict[str, str]:
     try:
-        lines = (folder / SUMS).read_text().splitlines()
+        lines = read_text(folder / SUMS).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise IntegrityError(
             f"{folder} has no readable {SUMS}", why=str(error), remedy="build the wheel again"
@@ -87,7 +88,14 @@ def _read_sums(folder: Path) -> dict[str, str]:
 def _digest_files(folder: Path) -> dict[str, str]:
     # Whoever signs adds the envelope later.
     listed = (path for path in folder.iterdir() if _is_plain(path) and path.name != SUMS and not is_envelope(path.name))
-    return {path.name: digest.digest_file(path) for path in listed}
+    found = {}
+    for path in listed:
+        try:
+            require_size(path)
+        except OSError as error:
+            raise _complain(folder, f"{path.name}: {error.strerror}") from error
+        found[path.name] = digest.digest_file(path)
+    return found
 
 
 def _is_plain(path: Path) -> bool:

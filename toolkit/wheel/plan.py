@@ -11,13 +11,14 @@ from toolkit.lock import Lock, rank
 from toolkit.plan import Plan, Step, quote_fields, repeat
 from toolkit.versions import load_table
 from toolkit.versions.table import FIRST_PLATFORM
+from train.system.addresses import find_credentials
 
 TARGET = "wheel-from-source"
 LOG_TARGET = "bazel-log"
 IMAGE_SCHEME = "docker-image://"
 _REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context replaces."""
-_CREDENTIALS = re.compile(r"^--\w*header(?:=|$)|://[^/@]*@")
+_CREDENTIALS = re.compile(r"^--\w*header(?:=|$)")
 """Flags with credentials. As build arguments they would stay in the image's history, the log and the manifest."""
 _CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _DOWNLOADS = ("distdir", "repository_cache")
@@ -252,7 +253,7 @@ def _require_options(options: BuildOptions) -> None:
     ):
         if url and not url.startswith(schemes):
             raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
-        if "@" in url:
+        if "@" in url or find_credentials(url):
             # A build argument is kept in the image's history and in the log.
             raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
     if options.remote_instance and not (options.remote_executor or options.remote_cache.startswith(_EXECUTORS)):
@@ -276,7 +277,7 @@ def _require_options(options: BuildOptions) -> None:
 
 def _require_words(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        if _CREDENTIALS.search(argument):
+        if _CREDENTIALS.search(argument) or find_credentials(argument):
             name = argument.partition("=")[0]
             raise UsageError(
                 f"--bazel-argument {name} has credentials in it", remedy="put it into a bazelrc file: --bazelrc FILE"

@@ -15,6 +15,7 @@ from toolkit.versions import resolve as resolve_versions
 from toolkit.versions.sets import lock_set
 from toolkit.wheel import processor
 from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
+from train.system.addresses import find_credentials
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -251,7 +252,7 @@ def _collect_present(request: LockRequest, locked: Lock | None) -> Lock:
 def find_source(text: str) -> BuildContext:
     """Return the build context of a source folder or ``URL#COMMIT``. Raises UsageError: it is neither."""
     match = _REMOTE.fullmatch(text)
-    if match:
+    if match and not find_credentials(text):
         return BuildContext(location=text, identity=f"git:{match['commit']}")
     folder = Path(text)
     if "://" in text or not folder.is_dir():

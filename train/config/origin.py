@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.errors import DataError, PreflightError, UsageError, explain_unreadable, require_there
+from train.system import output
 from train.system.files import write_text
 
 HUB: Final = re.compile(r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?P<folder>(/[\w.-]+)*)(@(?P<revision>[\w./-]+))?")
@@ -112,7 +112,7 @@ def digest_files(folder: Path, memory: Path, *, only: str = "") -> dict[str, str
     stats = {name: (folder / name).stat() for name in names}
     new = [name for name, stat in stats.items() if known.get(name, [])[:2] != [stat.st_size, stat.st_mtime_ns]]
     if (size := sum(stats[name].st_size for name in new)) > SLOW_BYTES:
-        print(f"reading {size / 1e9:.1f} GB in {folder} for their digest", file=sys.stderr)
+        output.say(f"reading {size / 1e9:.1f} GB in {folder} for their digest")
     for name, stat in stats.items():
         digest = digest_file(folder / name) if name in new else known[name][2]
         found[name] = [stat.st_size, stat.st_mtime_ns, digest]

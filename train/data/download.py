@@ -18,6 +18,7 @@ from typing import Final
 
 from train.config.origin import ARCHIVES, HUB, SUFFIXES, list_files
 from train.errors import DataError, IntegrityError, PreflightError
+from train.system import network
 from train.system.files import replacing
 from train.system.progress import Work, redirect, report
 
@@ -35,8 +36,9 @@ def fetch(url: str, digest: str, path: Path) -> Path:
     try:
         state, opener = hashlib.new(_ALGORITHMS[len(digest)]), urllib.request.build_opener()
         opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
-        with opener.open(url, timeout=TIMEOUT_SECONDS) as response, replacing(path) as file:
-            while chunk := response.read(CHUNK):
+        response = network.within(2 * TIMEOUT_SECONDS, lambda: opener.open(url, timeout=TIMEOUT_SECONDS))
+        with response, replacing(path) as file:
+            for chunk in network.list_pieces(lambda: response.read1(CHUNK), TIMEOUT_SECONDS):
                 state.update(chunk)
                 file.write(chunk)
                 report(Work(path.name, file.tell(), int(response.headers.get("Content-Length") or 0), "bytes"))

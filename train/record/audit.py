@@ -15,7 +15,7 @@ from typing import Any, Final
 from train.errors import IntegrityError
 from train.record import metrics, reader, tree
 from train.record.reader import RunRecord
-from train.system.files import write_text, writing
+from train.system.files import LARGEST_LINES, read_text, write_text, writing
 
 FILE: Final = "audit.jsonl"
 
@@ -46,7 +46,7 @@ def strip_times(record: Mapping[str, Any]) -> dict[str, Any]:
 def read_lines(folder: Path) -> list[str]:
     """Return the lines of a run, or none; raises an OSError or ValueError if the file cannot be read."""
     file = folder / FILE
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return read_text(file, LARGEST_LINES).splitlines() if file.exists() else []
 
 
 def parse(line: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from train.errors import PreflightError
-from train.system.files import write_text, writing
+from train.system.files import LARGEST_LINES, read_regular, write_text, writing
 
 CSV, LINES = "metrics.csv", "metrics.jsonl"
 
@@ -32,7 +32,8 @@ def read_epochs(path: Path) -> list[EpochRecord]:
     """Read ``metrics.csv`` without damaged lines, which a crash can leave; raises an OSError if it is missing."""
     records = []
     # Bytes that are not UTF-8 make their line damaged, not the whole file.
-    with path.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
+    content = read_regular(path, LARGEST_LINES).decode(errors="replace")
+    with io.StringIO(content, newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.DictReader(file):
             try:
                 records.append(parse_epoch(row))

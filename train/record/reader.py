@@ -25,6 +25,7 @@ from train.config.run import INCIDENTAL, Kernels, TrainConfig, digest_fields, na
 from train.errors import DataError, IntegrityError, PreflightError, UsageError, require_there
 from train.record import metrics
 from train.record.metrics import EpochRecord
+from train.system.files import LARGEST_LINES, LARGEST_STATE, read_regular, read_text
 
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
 SAMPLES, MISTAKES = "samples.png", "mistakes.png"
@@ -111,8 +112,7 @@ def read_record(target: Path) -> RunRecord:
     folder = target.parent if target.name == MANIFEST else target
     require_there(folder, GIVE_RUN)
     try:
-        # Reading a named pipe would not end.
-        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8")) if (folder / MANIFEST).is_file() else None
+        value = json.loads(read_regular(folder / MANIFEST))
     except (OSError, ValueError, RecursionError):
         value = None
     number = value.get("schema") if isinstance(value, dict) else None
@@ -157,7 +157,7 @@ def read_folder_config(folder: Path) -> TrainConfig:
 def read_config(file: Path) -> TrainConfig:
     """Read a run's configuration from its ``config.yaml`` or ``manifest.json``; raises a DataError for other files."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
         try:
             values = json.loads(text)  # YAML would read 1e-05 as a text
         except ValueError:
@@ -219,7 +219,7 @@ def check_config(record: RunRecord) -> str:
     if recorded != computed:
         raise IntegrityError(f"the manifest's configuration has digest {computed}, and it says {recorded}")
     try:
-        written = yaml.safe_load((record.folder / CONFIG).read_text(encoding="utf-8"))
+        written = yaml.safe_load(read_text(record.folder / CONFIG))
     except FileNotFoundError:
         return f"{recorded}; {CONFIG} is not here"
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -263,12 +263,12 @@ def differ_in_machine(before: Mapping[str, Any], after: Mapping[str, Any]) -> bo
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
     """Read the records of steps and epochs, in order; raises one of `BAD_METRICS` if they are damaged."""
-    return [json.loads(line) for line in (folder / metrics.LINES).read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in read_text(folder / metrics.LINES, LARGEST_LINES).splitlines()]
 
 
 def check_epochs(record: RunRecord) -> str:
     result, lines = record.result, read_lines(record.folder)
-    with (record.folder / metrics.CSV).open(encoding="utf-8", newline="") as file:
+    with io.StringIO(read_text(record.folder / metrics.CSV), newline="") as file:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
     if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
         raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
@@ -295,7 +295,7 @@ def check_epochs(record: RunRecord) -> str:
 
 
 def check_confusion(record: RunRecord) -> str:
-    with (record.folder / CONFUSION).open(encoding="utf-8", newline="") as file:
+    with io.StringIO(read_text(record.folder / CONFUSION), newline="") as file:
         counts = [[int(value) for value in row[1:]] for row in list(csv.reader(file))[1:]]
     right = [row[index] for index, row in enumerate(counts)]
     total = sum(map(sum, counts))
@@ -314,7 +314,7 @@ def check_pictures(record: RunRecord, field: str = "pictures") -> str:
     """Compare pictures and texts of a run with the digests that a field of the manifest has."""
     recorded = dict(record.value[field])
     for name, digest in recorded.items():
-        if hashlib.sha256((record.folder / name).read_bytes()).hexdigest() != digest:
+        if hashlib.sha256(read_regular(record.folder / name)).hexdigest() != digest:
             raise IntegrityError(f"{name} is not the one that the run left")
     return f"{', '.join(recorded)}, as in the manifest"
 
@@ -335,10 +335,10 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def read_state(file: Path) -> SavedState:
     """Read a checkpoint, given its JSON file; raises one of `BAD_CHECKPOINT` if it is missing or damaged."""
-    facts = json.loads(file.read_text(encoding="utf-8"))
+    facts = json.loads(read_regular(file))
     promised = facts.pop("sha256")
     path = file.with_suffix(".npz")
-    content = path.read_bytes()
+    content = read_regular(path, LARGEST_STATE)
     if digest_state(facts, content) != promised:
         raise ValueError("its digest does not match: torn or altered")
     return SavedState(path, tuple(facts["names"]), dict(facts["position"]), content)

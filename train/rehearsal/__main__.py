@@ -1,4 +1,4 @@
-from train.errors import explain_errors
+from train.system.output import explain_errors
 
 
 @explain_errors

@@ -28,11 +28,13 @@ import yaml
 
 from train.config.resolution import resolve
 from train.config.run import Memory, Precision, TrainConfig
-from train.errors import CheckError, UsageError, explain_errors
+from train.errors import CheckError, UsageError
 from train.rehearsal.kernels import KernelTable, read_table
 from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
 from train.rehearsal.transfers import Memory as MemoryOfTensor
+from train.system import output
+from train.system.output import explain_errors
 
 if TYPE_CHECKING:
     from train.rehearsal.graphs import TracedGraph
@@ -238,9 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = audit_run(config)
         reports += found
         if not own.json:  # print each at once, because all of them take minutes
-            print("\n".join(line for report in found for line in describe(report)), flush=True)
+            output.show("\n".join(line for report in found for line in describe(report)))
     if own.json:
-        print(json.dumps([asdict(report) for report in reports]))
+        output.show_json([asdict(report) for report in reports])
     _require_none(reports)
     return 0
 
@@ -305,7 +307,7 @@ def answer() -> int:
     config = Request.read(sys.stdin.read()).config
     runtime.prepare(runtime.choose_threads(config, None), tf32=config.tf32)
     reports = [] if config.jit else audit_run(config)
-    print(json.dumps([asdict(report) for report in reports]))
+    output.show_json([asdict(report) for report in reports])
     return 0
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from train.cli import parse
-from train.errors import UsageError, explain_errors
+from train.errors import UsageError
 from train.rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
+from train.system import output
+from train.system.output import explain_errors
 
 if TYPE_CHECKING:
     from train.rehearsal.report import Report
@@ -104,5 +106,5 @@ def rehearse(options: Options) -> "Report":
 def main(argv: Sequence[str] | None = None) -> int:
     options = read(sys.argv[1:] if argv is None else argv)
     found = rehearse(options)
-    print(json.dumps(found.as_dict(), indent=2) if options.json else found.as_text())
+    output.show(json.dumps(found.as_dict(), indent=2) if options.json else found.as_text())
     return 7 if found.findings else 0

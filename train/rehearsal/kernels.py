@@ -14,7 +14,9 @@ from typing import Any, Final
 
 import yaml
 
-from train.errors import PreflightError, explain_errors
+from train.errors import PreflightError
+from train.system import output
+from train.system.output import explain_errors
 
 FILE: Final = Path(__file__).with_name("kernels.yaml")
 DEVICES: Final = ("GPU", "DEFAULT")
@@ -177,8 +179,8 @@ def decode(data: Mapping[str, Any]) -> KernelTable:
 @explain_errors
 def main() -> int:
     table = read_registry()
-    print(HEADER, end="")
-    print(yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None), end="")
+    text = yaml.safe_dump(encode(table), sort_keys=False, width=120, default_flow_style=None)
+    output.show((HEADER + text).removesuffix("\n"))
     return 0
 
 

@@ -12,7 +12,6 @@ the defaults of cuDNN and cuBLAS, whose own kernels are not counted.
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -24,10 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.config.run import TrainConfig
-from train.errors import CheckError, PreflightError, explain_errors
+from train.errors import CheckError, PreflightError
 from train.rehearsal.kernels import CUDA, CUDNN, read_table
 from train.rehearsal.library import find_tensorflow
 from train.rehearsal.request import Device, choose_device, read_devices
+from train.system import output
+from train.system.output import explain_errors
 
 SOURCES: Final = Path(__file__).with_name("deviceless")
 LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
@@ -213,12 +214,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     kernels = compile_step(lower_step(config), device, Path(own.library_cache).expanduser())
     summary = summarize(kernels)
     if own.json:
-        print(json.dumps({"gpu": own.gpu, **summary, "list": [asdict(kernel) for kernel in kernels]}))
+        output.show_json({"gpu": own.gpu, **summary, "list": [asdict(kernel) for kernel in kernels]})
         return 0
-    print(f"{'registers':>9} {'shared B':>8} {'spilled B':>9}  kernel")
+    output.show(f"{'registers':>9} {'shared B':>8} {'spilled B':>9}  kernel")
     for kernel in kernels:
-        print(f"{kernel.registers:9} {kernel.shared:8} {kernel.spilled:9}  {kernel.name}")
-    print(
+        output.show(f"{kernel.registers:9} {kernel.shared:8} {kernel.spilled:9}  {kernel.name}")
+    output.show(
         f"{config.model} {config.memory} {config.precision} for {own.gpu}: {summary['kernels']} kernels of XLA's own, "
         f"{summary['spilling']} spill registers; at most {summary['most_registers']} registers a thread, "
         f"{summary['most_shared']} bytes of shared memory a block. Compiled without a device; not run."

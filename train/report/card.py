@@ -13,8 +13,8 @@ import yaml
 from train.config.origin import HUB
 from train.config.presets import read_table
 from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
-from train.errors import explain_errors
 from train.record import reader
+from train.system import output
 from train.system.files import write_text
 
 CARD: Final = "README.md"
@@ -198,12 +198,12 @@ def _escape(text: str) -> str:
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
 
 
-@explain_errors
+@output.explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
-        print("usage: python -m train.card RUN…")
+        output.show("usage: python -m train.card RUN…")
         return 0 if argv else 2
     for folder in argv:
         record = reader.read_record(Path(folder))
-        print(write(record.folder, record.value))
+        output.show(str(write(record.folder, record.value)))
     return 0

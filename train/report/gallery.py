@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from train.record.metrics import add_picture
 from train.record.reader import MISTAKES, SAMPLES
 from train.system.files import replacing
+from train.system.output import inline
 
 if TYPE_CHECKING:
     from train.data import Split
@@ -92,8 +93,7 @@ def _place(tiles: Sequence[Tile]) -> list[tuple[int, int]]:
 
 def escape(text: str) -> str:
     """Return a text in one line. A character that is not printable is escaped: a tab is ``\\t``."""
-    letters = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return " ".join("".join(letters).split())
+    return " ".join(inline(text).split())
 
 
 def show(text: str) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config.run import TrainConfig
-from train.errors import explain_errors
 from train.record.metrics import EpochRecord
 from train.record.reader import CONFUSION, read_run
 from train.report.gallery import choose_fonts, name_class, show
+from train.system import output
 from train.system.files import replacing, write_text
 
 
@@ -79,13 +79,13 @@ def _paper_epochs(config: TrainConfig) -> int:
     return int(config.facts["epochs"]["paper"])
 
 
-@explain_errors
+@output.explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
-        print("usage: python -m train.plot RUN…")
+        output.show("usage: python -m train.plot RUN…")
         return 0 if argv else 2
     for folder in argv:
-        print(draw(Path(folder)))
+        output.show(str(draw(Path(folder))))
     return 0
 
 

@@ -1,5 +1,4 @@
 import fcntl
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from train.run import conclusion, continuation, initial, sinks
 from train.run.forecast import Forecast
 from train.run.progress import Display
 from train.step import budget, kernels, runtime
-from train.system import process
+from train.system import output, process
 from train.system.files import sweep, write_text
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def _describe_data(config: TrainConfig, dataset: Dataset, display: Display, *, i
 def _close_network() -> None:
     trouble = process.close_network()
     if trouble:
-        print(f"note: the network stays open to this job: {trouble}", file=sys.stderr)
+        output.say(f"note: the network stays open to this job: {trouble}")
 
 
 def _find_start(loaded: Loaded, folder: Path, display: Display) -> Start:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from train.record.metrics import EpochRecord
+from train.system import output
 from train.system.progress import Mode, Status, Work
 
 
@@ -31,10 +32,10 @@ class Display:
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            self._status.say(translate(text))
+            self._status.say(output.indent(output.clean(translate(text))))
 
     def warn(self, text: str) -> None:
-        self._status.say(translate(f"warning: {text}"))
+        self._status.say(output.indent(output.clean(translate(f"warning: {text}"))))
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
         cost = self._status.estimate.cost

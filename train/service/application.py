@@ -19,7 +19,7 @@ import yaml
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +29,7 @@ from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
 from train.service.reading import Limits, PixelBudget, Upload, fit, read_uploads
 from train.service.refusal import Refusal
+from train.system.output import dump_json
 from train.use import explanation
 from train.use.network import Network
 from train.use.prediction import Prediction, describe_problem, rank
@@ -48,6 +49,15 @@ HEADERS: Final = {
 }
 
 Answer = Callable[[Request], Awaitable[Response]]
+
+
+class JSONAnswer(Response):
+    """An answer in JSON, all of it ASCII: the name of a class may have characters that UTF-8 has not."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return dump_json(content).encode("ascii")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +96,13 @@ def make_application(service: Service) -> ASGIApp:
         status = 200 if any(each["guesses"] for each in found) else max(each.pop("status") for each in found)
         for each in found:
             each.pop("status", None)
-        return JSONResponse({"run": service.facts["run"], "predictions": found}, status)
+        return JSONAnswer({"run": service.facts["run"], "predictions": found}, status)
 
     async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONAnswer({"status": "ok"})
 
     async def metadata(_: Request) -> Response:
-        return JSONResponse(service.facts)
+        return JSONAnswer(service.facts)
 
     async def metrics(_: Request) -> Response:
         return PlainTextResponse(service.metrics.render(), media_type=KIND)
@@ -101,7 +111,7 @@ def make_application(service: Service) -> ASGIApp:
         return HTMLResponse(made.text, headers={"Content-Security-Policy": made.policy})
 
     async def describe(_: Request) -> Response:
-        return JSONResponse(description)
+        return JSONAnswer(description)
 
     made, description = page.render(), yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))
     answers: dict[str, tuple[str, Answer]] = {
@@ -163,12 +173,12 @@ async def _explain_path(request: Request, error: Exception) -> Response:
     return refuse(Refusal(status, what, remedy="/openapi.json describes what there is"))
 
 
-def refuse(error: Refusal) -> JSONResponse:
+def refuse(error: Refusal) -> JSONAnswer:
     """Return the answer of a refusal, in the form of the errors of ``toolkit --json``."""
     headers = {"Retry-After": str(error.again)} if error.again else {}
     headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     value = {"error": {"what": error.what, "why": error.why, "remedy": error.remedy}}
-    return JSONResponse(value, error.status, headers)
+    return JSONAnswer(value, error.status, headers)
 
 
 class _Guard:

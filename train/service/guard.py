@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from train.errors import UsageError
+from train.system.files import read_text
 
 TOKEN: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 SHORTEST: Final = 16
@@ -15,7 +16,7 @@ SHORTEST: Final = 16
 def read_token(file: Path | None) -> str:
     """Return the token of a file or of the environment; empty if there is none. Raises a UsageError for a short one."""
     try:
-        text = file.read_text(encoding="utf-8") if file else os.environ.get(TOKEN, "")
+        text = read_text(file) if file else os.environ.get(TOKEN, "")
     except (OSError, ValueError) as error:
         raise UsageError(f"the token file {file} cannot be read", why=str(error)) from error
     token = text.strip()

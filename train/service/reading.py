@@ -154,9 +154,18 @@ async def _read_form(headers: Headers, body: bytes, limits: Limits) -> list[Uplo
     for name, value in form.multi_items():
         if not isinstance(value, UploadFile):
             raise _refuse_text(name, value)
-        found.append(Upload((value.filename or name)[:LONGEST], await value.read()))
+        found.append(Upload(_require_name(value.filename or name), await value.read()))
         await value.close()
     return found
+
+
+def _require_name(name: str) -> str:
+    """Return the part of a name that is kept. Raises a Refusal if it has a lone surrogate, which no encoding has."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise Refusal(422, f"the name {name[:LONGEST]!r} is no text", remedy="send names in UTF-8") from None
+    return name[:LONGEST]
 
 
 def _refuse_text(name: str, value: str) -> Refusal:
@@ -202,7 +211,7 @@ def _read_entry(entry: Any, number: int) -> Upload:
     if not isinstance(content, str) or not isinstance(name, str):
         raise Refusal(422, f"image {number} has no content", remedy='send {"name": "photo.jpg", "content": "BASE64"}')
     try:
-        return Upload(name[:LONGEST], base64.b64decode(content, validate=True))
+        return Upload(_require_name(name), base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError) as error:
         raise Refusal(422, f"the content of image {number} is not base64", why=str(error)) from None
 

@@ -6,7 +6,6 @@ The listening socket is made first, then the process gives up the network: it ca
 import asyncio
 import signal
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -21,7 +20,7 @@ from train.record import reader
 from train.run.progress import translate
 from train.service import options
 from train.service.guard import read_token, require_guard
-from train.system import process
+from train.system import output, process
 
 if TYPE_CHECKING:
     import uvicorn
@@ -131,9 +130,9 @@ def collect(  # noqa: PLR0917
     limits = Limits(bytes=max_mib * MEBI, pixels=max_pixels, images=queue, seconds=timeout)
     service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000)
     if loaded.note:
-        print(f"note: {loaded.note}", file=sys.stderr)
+        output.say(f"note: {loaded.note}")
     if trouble := process.close_network():
-        print(f"note: the network stays open to this server: {trouble}", file=sys.stderr)
+        output.say(f"note: the network stays open to this server: {trouble}")
     _serve(make_server(service), bound, translate(str(run)))
     return 0
 
@@ -199,7 +198,7 @@ def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
         serving = asyncio.create_task(server.serve([bound]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
-        print(f"{name} is served on http://{address}", file=sys.stderr, flush=True)
+        output.say(f"{name} is served on http://{address}")
         await serving
 
     asyncio.run(run())

@@ -16,7 +16,7 @@ from train.config.run import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
 from train.step.runtime import REQUIREMENT, fits_device
-from train.system import memory
+from train.system import memory, output
 
 PROBES: Final = (16, 48)
 UNIT: Final = 8
@@ -150,4 +150,4 @@ def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Spli
 
 if __name__ == "__main__":
     asked = sys.argv[1]
-    print(_read_device_memory() if asked == "--device" else _probe(TrainConfig.from_dict(json.loads(asked))))
+    output.show(str(_read_device_memory() if asked == "--device" else _probe(TrainConfig.from_dict(json.loads(asked)))))

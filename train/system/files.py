@@ -1,4 +1,5 @@
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -7,7 +8,60 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from train.errors import DataError, PreflightError, TooLargeError, explain_unreadable
+from train.errors import DataError, PreflightError, TooLargeError, TrainError, UsageError, explain_unreadable
+
+LARGEST_TEXT: Final = 64 << 20
+"""Bytes that a record, a policy, a key or another text of people or programs may have."""
+
+LARGEST_LINES: Final = 4 << 30
+"""Bytes that the measurements of a run may have, with a line for each of its steps."""
+
+LARGEST_STATE: Final = 16 << 30
+"""Bytes that a checkpoint may have, and any other file of a record."""
+
+
+def read_regular(path: Path, limit: int = LARGEST_TEXT) -> bytes:
+    """Return the bytes of a regular file, of which none are known yet.
+
+    Raises OSError if the file is missing, is a pipe or a device, which might never end, or is larger than the limit.
+    """
+    with _open_regular(path, limit) as file:
+        try:
+            content = file.read(limit + 1)
+        except MemoryError as error:
+            raise OSError(errno.ENOMEM, "it has more bytes than there is memory", str(path)) from error
+    if len(content) > limit:
+        raise _refuse_size(path, len(content), limit)
+    return content
+
+
+def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:
+    """Return the text of a regular file in UTF-8. Raises OSError as `read_regular`, and ValueError for no UTF-8."""
+    return read_regular(path, limit).decode("utf-8")
+
+
+def require_size(path: Path, limit: int = LARGEST_STATE) -> None:
+    """Raise OSError unless a path is a regular file of at most so many bytes."""
+    _open_regular(path, limit).close()
+
+
+def _open_regular(path: Path, limit: int) -> BinaryIO:
+    # Opened without waiting, because a pipe would wait for a writer.
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")
+    found = os.fstat(file.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+        return file
+    file.close()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    raise _refuse_size(path, found.st_size, limit)
+
+
+def _refuse_size(path: Path, size: int, limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"it has {size:,} bytes, and may have {limit:,}", str(path))
+
 
 _KINDS: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -26,18 +80,12 @@ def read_file(path: Path, most: int, name: str = "") -> bytes:
     name = name or str(path)
     try:
         _require_regular(path.stat(), name)  # the mere opening of a device can do something
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            state = os.fstat(descriptor)
-            _require_regular(state, name)
-            if state.st_size > most:
-                raise TooLargeError(
-                    f"cannot read {name}",
-                    why=f"its {state.st_size:,} bytes are more than the {most:,} that a file may have here",
-                    remedy="make it smaller, or remove it",
-                )
-            return file.read(state.st_size + 1) or b""
+        return read_regular(path, most)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise TooLargeError(
+                f"cannot read {name}", why=error.strerror or "", remedy="make it smaller, or remove it"
+            ) from error
         raise explain_unreadable(path, error) from error
     except ValueError as error:  # a name with a null byte, or one that is no text
         raise DataError(f"cannot read {name!r}", why=f"no file can have this name: {error}") from error
@@ -51,6 +99,26 @@ def _require_regular(state: os.stat_result, name: str) -> None:
             why=f"it is {_KINDS.get(kind, 'no regular file')}, not a file with content",
             remedy="give a file, or remove it",
         )
+
+
+_USAGE: Final = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST}
+_MACHINE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+
+
+def explain_path(error: OSError | ValueError) -> TrainError | None:
+    """Return the error of a path that cannot be used; None if the error is about something else."""
+    if isinstance(error, ValueError):
+        nul = "embedded null" in str(error)
+        return UsageError("a path has a NUL character in it", remedy="give another path") if nul else None
+    if not isinstance(error.filename, str | bytes):
+        return None
+    name = os.fsdecode(error.filename)
+    what = f"cannot use {name if len(name) <= 300 else f'{name[:100]}…, a name of {len(name):,} letters'}"
+    if error.errno in _USAGE:
+        return UsageError(what, why=error.strerror or "", remedy="give another path")
+    if error.errno in _MACHINE:
+        return PreflightError(what, why=error.strerror or "", remedy="choose another folder, or change its rights")
+    return None
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from train.cli import run_command
 from train.config.run import INCIDENTAL
 from train.record.metrics import EpochRecord
 from train.record.reader import Run, read_run
+from train.system import output
 from train.system.files import replacing
 
 MEASURES: Final = ("validation_accuracy", "test_accuracy", "test_loss", "train_seconds")
@@ -137,14 +138,14 @@ def _collect(
     groups = group_runs([read_run(folder) for folder in runs], band=band)
     draw(groups, out)
     if band:
-        print(
+        output.show(
             render(tabulate({label: {r.config.run_dir.name: _describe(r) for r in g} for label, g in groups.items()}))
         )
     else:
         for label, (run, *_) in groups.items():
             last = run.epochs[-1]
-            print(f"{last.test_accuracy:.2%} after epoch {last.epoch}, {last.seconds:.0f} s: {label}")
-    print(out)
+            output.show(f"{last.test_accuracy:.2%} after epoch {last.epoch}, {last.seconds:.0f} s: {label}")
+    output.show(str(out))
     return 0
 
 

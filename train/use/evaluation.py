@@ -1,6 +1,5 @@
 """Evaluates a trained network on the test images of a data set: ``python -m train evaluate RUN [DATASET]``."""
 
-import json as json_
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from train.errors import DataError
 from train.record.reader import choose_data
 from train.report.gallery import escape
 from train.run.progress import translate
+from train.system import output
 from train.system.files import write_text
 
 if TYPE_CHECKING:
@@ -167,14 +167,16 @@ def collect(  # noqa: PLR0917
 ) -> int:
     """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
     report = evaluate(run, choose_data(run, dataset, data_dir, cache_dir or default_cache()))
-    text = json_.dumps(asdict(report), ensure_ascii=False)
     if out:
         from train.report.plot import write_confusion
 
         names = [each.label for each in report.classes]
         write_confusion(out, np.array(report.confusion), names)
-        write_text(out / "evaluation.json", text + "\n")
-    print(text if json else describe(report))
+        write_text(out / "evaluation.json", output.dump_json(asdict(report)) + "\n")
+    if json:
+        output.show_json(asdict(report))
+    else:
+        output.show(describe(report))
     return 0
 
 

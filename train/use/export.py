@@ -5,7 +5,6 @@ photographs. All formats take images as bytes but the SavedModel, which takes en
 """
 
 import io
-import json as json_
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from train.data import images
 from train.errors import CheckError, PreflightError
 from train.record.reader import Inputs
 from train.run.progress import translate
+from train.system import output
 from train.system.files import replacing_folder, write_text, writing
 from train.use import network
 
@@ -332,9 +332,9 @@ def collect(
     out = out or run / "export"
     found = export(run, out, [name for name in FILES if (name in formats if formats else name != "onnx")])
     if json:
-        print(json_.dumps({"folder": translate(str(out)), "differences": found}))
+        output.show_json({"folder": translate(str(out)), "differences": found})
     for name, difference in found.items() if not json else ():
-        print(translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
+        output.show(translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
     return 0
 
 

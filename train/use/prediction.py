@@ -1,6 +1,5 @@
 """Classifies image files by a trained network: ``python -m train predict RUN IMAGE…``."""
 
-import json as json_
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from train.data import images
 from train.errors import DataError, UsageError
 from train.report.gallery import escape
 from train.run.progress import translate
+from train.system import output
 from train.use import explanation
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def rank(names: Sequence[str], share: NDArray[np.float64], top: int) -> tuple[Cl
 def describe(prediction: Prediction, width: int) -> str:
     """Return a line of the table."""
     text = "  ".join(f"{escape(guess.label)} {guess.probability:.2%}" for guess in prediction.guesses)
-    return f"{prediction.image:<{width}}  {text or 'cannot be read: ' + prediction.problem}"
+    return (
+        f"{output.inline(prediction.image):<{width}}  {text or 'cannot be read: ' + output.inline(prediction.problem)}"
+    )
 
 
 def collect(
@@ -126,17 +128,17 @@ def collect(
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     from train.use import network
 
-    found, width = [], max(len(translate(str(file))) for file in files)
+    found, width = [], max(len(output.inline(translate(str(file)))) for file in files)
     for prediction in predict(network.load(run, exact=True), files, top, explain):
         shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
         found.append(shown)
         if not json:
-            print(describe(shown, width), flush=True)
+            output.show(describe(shown, width))
     bad = [each for each in found if each.problem]
     if json:
-        print(json_.dumps({"run": translate(str(run)), "predictions": [asdict(each) for each in found]}))
+        output.show_json({"run": translate(str(run)), "predictions": [asdict(each) for each in found]})
     if bad:
-        print(f"error: {len(bad)} of {len(found)} images cannot be read; the others are classified", file=sys.stderr)
+        output.say(f"error: {len(bad)} of {len(found)} images cannot be read; the others are classified")
     return DataError.exit_code if bad else 0
 
 

@@ -1,6 +1,5 @@
 """Prints as JSON what the training job, with the same arguments, would record of machine, TensorFlow and data."""
 
-import json
 import sys
 from collections.abc import Sequence
 
@@ -8,6 +7,7 @@ from train.cli import parse
 from train.data import load
 from train.errors import TrainError
 from train.step import runtime
+from train.system import output
 
 
 def main(argv: Sequence[str]) -> int:
@@ -16,9 +16,9 @@ def main(argv: Sequence[str]) -> int:
         found = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
         found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
     except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}")
         return error.exit_code
-    print(json.dumps(found))
+    output.show_json(found)
     return 0
 
 

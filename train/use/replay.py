@@ -5,7 +5,6 @@ each EVERY steps, where it also leaves a checkpoint, and at its end. The toolkit
 the run's own environment, which may be of an older revision.
 """
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Final
 from train.cli import parse
 from train.errors import TrainError
 from train.record.reader import read_record
+from train.system import output
 
 UNSUPPORTED: Final = 3
 """The exit code where the training job has no function that repeats stretches."""
@@ -33,9 +33,9 @@ def main(argv: Sequence[str]) -> int:
         spans = [(int(first), int(last)) for first, _, last in (span.partition(":") for span in argv[1].split(","))]
         # What a run keeps and shows besides changes none of its bits.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
-        print(json.dumps(list(repeat(config, read_record(Path(argv[0])), spans, close_network=True))))
+        output.show_json(list(repeat(config, read_record(Path(argv[0])), spans, close_network=True)))
     except TrainError as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}")
         return error.exit_code
     return 0
 

@@ -59,6 +59,21 @@ def serve_slowly(world: World) -> None:
     world.lie(drip)
 
 
+def serve_a_slow_head(world: World) -> None:
+    def drip(request: QuietHandler) -> bool:
+        over = threading.Event()
+        for letter in b"HTTP/1.1 200 OK\r\n" + b"X-Header: x\r\n" * 20:
+            try:
+                request.wfile.write(bytes([letter]))
+                request.wfile.flush()
+            except OSError:
+                break
+            over.wait(0.02)
+        return True
+
+    world.lie(drip)
+
+
 def serve_nothing(world: World) -> None:
     done = threading.Event()
     world.lie(lambda request: not done.wait(1))
@@ -158,6 +173,7 @@ LIES: dict[str, tuple[Lie, int, str]] = {
     "wheel gone": (serve_status(404), 11, "answered 404 when it was asked for tensorflow"),
     "no registry": (serve_status(404, b"<html>", about=""), 11, "is no registry"),
     "slow": (serve_slowly, 11, "broke off"),
+    "slow head": (serve_a_slow_head, 11, r"(?s)failed.*no answer within"),
     "frozen": (serve_nothing, 11, "failed"),
     "redirect without TLS": (serve_status(307, Location="http://192.0.2.1/x"), 11, REDIRECT),
     "redirect to a file": (serve_status(307, Location="file:///etc/passwd"), 11, REDIRECT),
@@ -170,7 +186,7 @@ LIES: dict[str, tuple[Lie, int, str]] = {
 def test_a_lie_is_one_clear_error_and_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     lie, code, message = LIES[name]
     lie(world)
-    if name in {"slow", "frozen"}:
+    if name in {"slow", "slow head", "frozen"}:
         monkeypatch.setattr(client, "PATIENCE", 0.1)
         monkeypatch.setattr(client, "ATTEMPTS", 1)
     world.forget()

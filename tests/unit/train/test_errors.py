@@ -3,7 +3,8 @@ from collections.abc import Callable
 import pytest
 
 from train import errors
-from train.errors import TrainError, explain_errors
+from train.errors import TrainError
+from train.system.output import explain_errors
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrainError)]
 

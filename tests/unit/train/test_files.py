@@ -1,9 +1,11 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from train.errors import PreflightError
-from train.system.files import replacing, replacing_folder, sweep, writing
+from train.system.files import explain_path, read_regular, replacing, replacing_folder, sweep, writing
 
 
 def test_a_file_whose_writing_fails_leaves_the_old_one(tmp_path: Path) -> None:
@@ -45,3 +47,38 @@ def test_the_systems_reason_is_given(tmp_path: Path) -> None:
     with pytest.raises(PreflightError) as caught, writing(tmp_path):
         Path("/dev/full").write_text("a", encoding="utf-8")
     assert caught.value.why == "No space left on device"
+
+
+def test_what_is_read_before_it_is_trusted_is_a_regular_file_of_a_bounded_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_regular(path, 5) == b"12345"
+    with pytest.raises(OSError, match="5 bytes, and may have 4"):
+        read_regular(path, 4)
+    os.truncate(path, 1 << 40)
+    with pytest.raises(OSError, match="may have"):
+        read_regular(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name in (str(tmp_path / "pipe"), "/dev/zero"):
+        with pytest.raises(OSError, match="no regular file"):
+            read_regular(Path(name))
+    with pytest.raises(IsADirectoryError):
+        read_regular(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 100_000), 2),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "a/b"), 2),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), 4),
+        (ValueError("embedded null byte"), 2),
+        (OSError(errno.EIO, "Input/output error", "a"), None),
+        (OSError("of no file"), None),
+        (ValueError("something else"), None),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_explained_shortly(error: OSError | ValueError, code: int | None) -> None:
+    found = explain_path(error)
+    assert (found.exit_code if found else None) == code
+    assert len(str(found)) < 500

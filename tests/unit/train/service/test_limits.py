@@ -135,3 +135,12 @@ def test_a_defect_of_the_network_is_an_error_of_its_requests_alone(
     with serving.running(service) as client:
         assert client.send(DIGITS[:1]).status == 500
         assert list_guesses(client.send(DIGITS[:1], "?top=10")) == expected[:1]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\udfff", "\udcff.png"])
+def test_a_name_that_is_no_text_is_refused_as_json(client: Client, name: str) -> None:
+    answer = client.send_json({"images": [{"name": name, "content": ""}]})
+    assert answer.status == 422
+    assert "is no text" in answer.what
+    assert client.send_json({"images": [{name: name, "content": "AA=="}], name: name}).status == 422
+    assert client.send_json({name: name}).status == 422

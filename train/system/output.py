@@ -1,0 +1,96 @@
+"""Prints what the job says. All of its text passes here, so that no name of a file reaches a terminal as a command.
+
+The toolkit uses it too, so it imports the standard library alone.
+"""
+
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Final, ParamSpec, TextIO
+
+from train.errors import TrainError, explaining_packages
+from train.system.addresses import hide
+
+_UNFIT: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tabs and the ends of lines
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\uffff"  # what changes the order or the lines of a text
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates, and letters that nobody sees
+)
+"""Characters that a terminal would obey or hide, and those that no encoding or no XML has."""
+
+
+def printable(text: str) -> str:
+    """Return text in which each character that a terminal could obey is replaced by a mark. Lines and tabs stay."""
+    return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def inline(text: str) -> str:
+    """Return text as a part of one line: each character that is not printable is escaped, as ``\\n``."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def indent(text: str) -> str:
+    """Return text whose further lines are indented, so that none of them looks like a message of its own."""
+    return re.sub(r"\n(?=\S)", "\n    ", text)
+
+
+def clean(text: str) -> str:
+    """Return text as it may be printed: without what a terminal could obey, and without credentials in addresses."""
+    return hide(printable(text))
+
+
+def say(text: str) -> None:
+    """Print a message on standard error."""
+    _write(clean(text), sys.stderr)
+
+
+def show(text: str) -> None:
+    """Print a result for people on standard output."""
+    _write(clean(text), sys.stdout)
+
+
+def show_json(value: object, *, indent: int | None = None) -> None:
+    """Print a result for programs on standard output, exactly: JSON escapes what a terminal could obey."""
+    _write(dump_json(value, indent=indent), sys.stdout)
+
+
+def dump_json(value: object, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    """Return JSON in which all that is not visible ASCII is escaped, and credentials in addresses are hidden."""
+    return hide(json.dumps(value, indent=indent, sort_keys=sort_keys).replace("\x7f", "\\u007f"))
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Print text at once. A closed stream is replaced, or Python would fail at exit."""
+    try:
+        stream.write(f"{text}\n")
+        stream.flush()
+    except UnicodeEncodeError:  # a terminal without these letters
+        stream.write(text.encode("ascii", "replace").decode() + "\n")
+        stream.flush()
+    except OSError:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
+            os.dup2(nowhere.fileno(), stream.fileno())
+
+
+Arguments = ParamSpec("Arguments")
+
+
+def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
+    """Turn a program's errors into a message and an exit code."""
+
+    @functools.wraps(program)
+    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
+        try:
+            with explaining_packages():
+                return program(*arguments, **options)
+        except TrainError as error:
+            say(f"error: {error}")
+            return error.exit_code
+        except KeyboardInterrupt:
+            say("interrupted")
+            return 130
+
+    return run
