@@ -336,7 +336,8 @@ def read_json(path: Path) -> object:
     try:
         return parse(read_regular(path, LARGEST), path.name)
     except OSError as error:
-        raise IntegrityError(f"{path.name} cannot be read: {error.strerror}") from error
+        what = f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB"
+        raise IntegrityError(f"{what}: {error.strerror}") from error
 
 
 def parse_envelope(value: object, name: str) -> "Envelope":
