@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files
-from toolkit.findings import printable
+from train.system.output import printable
 
 FILE: Final = "files.json"
 """The list, in the folder of an environment."""
