@@ -1,26 +1,27 @@
-import signal
 import sys
+
+from train.system import signals
 
 
 def main() -> None:
+    signals.lead(_run, _report_interrupt)
+
+
+def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character gets a question mark, not a traceback.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    try:
-        # Imported here so that a Ctrl-C during the import is handled too.
-        from toolkit.cli import app
+    # Imported here so that a signal during the import is handled too.
+    from toolkit.cli import app
 
+    try:
         code = app(prog_name="toolkit", standalone_mode=False)
-    except KeyboardInterrupt:
-        code = 130
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         code = _report_usage(error)
-    if code == 130:
-        # After an interrupt inside exec(), which makes classes, Python ends by SIGINT itself, unless that is blocked.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    sys.exit(code)
+    signals.check()  # Typer turns an interrupt into an exit code
+    return int(code or 0)
 
 
 def _report_usage(error: Exception) -> int:
@@ -33,6 +34,19 @@ def _report_usage(error: Exception) -> int:
     console.fail(str(found))
     console.close({"code": found.exit_code, "what": found.what, "why": found.why, "remedy": found.remedy})
     return found.exit_code
+
+
+def _report_interrupt() -> None:
+    """Say that a signal came before the command began, or after its end. A command reports its interrupts itself."""
+    signals.say_interrupted()
+    _report_as_json(signals.INTERRUPTED, "interrupted", "The same command goes on")
+
+
+def _report_as_json(code: int, what: str, remedy: str) -> None:
+    if "--json" in sys.argv:
+        from train.system.output import show_json
+
+        show_json({"error": {"code": code, "what": what, "why": "", "remedy": remedy}}, indent=2)
 
 
 if __name__ == "__main__":

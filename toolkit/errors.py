@@ -95,10 +95,6 @@ class InterruptionError(ToolkitError):
     meaning = "interrupted"
 
 
-class ReportedInterrupt(KeyboardInterrupt):
-    """An interrupt during a job, which has printed itself where it stopped."""
-
-
 _BY_SIGNAL: dict[int, tuple[str, str]] = {
     signal.SIGKILL: ("it was killed, most often because memory ran out", "choose a smaller --batch-size"),
     signal.SIGABRT: (

@@ -15,6 +15,7 @@ from train.config.run import TrainConfig
 from train.record.reader import CONFIG, read_folder_config
 from train.service import guard
 from train.service.options import TIMEOUT, count_grace
+from train.system import signals
 
 LOOPBACK: Final = {"localhost": "127.0.0.1"}
 """Addresses of names, which an engine does not take."""
@@ -153,6 +154,7 @@ def serve(engine: Engine, environment: Environment, job: Job) -> None:
         try:
             code = engine.run(environment, job)
         except KeyboardInterrupt:  # it was asked to stop, and has answered what it had taken
+            signals.answer()
             return
     if code:
         raise JobError(job.title, code)

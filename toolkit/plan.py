@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
+from train.system import signals
 
 FILE = "plan.json"
 SCHEMA = 1
@@ -72,6 +73,7 @@ def run(tasks: Sequence[Task[Any]], console: Console, *, dry_run: bool = False) 
         print_plan(Plan(steps=tuple(task.step for task in tasks)), console)
         return False
     for task in tasks:
+        signals.check()
         task.result = task.action()
     return True
 

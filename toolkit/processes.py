@@ -3,9 +3,8 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,37 +40,6 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
         except subprocess.TimeoutExpired:
             continue
         return
-
-
-@contextmanager
-def deferring_interrupts() -> Iterator[None]:
-    """Deliver the first interrupt when the block has ended, and a second one at once.
-
-    What a request makes on a server exists only when the request is answered. An interrupt in between would leave it.
-    """
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
-        yield
-        return
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    deferred: list[int] = []
-
-    def defer(asked: int, _: object) -> None:
-        deferred.append(asked)
-        restore()
-
-    def restore() -> None:
-        for signum, handler in handlers.items():
-            signal.signal(signum, handler)
-
-    for signum, handler in handlers.items():
-        if callable(handler):
-            signal.signal(signum, defer)
-    try:
-        yield
-    finally:
-        restore()
-        for asked in deferred:
-            signal.raise_signal(asked)
 
 
 def describe_full_disk(what: str) -> PreflightError:

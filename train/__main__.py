@@ -1,11 +1,12 @@
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final, TextIO
+from typing import Final, NoReturn, TextIO
 
-from train.system.output import explain_errors
+from train.system import signals
+from train.system.program import explain_errors
 
 COMMANDS: Final = {
     "card": "train.report.card",
@@ -52,7 +53,10 @@ def _is_read(stream: TextIO) -> bool:
     return not watcher.poll(0)
 
 
+def lead(program: Callable[[], int]) -> NoReturn:
+    """Run a program of the job as the one of this process."""
+    signals.lead(program, end=drop_output)
+
+
 if __name__ == "__main__":
-    code = start()
-    drop_output()
-    raise SystemExit(code)
+    lead(start)

@@ -16,10 +16,11 @@ from train.config.option import UNSET, Panel, list_options, name_flag
 from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
-from train.errors import DataError, InterruptionError, TrainError, UsageError, explaining_failures
+from train.errors import DataError, UsageError, explaining_failures
 from train.run.progress import translate
-from train.system import addresses, output
-from train.system.files import explain_path, read_regular
+from train.system import addresses, output, signals
+from train.system.files import read_regular
+from train.system.program import explain
 
 
 def default_cache() -> str:
@@ -168,9 +169,11 @@ def _call(app: typer.Typer, argv: Sequence[str], program: str) -> Any:
             remedy="leave it out: HF_TOKEN and .netrc keep credentials",
         )
     try:
-        return typer.main.get_command(app).main(list(argv), prog_name=program, standalone_mode=False)
+        result = typer.main.get_command(app).main(list(argv), prog_name=program, standalone_mode=False)
     except _CommandLineError as error:
         raise explain_usage(error, program) from error
+    signals.check()  # Typer turns an interrupt into a result
+    return result
 
 
 _NUMBERS: Final = {"valid integer": "is no whole number", "valid number": "is no number"}
@@ -226,22 +229,7 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
 
 
 def _explain(command: Callable[[], int]) -> int:
-    try:
-        return command()
-    except InterruptionError as error:  # which the user asked for
-        output.say(f"{error.what}. {error.remedy}.")
-        return error.exit_code
-    except TrainError as error:
-        output.say(translate(f"error: {error}"))
-        return error.exit_code
-    except (OSError, ValueError) as error:
-        if (known := explain_path(error)) is None:
-            raise
-        output.say(translate(f"error: {known}"))
-        return known.exit_code
-    except KeyboardInterrupt:
-        output.say("interrupted")
-        return 130
+    return explain(command, lambda text: output.say(translate(text)))
 
 
 def find_result(config: TrainConfig) -> dict[str, Any] | None:

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from train.__main__ import start
+from train.__main__ import lead, start
 from train.cluster.cluster import read_whole
 from train.errors import UsageError
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 VARIABLES: Final[Mapping[str, str]] = {"slurm": "SLURM_ARRAY_TASK_ID", "kubernetes": "JOB_COMPLETION_INDEX"}
 """Where each scheduler writes the number of a job of an array, from 0."""
@@ -41,4 +41,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    lead(lambda: main(sys.argv[1:]))

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Final
 
-from train.__main__ import start
+from train.__main__ import lead, start
 from train.cluster.cluster import describe, read_whole
 from train.errors import PreflightError, UsageError
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 PORT: Final = 2222
 """The port of worker 0 where each worker has an address of its own; Slurm's worker i has the i-th after it."""
@@ -124,4 +124,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    lead(lambda: main(sys.argv[1:]))

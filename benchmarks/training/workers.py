@@ -26,7 +26,7 @@ from train.cluster.cluster import describe, read_cluster
 from train.cluster.workers import FREE, KINDS, WorkerGroup, configure
 from train.config.resolution import resolve
 from train.step import runtime
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 if TYPE_CHECKING:
     from train.config.run import Kernels

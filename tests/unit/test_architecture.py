@@ -56,6 +56,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "system.files",
         "system.output",
         "system.progress",
+        "system.signals",
     )
     names += ("service.guard", "service.options", "use.compare")
     allowed_of_train = tuple(f"train.{name}" for name in names)

@@ -125,7 +125,8 @@ def test_a_full_output_is_one_message(run: Run) -> None:
 
 def test_an_interrupt_while_a_class_is_made_has_its_exit_code(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
-        "from toolkit import __main__, cli\ncli.app = lambda **_: exec('raise KeyboardInterrupt')\n__main__.main()\n"
+        "import os\nfrom toolkit import __main__, cli\n"
+        "cli.app = lambda **_: exec('os.kill(os.getpid(), 2)')\n__main__.main()\n"
     )
     assert subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False).returncode == 130
 

@@ -1,7 +1,6 @@
 import functools
 import inspect
 import os
-import signal
 import subprocess
 import time
 import traceback
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from toolkit.console import Console
-from toolkit.errors import InterruptionError, JobError, ReportedInterrupt, ToolkitError, UsageError
+from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
 from train.errors import TrainError
-from train.system import addresses, output
+from train.system import addresses, output, signals
 from train.system.files import explain_path
 from train.system.progress import Mode
 
@@ -185,6 +184,7 @@ def command(
                 settings = _resolve(console, flags, fixed)
                 with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
+                signals.check()
                 console.close()
 
         run.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
@@ -329,23 +329,17 @@ def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
 
 @contextmanager
 def _reporting(console: Console) -> Iterator[None]:
-    # systemd and CI end a program by SIGTERM, a closed terminal by SIGHUP: both are handled as Ctrl-C is.
-    # An ignored signal stays ignored, for nohup.
-    for asked in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(asked) is not signal.SIG_IGN:
-            signal.signal(asked, _interrupt)
     try:
         yield
     except (ToolkitError, TrainError) as error:
-        raise _report(console, error) from None
-    except ReportedInterrupt:
-        raise _report(console, JobError("the job", InterruptionError.exit_code)) from None
+        raise _report(console, _attribute(error)) from None
     except KeyboardInterrupt:
-        stopped = InterruptionError("interrupted", remedy="The same command goes on")
-        raise _report(console, stopped) from None
+        raise _report(console, _describe_interrupt()) from None
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - the last resort: whatever it is, it gets exit code 1
+        if signals.is_raised():
+            raise _report(console, _describe_interrupt()) from None
         if isinstance(error, OSError | ValueError) and (known := explain_path(error)):
             raise _report(console, known) from None
         traceback.print_exc()
@@ -354,13 +348,22 @@ def _reporting(console: Console) -> Iterator[None]:
 
 def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
     if not (isinstance(error, JobError) and error.reported):
-        if error.exit_code == InterruptionError.exit_code:  # which the user asked for
-            output.say(f"{error.what}. {error.remedy}".rstrip(". ") + ".")
-        else:
+        if error.exit_code != signals.INTERRUPTED:
             console.fail(str(error))
+        elif not signals.is_told():  # the user asked for it, so it is no error
+            output.say(f"{error.what}. {error.remedy}".rstrip(". ") + ".")
+    if error.exit_code == signals.INTERRUPTED:
+        signals.mark_told()
     console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+def _describe_interrupt() -> InterruptionError:
+    return InterruptionError("interrupted", remedy="The same command goes on")
+
+
+def _attribute(error: ToolkitError | TrainError) -> ToolkitError | TrainError:
+    """Return an error, or the interrupt because of which it happened."""
+    if not signals.is_raised() or error.exit_code == signals.INTERRUPTED:
+        return error
+    return InterruptionError("interrupted", why=error.what, remedy=error.remedy)

@@ -16,11 +16,12 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit import naming, ownership, processes
+from toolkit import naming, ownership
 from toolkit.engine.user import Users
 from toolkit.errors import EngineError, GpuError, PreflightError
 from toolkit.settings import Settings
 from toolkit.versions import load_table
+from train.system import signals
 
 ANSWER_SECONDS = 20
 """How long a reachable engine may take to answer one request. Streams have no such limit."""
@@ -242,7 +243,7 @@ def read_files(client: docker.DockerClient, reference: str, folder: str, state: 
 
     ``state``: the state folder whose label the container gets that is made for it, and removed.
     """
-    with translating_errors("reading files of an image"), processes.deferring_interrupts():
+    with translating_errors("reading files of an image"), signals.deferring():
         container = client.containers.create(
             reference, "true", labels={**ownership.label(state), naming.JOB_LABEL: "files"}
         )

@@ -44,6 +44,7 @@ from toolkit.engine.user import SAME, Users, choose, make_caches
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
 from toolkit.plan import repeat
 from toolkit.versions import load_table
+from train.system import signals
 
 _ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"
 
@@ -245,7 +246,7 @@ class DockerEngine:
     def join(self, cluster: Cluster) -> Iterator[None]:
         labels = {**self._claim(), naming.JOB_LABEL: "launch"}
         try:
-            with translating_errors("making a network"), processes.deferring_interrupts():
+            with translating_errors("making a network"), signals.deferring():
                 self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
             yield
         finally:
@@ -322,7 +323,7 @@ def run(
     with translating_errors(f"running {job.title}"):
         described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
         try:
-            with processes.deferring_interrupts():
+            with signals.deferring():
                 created = client.containers.create(**described.to_sdk())
             stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
             created.start()

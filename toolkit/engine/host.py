@@ -37,7 +37,8 @@ from toolkit.engine import (
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import hand_over
-from toolkit.errors import BuildError, PreflightError, ReportedInterrupt, ToolkitError
+from toolkit.errors import BuildError, PreflightError, ToolkitError
+from train.system import signals
 from train.system.addresses import hide
 from train.system.progress import Status, Work
 
@@ -238,7 +239,7 @@ def follow(
             except BaseException as error:
                 stop(process, grace=job.grace)
                 if isinstance(error, KeyboardInterrupt) and not (log or listener) and process.returncode == 130:
-                    raise ReportedInterrupt from None
+                    signals.mark_told()  # the job itself has said so
                 raise
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from train.cluster.cluster import VARIABLE, Cluster, read_whole
 from train.errors import CheckError, PreflightError, TrainError, WorkerError
 from train.step.runtime import FLAGS
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -1,5 +1,5 @@
 import sys
 
-from train.__main__ import start
+from train.__main__ import lead, start
 
-raise SystemExit(start(["card", *sys.argv[1:]]))
+lead(lambda: start(["card", *sys.argv[1:]]))

@@ -1,12 +1,11 @@
-from train.system.output import explain_errors
+from train.__main__ import lead
 
 
-@explain_errors
-def _start() -> int:
-    from train.rehearsal.cli import main  # here, so that a package that is missing is one message
+def start() -> int:
+    from train.rehearsal.cli import main  # takes long to load, and a signal may come meanwhile
 
     return main()
 
 
 if __name__ == "__main__":
-    raise SystemExit(_start())
+    lead(start)

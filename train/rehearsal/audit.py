@@ -34,7 +34,7 @@ from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
 from train.rehearsal.transfers import Memory as MemoryOfTensor
 from train.system import output
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 if TYPE_CHECKING:
     from train.rehearsal.graphs import TracedGraph

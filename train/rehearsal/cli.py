@@ -13,7 +13,7 @@ from train.cli import parse
 from train.errors import UsageError
 from train.rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
 from train.system import output
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 if TYPE_CHECKING:
     from train.rehearsal.report import Report

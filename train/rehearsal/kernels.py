@@ -16,7 +16,7 @@ import yaml
 
 from train.errors import PreflightError
 from train.system import output
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 FILE: Final = Path(__file__).with_name("kernels.yaml")
 DEVICES: Final = ("GPU", "DEFAULT")

@@ -28,7 +28,7 @@ from train.rehearsal.kernels import CUDA, CUDNN, read_table
 from train.rehearsal.library import find_tensorflow
 from train.rehearsal.request import Device, choose_device, read_devices
 from train.system import output
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 SOURCES: Final = Path(__file__).with_name("deviceless")
 LIBRARIES: Final = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")

@@ -23,7 +23,7 @@ from train.run import conclusion, continuation, initial, sinks
 from train.run.forecast import Forecast
 from train.run.progress import Display
 from train.step import budget, kernels, runtime
-from train.system import output, process
+from train.system import output, process, signals
 from train.system.files import sweep, write_text
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
         cluster.divide(config.shards)
     is_chief = not cluster or cluster.is_chief
     display = Display(config.progress if is_chief else "quiet")
-    with process.listen() as stop, display.speaking():
+    with signals.listen() as stop, display.speaking():
         loaded = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
         if is_chief:
             return _lead(loaded, cluster, stop, display, forecast or Forecast())
@@ -91,7 +91,7 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
 
 
 def _lead(
-    loaded: Loaded, cluster: Cluster | None, stop: process.StopSignal, display: Display, forecast: Forecast
+    loaded: Loaded, cluster: Cluster | None, stop: signals.StopSignal, display: Display, forecast: Forecast
 ) -> dict[str, Any]:
     """Train, alone or as the chief, with all that is written into the folder of the run."""
     config = loaded.config
@@ -121,7 +121,7 @@ def replay(
     display, recorded = Display("quiet"), dict(record.environment)
     if reader.name_kernels(recorded) == "native":
         config, recorded["threads"] = replace(config, threads=0), 0
-    with process.listen() as stop:
+    with signals.listen() as stop:
         loaded = _load(config, display, is_chief=True, close_network=close_network)
         weights = initial.load(config) if config.init_sha256 else None
         known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
@@ -239,7 +239,7 @@ def _describe_inputs(prepared: Prepared, cluster: Cluster | None) -> dict[str, A
 
 @contextmanager
 def _connect(
-    prepared: Prepared, cluster: Cluster | None, stop: process.StopSignal, display: Display
+    prepared: Prepared, cluster: Cluster | None, stop: signals.StopSignal, display: Display
 ) -> Iterator[tuple[workers.WorkerGroup | None, bool]]:
     """Wait for the other workers, if there are any; yields what they share, and whether the run is finished."""
     if not cluster:
@@ -272,7 +272,7 @@ def _begin(loop: "Loop", start: Start, group: workers.WorkerGroup | None) -> Non
         )
 
 
-def _serve_chief(prepared: Prepared, group: workers.WorkerGroup, stop: process.StopSignal) -> None:
+def _serve_chief(prepared: Prepared, group: workers.WorkerGroup, stop: signals.StopSignal) -> None:
     """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
     from train.run import shards
 
@@ -319,7 +319,7 @@ def _make_loop(
     *,
     position: Position,
     display: Display,
-    stop: process.StopSignal,
+    stop: signals.StopSignal,
     group: workers.WorkerGroup | None,
 ) -> "Loop":
     """Build the network, its compiled step and the loop around it."""

@@ -34,8 +34,9 @@ from train.step.step import (
     evaluate,
     evaluation_batch,
 )
+from train.system import signals
 from train.system.files import writing
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 
 class Profile:
@@ -115,6 +116,7 @@ class Loop:
 
     def advance(self, until: int) -> None:
         """Train up to a step, in which the run may also end before its last one."""
+        signals.check()
         start, self._until = self.position.step, until
         with (
             Recorder(self.folder, start, self._tell) as recorder,

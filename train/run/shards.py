@@ -30,7 +30,7 @@ from train.record.reader import SLOTS
 from train.step.optimizer import Rule
 from train.step.state import State, digest
 from train.step.step import Outcome, make_differentiate, make_update, start
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 STEP, COMPARE, END = 0, 1, 1000
 """What the chief says is next: a step, a comparison of weights, or the end, to which its exit code is added."""

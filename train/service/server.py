@@ -20,7 +20,7 @@ from train.record import reader
 from train.run.progress import translate
 from train.service import options
 from train.service.guard import read_token, require_guard
-from train.system import output, process
+from train.system import output, process, signals
 
 if TYPE_CHECKING:
     import uvicorn
@@ -188,6 +188,7 @@ def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
     def stop(number: int, frame: object) -> None:  # noqa: ARG001
         server.should_exit = True
 
+    signals.check()
     # uvicorn raises the signal again when it has ended, and would so end the process by it.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)

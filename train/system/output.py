@@ -3,15 +3,12 @@
 The toolkit uses it too, so it imports the standard library alone.
 """
 
-import functools
 import json
 import os
 import re
 import sys
-from collections.abc import Callable
-from typing import Final, ParamSpec, TextIO
+from typing import Final, TextIO
 
-from train.errors import TrainError, explaining_packages
 from train.system.addresses import hide
 
 _UNFIT: Final = re.compile(
@@ -73,24 +70,3 @@ def _write(text: str, stream: TextIO) -> None:
     except OSError:
         with open(os.devnull, "w", encoding="utf-8") as nowhere:  # noqa: PTH123
             os.dup2(nowhere.fileno(), stream.fileno())
-
-
-Arguments = ParamSpec("Arguments")
-
-
-def explain_errors(program: Callable[Arguments, int]) -> Callable[Arguments, int]:
-    """Turn a program's errors into a message and an exit code."""
-
-    @functools.wraps(program)
-    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> int:
-        try:
-            with explaining_packages():
-                return program(*arguments, **options)
-        except TrainError as error:
-            say(f"error: {error}")
-            return error.exit_code
-        except KeyboardInterrupt:
-            say("interrupted")
-            return 130
-
-    return run

@@ -1,7 +1,4 @@
-"""Handles signals, and closes the network for this process.
-
-Before the first step is done, SIGTERM, SIGINT or SIGHUP ends the process at once. Later, a signal asks the loop to stop
-after the current step and to save; a second one ends the process at once. A SIGHUP that is ignored stays ignored.
+"""Closes the network for this process.
 
 compose's service has a network, because it cannot know the data set. Linux lets a process give up system calls for good
 (https://docs.kernel.org/userspace-api/seccomp_filter.html); Docker's default profile allows it.
@@ -11,50 +8,8 @@ import ctypes
 import errno
 import os
 import platform
-import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Final, NamedTuple
-
-
-class StopSignal:
-    """The signal to stop that this process has received. A call returns its name, or an empty text."""
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self.heard = ""  # the same of another worker
-        self.number = 0  # of the signal
-        self.saving = False
-
-    def __call__(self) -> str:
-        return self.reason or self.heard
-
-    def begin_saving(self) -> None:
-        """From now on, let the first signal wait for the end of a step, because there is work to save."""
-        self.saving = True
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        if self.reason or not self.saving:
-            raise KeyboardInterrupt
-        self.number, self.reason = number, signal.Signals(number).name
-
-
-@contextmanager
-def listen() -> Iterator[StopSignal]:
-    stop = StopSignal()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop.receive) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
 
 _SET_NO_NEW_PRIVILEGES = 38
 _SET_MODE_FILTER, _SYNCHRONIZE_THREADS = 1, 1

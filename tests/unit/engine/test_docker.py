@@ -1,6 +1,5 @@
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from toolkit.engine import EnvironmentPlan, EnvironmentSpec, Job, buildx, docker
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine, _explain, run
 from toolkit.errors import BuildError, IntegrityError, ToolkitError
+from train.system import signals
 
 ERROR = BuildError("the build failed at [venv 1/1]", why=" 189 | >>> --mount=type=bind", remedy="the whole log is x")
 
@@ -98,25 +98,15 @@ class Engine:
         self.made.remove(name)
 
 
-@pytest.fixture
-def handlers(interruptible: None) -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGTERM, before)
-
-
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_while_the_engine_makes_a_container_leaves_none(handlers: None, asked: signal.Signals) -> None:
+def test_interrupt_while_the_engine_makes_a_container_leaves_none(asked: signal.Signals) -> None:
     engine = Engine([asked])
-    with pytest.raises(KeyboardInterrupt):
-        run(engine, JOB, image="image")  # type: ignore[arg-type]
+    assert signals.run(lambda: run(engine, JOB, image="image")) == 130  # type: ignore[arg-type]
     assert engine.answered
     assert engine.made == []
 
 
-def test_second_interrupt_does_not_wait_for_the_engine(handlers: None) -> None:
+def test_second_interrupt_does_not_wait_for_the_engine() -> None:
     engine = Engine([signal.SIGINT, signal.SIGINT])
-    with pytest.raises(KeyboardInterrupt):
-        run(engine, JOB, image="image")  # type: ignore[arg-type]
+    assert signals.run(lambda: run(engine, JOB, image="image")) == 130  # type: ignore[arg-type]
     assert not engine.answered

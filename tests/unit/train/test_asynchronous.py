@@ -18,7 +18,7 @@ from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
 from train.run import job, loop
 from train.step import optimizer, packing, runtime, state, step
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:

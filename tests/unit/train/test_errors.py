@@ -4,7 +4,7 @@ import pytest
 
 from train import errors
 from train.errors import TrainError
-from train.system.output import explain_errors
+from train.system.program import explain_errors
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrainError)]
 

@@ -20,7 +20,7 @@ from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
 from train.run import conclusion, job, loop, shards
 from train.step import state, step
-from train.system import process
+from train.system import signals
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
 
@@ -58,15 +58,19 @@ def test_while_the_data_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
-    stop = process.StopSignal()
-    with pytest.raises(KeyboardInterrupt):
-        stop.receive(signal.SIGTERM, None)  # there is nothing to save yet
-    stop.begin_saving()
-    stop.receive(signal.SIGTERM, None)
-    assert (stop(), stop.number) == ("SIGTERM", signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        stop.receive(signal.SIGINT, None)
-    assert stop() == "SIGTERM"
+    done = []
+
+    def program() -> int:
+        with signals.listen() as stop:
+            stop.begin_saving()
+            signal.raise_signal(signal.SIGTERM)
+            done.append((stop(), stop.number))
+            signal.raise_signal(signal.SIGINT)
+            done.append(("too late", 0))
+        return 0
+
+    assert signals.run(program) == 130
+    assert done == [("SIGTERM", signal.SIGTERM)]
 
 
 @pytest.mark.parametrize(("epoch", "options"), [(1, ()), (3, ()), (2, ("--loop", "fit"))])
@@ -304,7 +308,7 @@ def test_a_run_folder_that_was_made_read_only(
 def test_a_terminal_that_is_closed_stops_a_run_but_not_under_nohup(before: Any, reason: str) -> None:
     original = signal.signal(signal.SIGHUP, before)
     try:
-        with process.listen() as requests:
+        with signals.listen() as requests:
             requests.begin_saving()
             os.kill(os.getpid(), signal.SIGHUP)
             assert requests() == reason

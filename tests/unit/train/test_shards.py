@@ -17,7 +17,7 @@ from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
 from train.run import shards
 from train.step import step
-from train.system.process import StopSignal
+from train.system.signals import StopSignal
 
 SIZE, PARTS = 24, 3
 ADDRESSES = ("one:1", "two:2", "three:3")
