@@ -38,7 +38,10 @@ _CLOCK_NS: Final = 2 * 10**9
 class _Memory:
     root: Path  # files are named from there, so that the cache of a moved clone holds
     known: dict[str, Any] = field(default_factory=dict)
-    changed: bool = False
+    added: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, name: str, entry: dict[str, Any]) -> None:
+        self.known[name] = self.added[name] = entry
 
 
 _active: list[_Memory] = []
@@ -56,10 +59,13 @@ def remembering(state: Path) -> Iterator[None]:
         yield
     finally:
         _active.remove(memory)
-        if memory.changed and state.is_dir():
-            with suppress(PreflightError):
+        if memory.added and state.is_dir():
+            with suppress(PreflightError, OSError):
+                path.parent.mkdir(exist_ok=True)
                 seals.make_key()
-                files.write_json(path, {"known": memory.known, "mark": seals.mark(_PURPOSE, memory.known)})
+                with files.changing(path):  # other commands add to it too
+                    known = _recall_all(path) | memory.added
+                    files.write_json(path, {"known": known, "mark": seals.mark(_PURPOSE, known)})
 
 
 def _recall_all(path: Path) -> dict[str, Any]:
@@ -86,8 +92,7 @@ def digest_file(path: Path) -> str:
         return str(known["digest"])
     found = read_file(path)
     if _is_settled(path, before):
-        memory.known[name] = {"identity": identity, "digest": found}
-        memory.changed = True
+        memory.add(name, {"identity": identity, "digest": found})
     return found
 
 
@@ -101,8 +106,7 @@ def recall(key: str, make: Callable[[], Any]) -> Any:
             return value
     # In the form in which it would be read back, with lists for tuples.
     value = json.loads(json.dumps(make()))
-    memory.known[name] = {"value": value, "digest": digest_value(value)}
-    memory.changed = True
+    memory.add(name, {"value": value, "digest": digest_value(value)})
     return value
 
 

@@ -77,6 +77,17 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Hold a lock while a file is read, changed and replaced, so that no command loses the change of another one.
+
+    The lock is that of the file's folder, because the file itself is replaced. A file system without locks has none.
+    """
+    with _open(path.parent) as folder:
+        _flock(folder)
+        yield
+
+
 def write_json(path: Path, value: object) -> None:
     write_atomically(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 

@@ -194,17 +194,18 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
     from securesystemslib.dsse import Envelope
 
     path, payload = locate(record), statement.encode()
-    envelope = Envelope(payload, PAYLOAD, {})
-    if path.exists() and not replace:
-        envelope = _read_envelope(path)
-    if envelope.payload != payload:
-        raise IntegrityError(
-            f"{record} has changed since it was signed",
-            why=f"the statement in {path.name} is of something else",
-            remedy=f"find out why; `toolkit sign {record} --replace` signs what is there now",
-        )
-    envelope.sign(signer)
-    files.write_json(path, envelope.to_dict())
+    with files.changing(path):
+        envelope = Envelope(payload, PAYLOAD, {})
+        if path.exists() and not replace:
+            envelope = _read_envelope(path)
+        if envelope.payload != payload:
+            raise IntegrityError(
+                f"{record} has changed since it was signed",
+                why=f"the statement in {path.name} is of something else",
+                remedy=f"find out why; `toolkit sign {record} --replace` signs what is there now",
+            )
+        envelope.sign(signer)
+        files.write_json(path, envelope.to_dict())
     # A run of a container belongs to the user of the image.
     owner = path.parent.stat()
     with suppress(OSError):

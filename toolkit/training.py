@@ -75,6 +75,7 @@ def plan(
         gpu=gpu,
         terminal=True,
         grace=GRACE_SECONDS,
+        kept="the state is saved up to the last checkpoint, from which the same command goes on",
     )
 
 

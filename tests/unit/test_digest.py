@@ -166,3 +166,16 @@ def test_what_another_user_remembered_is_not_believed(
         assert digest.recall("key", lambda: "true") == "true"
         digest.digest_file(file)
     assert reads == [file, file]
+
+
+def test_commands_that_run_at_once_keep_what_each_has_cached(state: Path, file: Path, reads: list[Path]) -> None:
+    other = file.with_name("other")
+    other.write_bytes(b"c" * SIZE)
+    os.utime(other, ns=(10**18, 10**18))
+    with digest.remembering(state):
+        ask(state, file)
+        digest.digest_file(other)
+    reads.clear()
+    ask(state, file)
+    ask(state, other)
+    assert reads == []

@@ -13,6 +13,7 @@ from tests.command import Run
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys, signing
 from toolkit.errors import IntegrityError, PreflightError, UsageError
+from toolkit.keys import Signer
 from toolkit.signing import Statement
 
 STATEMENT = Statement(kind="run", subjects={"x": "sha256:" + "0" * 64}, predicate_type="x", predicate={})
@@ -188,3 +189,36 @@ def test_a_private_key_is_written_nowhere_else(key: Path, tmp_path: Path) -> Non
     raw = keys.load(str(key)).private_bytes.decode().splitlines()[1]
     assert raw == secret
     assert all(secret not in text for text in texts)
+
+
+def sign_at_once(record: Path, signers: list[Signer]) -> None:
+    """Let each signer sign in a process of its own, all in the same instant."""
+    read, write = os.pipe()
+    children = []
+    for signer in signers:
+        child = os.fork()
+        if not child:
+            try:
+                os.close(write)
+                os.read(read, 1)
+                signing.write(record, STATEMENT, signer, replace=False)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    os.close(read)
+    os.close(write)  # ends all reads
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+
+
+def test_keys_that_sign_in_the_same_instant_are_all_kept(tmp_path: Path) -> None:
+    signers = []
+    for name in ("first", "second", "third"):
+        keys.make(tmp_path / name)
+        signers.append(keys.load(str(tmp_path / name)))
+    for number in range(20):
+        record = tmp_path / f"run-{number}"
+        record.mkdir()
+        sign_at_once(record, signers)
+        assert all(signing.is_signed(record, STATEMENT, signer) for signer in signers)
+        assert [path.name for path in record.iterdir()] == [signing.ENVELOPE]

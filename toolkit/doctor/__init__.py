@@ -58,9 +58,10 @@ def claim_state(settings: Settings) -> dict[str, str]:
 
 def write_env(values: Mapping[str, str], path: Path = ENV_FILE) -> None:
     """Replace the toolkit's variables in the file; keep all other lines. Raises PreflightError: it is not writable."""
-    kept = path.read_text().splitlines() if path.is_file() else []
-    kept = [line for line in kept if line.partition("=")[0].strip() not in _OWN]
-    files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
+    with files.changing(path):
+        kept = path.read_text().splitlines() if path.is_file() else []
+        kept = [line for line in kept if line.partition("=")[0].strip() not in _OWN]
+        files.write_atomically(path, "\n".join([*kept, *(f"{key}={value}" for key, value in values.items())]) + "\n")
 
 
 def prepare_outputs(runs: Path = RUNS) -> None:

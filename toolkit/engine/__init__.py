@@ -48,6 +48,7 @@ class Job:
     terminal: bool = False  # whether it may draw on the user's terminal
     deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
     grace: float = 30  # seconds between asking it to stop and killing it
+    kept: str = ""  # what is left of its work if it is cut off: ``training goes on from its last checkpoint``
 
     @property
     def variables(self) -> dict[str, str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import docker
+import requests
+import urllib3
 from docker.errors import ImageNotFound, NotFound
 
 from toolkit import digest, manifest, naming, ownership, processes, project
@@ -245,13 +247,15 @@ class DockerEngine:
     @contextmanager
     def join(self, cluster: Cluster) -> Iterator[None]:
         labels = {**self._claim(), naming.JOB_LABEL: "launch"}
-        try:
+
+        def remove() -> None:
+            with translating_errors(f"removing the network {cluster.network}"), suppress(NotFound):
+                self._client.api.remove_network(cluster.network)
+
+        with _finally(remove):
             with translating_errors("making a network"), signals.deferring():
                 self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
             yield
-        finally:
-            with translating_errors(f"removing the network {cluster.network}"), suppress(NotFound):
-                self._client.api.remove_network(cluster.network)
 
     def run(
         self,
@@ -320,8 +324,9 @@ def run(
     make_caches(job, user)
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and not job.log and sys.stderr.isatty()
-    with translating_errors(f"running {job.title}"):
-        described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
+    described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
+    # By its name, which is known even if the engine's answer was lost.
+    with translating_errors(f"running {job.title}"), _finally(partial(_remove, client, described.name)):
         try:
             with signals.deferring():
                 created = client.containers.create(**described.to_sdk())
@@ -330,6 +335,7 @@ def run(
             if started:
                 started(partial(_stop, client, described.name))
             with (
+                _explaining_loss(job, described.name),
                 deadline(job, lambda: client.api.kill(described.name)),
                 job.log.open("wb") if job.log else nullcontext() as log,
             ):
@@ -338,9 +344,36 @@ def run(
         except KeyboardInterrupt:
             _stop(client, described.name, job.grace)
             raise
-        finally:
-            # By its name, which is known even if the engine's answer was lost.
-            _remove(client, described.name)
+
+
+@contextmanager
+def _finally(remove: Callable[[], object]) -> Iterator[None]:
+    """Remove something when the block has ended. An engine that is gone cannot: then only its loss is reported."""
+    try:
+        yield
+    except EngineError:
+        with suppress(Exception):
+            remove()
+        raise
+    except BaseException:
+        remove()
+        raise
+    remove()
+
+
+@contextmanager
+def _explaining_loss(job: Job, name: str) -> Iterator[None]:
+    """Turn a lost connection to the engine into an EngineError that says what became of the running job."""
+    try:
+        yield
+    except (requests.ConnectionError, urllib3.exceptions.ProtocolError, ConnectionError) as error:
+        kept = f"; {job.kept}" if job.kept else ""
+        raise EngineError(
+            f"the container engine went away while the job {job.title} ran, and cut it off{kept}",
+            why=str(error)[:300],
+            remedy=f"start the engine, and run the same command again; `toolkit clean` removes the container {name} if "
+            "it is left",
+        ) from error
 
 
 def _stop(client: docker.DockerClient, name: str, grace: float) -> None:

@@ -65,16 +65,17 @@ def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
 def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
     """Sign the digests of a folder. Raises IntegrityError: there is another signature, and ``replace`` is not asked."""
     path = folder / SIGNATURE
-    if not replace and (path.exists() or path.is_symlink()):
-        raise IntegrityError(
-            f"{path} is of other files or another key",
-            why="such a file has one signature",
-            remedy=f"find out why; `toolkit sign {folder} --model-signing --replace` signs what is there now",
-        )
     value = signing.seal(_encode(folder.resolve().name, statement), signer)
     value["signatures"][0]["keyid"] = ""  # the peer writes none: the hint below names the key
     material = {"publicKey": {"hint": _hint(signer.public_key)}, "tlogEntries": []}
-    files.write_json(path, {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": value})
+    with files.changing(path):
+        if not replace and (path.exists() or path.is_symlink()):
+            raise IntegrityError(
+                f"{path} is of other files or another key",
+                why="such a file has one signature",
+                remedy=f"find out why; `toolkit sign {folder} --model-signing --replace` signs what is there now",
+            )
+        files.write_json(path, {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": value})
 
 
 def verify(folder: Path, policy: Policy) -> Finding:

@@ -166,11 +166,13 @@ def prove_all(
     Raises CheckError: a set does not compile; BuildError.
     """
     files.require_writable(prover.folder)
-    known, made = read(), []
+    made = []
     with ThreadPoolExecutor(jobs) as pool:
         for proof in pool.map(lambda item: prover.prove(*item), groups.items()):
-            known[proof.key] = join(proof, known.get(proof.key))
-            write(known.values())
+            with files.changing(PATH):
+                known = read()
+                known[proof.key] = join(proof, known.get(proof.key))
+                write(known.values())
             made.append(proof)
             count = f"{len(proof.proven)} of {len(proof.proven) + len(proof.failed)} capabilities"
             console.heading("proof", f"TensorFlow {proof.tensorflow}, CUDA {proof.cuda}, clang {proof.clang}: {count}")

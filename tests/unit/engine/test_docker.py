@@ -1,10 +1,12 @@
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from docker.errors import NotFound
 
 from toolkit import naming
@@ -12,7 +14,7 @@ from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, Job, buildx, docker
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine, _explain, run
-from toolkit.errors import BuildError, IntegrityError, ToolkitError
+from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError
 from train.system import signals
 
 ERROR = BuildError("the build failed at [venv 1/1]", why=" 189 | >>> --mount=type=bind", remedy="the whole log is x")
@@ -110,3 +112,30 @@ def test_second_interrupt_does_not_wait_for_the_engine() -> None:
     engine = Engine([signal.SIGINT, signal.SIGINT])
     assert signals.run(lambda: run(engine, JOB, image="image")) == 130  # type: ignore[arg-type]
     assert not engine.answered
+
+
+class LostEngine(Engine):
+    """Starts a job, and is gone before the job ends."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def create(self, *, name: str, **_: object) -> object:
+        return SimpleNamespace(attach=lambda **_: iter([(b"step 1\n", None)]), start=str, wait=self.refuse)
+
+    def remove_container(self, name: str, **_: object) -> None:
+        self.refuse()
+
+    def refuse(self, **_: object) -> None:
+        raise requests.ConnectionError("Connection refused")
+
+
+def test_an_engine_that_goes_away_is_named_with_what_is_left_of_the_job() -> None:
+    lines: list[str] = []
+    job = replace(JOB, kept="its work is saved")
+    with pytest.raises(EngineError, match=r"the container engine went away .* its work is saved") as caught:
+        run(LostEngine(), job, image="image", listener=lines.append)  # type: ignore[arg-type]
+    assert lines == ["step 1"]
+    assert caught.value.exit_code == 5
+    assert "start the engine" in caught.value.remedy
+    assert "toolkit clean" in caught.value.remedy
