@@ -3,14 +3,16 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from toolkit.errors import IntegrityError, PreflightError, UsageError
+from train.system import signals
 
 LISTEN_SECONDS: Final = 0.5
 """Longest wait for commands without a look at interrupts: one that comes as a wait begins does not end it."""
@@ -40,6 +42,25 @@ def stop(process: subprocess.Popen[str], *, grace: float, first: signal.Signals 
         except subprocess.TimeoutExpired:
             continue
         return
+
+
+@contextmanager
+def starting(
+    argv: Sequence[str], stop: Callable[["subprocess.Popen[str]"], object], **options: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """Start a process in a session of its own. It is stopped if the block fails, as it does by an interrupt.
+
+    In its own session it gets a Ctrl-C only from this program, and not also from the terminal.
+    """
+    started: list[subprocess.Popen[str]] = []
+    try:
+        with signals.deferring():  # an interrupt in between would leave the process
+            started.append(subprocess.Popen(argv, text=True, start_new_session=True, **options))
+        yield started[0]
+    except BaseException:
+        for process in started:
+            stop(process)
+        raise
 
 
 def describe_full_disk(what: str) -> PreflightError:

@@ -374,22 +374,19 @@ def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
 
 def _build(argv: tuple[str, ...], staging: files.Staging, log: Path) -> int:
     variables = {**os.environ, "APPTAINER_TMPDIR": str(staging.path), "APPTAINER_CACHEDIR": str(staging.path)}
-    with log.open("w") as stream:
-        process = subprocess.Popen(
+    with (
+        log.open("w") as stream,
+        processes.starting(
             argv,
+            partial(processes.stop, grace=10),
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
             pass_fds=[staging.lock],
-        )
-        try:
-            return process.wait()
-        except BaseException:
-            processes.stop(process, grace=10)
-            raise
+        ) as process,
+    ):
+        return process.wait()
 
 
 def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:

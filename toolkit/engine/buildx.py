@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,16 +135,15 @@ def build(
     """
     files.require_writable(log.parent)
     transcript = Transcript()
-    process = subprocess.Popen(
+    with processes.starting(
         argv,
+        # SIGINT lets buildx cancel the build in the engine too.
+        partial(processes.stop, grace=GRACE_SECONDS, first=signal.SIGINT),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        text=True,
         errors="replace",
-        start_new_session=True,
         pass_fds=keep,
-    )
-    try:
+    ) as process:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
         said: Work | None = None
         with console.follow(step) as status, log.open("w") as stream:
@@ -155,10 +155,6 @@ def build(
                 stream.flush()
                 status.show(said or transcript.work)
         code = process.wait()
-    except BaseException:
-        # SIGINT lets buildx cancel the build in the engine too.
-        processes.stop(process, grace=GRACE_SECONDS, first=signal.SIGINT)
-        raise
     if code:
         raise _explain(transcript, log, code)
     return transcript

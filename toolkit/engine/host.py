@@ -217,30 +217,30 @@ def follow(
     stop: Callable[..., object] = processes.stop,
 ) -> int:
     """Run a job's command to its end, as :meth:`Engine.run` does. ``stop`` ends its process within ``grace`` s."""
-    with job.log.open("w") if job.log else nullcontext() as log:
-        process = subprocess.Popen(
+
+    def end(process: "subprocess.Popen[str]") -> None:
+        stop(process, grace=job.grace)
+        if signals.is_raised() and process.returncode == signals.INTERRUPTED and not (job.log or listener):
+            signals.mark_told()  # the job itself has said so
+
+    with (
+        job.log.open("w") if job.log else nullcontext() as log,
+        processes.starting(
             argv,
+            end,
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=log or (subprocess.PIPE if listener else None),
             stderr=subprocess.STDOUT if log else None,
-            text=True,
-            # In its own session the job gets a Ctrl-C only from this program, and not also from the terminal.
-            start_new_session=True,
-        )
+        ) as process,
+    ):
         if started:
             started(lambda grace: stop(process, grace=grace))
         with deadline(job, lambda: stop(process, grace=job.grace)):
-            try:
-                for line in process.stdout or ():
-                    if listener:
-                        listener(line.rstrip("\n"))
-                return processes.shell_code(process.wait())
-            except BaseException as error:
-                stop(process, grace=job.grace)
-                if isinstance(error, KeyboardInterrupt) and not (log or listener) and process.returncode == 130:
-                    signals.mark_told()  # the job itself has said so
-                raise
+            for line in process.stdout or ():
+                if listener:
+                    listener(line.rstrip("\n"))
+            return processes.shell_code(process.wait())
 
 
 def interpreter(folder: Path) -> Path:
@@ -414,11 +414,8 @@ def _install(plan: EnvironmentPlan, console: Console) -> None:
 
 
 def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> int:
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    collected = 0
-    try:
+    collected, streams = 0, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with processes.starting(command, partial(processes.stop, grace=10), **streams) as process:
         with log.open("a") as stream:
             for line in process.stdout or ():
                 stream.write(hide(line))
@@ -426,9 +423,6 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
                 if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
                     status.show(Work(line.strip(), collected, total, "packages", unknown=True))
         return process.wait()
-    except BaseException:
-        processes.stop(process, grace=10)
-        raise
 
 
 def _find_python(version: str) -> str:

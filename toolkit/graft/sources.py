@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from toolkit import digest, files, processes
@@ -82,14 +83,9 @@ def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str)
 
 
 def _download(argv: list[str]) -> None:
-    process = subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    try:
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
         said, _ = process.communicate()
-    except BaseException:
-        processes.stop(process, grace=10)
-        raise
     if not process.returncode:
         return
     if processes.OTHER_BYTES.search(said):

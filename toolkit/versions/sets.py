@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from toolkit import files, processes, project
@@ -94,19 +95,14 @@ def lock_set(item: Locked, table: Table, *, day: str, ca_bundle: str = "") -> Pa
 
 
 def _resolve(command: list[str], variables: dict[str, str]) -> None:
-    process = subprocess.Popen(
+    with processes.starting(
         command,
+        partial(processes.stop, grace=10),
         env=os.environ | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    ) as process:
         said, _ = process.communicate()
-    except BaseException:
-        processes.stop(process, grace=10)
-        raise
     if process.returncode:
         raise BuildError(
             "the run-time set cannot be locked",

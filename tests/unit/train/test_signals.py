@@ -1,0 +1,105 @@
+import os
+import signal
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from train import cli
+from train.system import signals
+
+
+class Thing:
+    """Something that can be forgotten."""
+
+
+def lose() -> int:
+    """Let the signal come in a callback of a weak reference, whose exceptions Python only prints."""
+    thing = Thing()
+    watched = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    del thing
+    limit = time.monotonic() + 30
+    while time.monotonic() < limit:
+        time.sleep(0.01)
+    del watched
+    return 0
+
+
+def replace() -> int:
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise AttributeError("an object has no such attribute") from error
+    return 0
+
+
+def swallow() -> int:
+    with suppress(BaseException):
+        signal.raise_signal(signal.SIGHUP)
+    return 0
+
+
+@pytest.mark.parametrize("program", [lose, replace, swallow])
+def test_no_signal_is_lost(program: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
+    began = time.monotonic()
+    assert signals.run(program) == 130
+    assert time.monotonic() - began < 20
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_a_signal_that_comes_before_the_program_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with signals.listen():
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.run(lambda: pytest.fail("it must not begin")) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_handlers_are_those_of_before(capsys: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in signals.NUMBERS]
+    assert signals.run(lose) == 130
+    assert [signal.getsignal(number) for number in signals.NUMBERS] == before
+    assert signals.run(lambda: 3) == 3
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_the_first_signal_waits_for_an_answer_and_a_second_one_does_not() -> None:
+    done: list[str] = []
+
+    def ask(*numbers: signal.Signals) -> int:
+        with signals.deferring():
+            for number in numbers:
+                signal.raise_signal(number)
+            done.append("answered")
+        done.append("went on")
+        return 0
+
+    assert signals.run(lambda: ask(signal.SIGINT)) == 130
+    assert done == ["answered"]
+    assert signals.run(lambda: ask(signal.SIGINT, signal.SIGTERM)) == 130
+    assert done == ["answered"]
+
+
+def test_a_server_that_was_asked_to_end_ends_well() -> None:
+    def serve() -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            signals.answer()
+        return 0
+
+    assert signals.run(serve) == 0
+
+
+def test_an_interrupt_while_options_are_read_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def resolve(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(cli, "resolve", resolve)
+    assert cli.main(["digits", "--out", str(tmp_path)]) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
