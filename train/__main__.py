@@ -3,7 +3,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final, NoReturn, TextIO
+from typing import Final, TextIO
 
 from train.system import signals
 from train.system.program import explain_errors
@@ -53,7 +53,7 @@ def _is_read(stream: TextIO) -> bool:
     return not watcher.poll(0)
 
 
-def lead(program: Callable[[], int]) -> NoReturn:
+def lead(program: Callable[[], int]) -> None:
     """Run a program of the job as the one of this process."""
     signals.lead(program, end=drop_output)
 

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
 
 INTERRUPTED = 130
 """The exit code of a program that a signal ended."""
@@ -183,7 +182,7 @@ def lead(
     program: Callable[[], int],
     tell: Callable[[], object] = say_interrupted,
     end: Callable[[], object] = lambda: None,
-) -> NoReturn:
+) -> None:
     """Run the program that this process is for, then `end`, and leave the process with the program's exit code.
 
     Before and after, a signal ends the process by itself, without a traceback.
@@ -197,7 +196,7 @@ def lead(
         except SystemExit as ended:
             code = ended.code
         except Exception:  # noqa: BLE001 - as the interpreter does
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         end()
     sys.exit(code)
 
