@@ -136,7 +136,8 @@ def prepare(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if connect else "2")
     # TensorFlow loads HDF5, which otherwise loads plugins from a folder (CVE-2026-2492); `::` is its word for none.
     os.environ.setdefault("HDF5_PLUGIN_PRELOAD", "::")
-    import tensorflow as tf
+    with hiding_optional_packages():
+        import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
