@@ -107,12 +107,12 @@ def name_class(names: Sequence[str], label: int) -> str:
     return name if name and find_fonts(name) else f"class {label}"
 
 
-def shorten(names: Sequence[str], label: int, end: str = "") -> str:
-    """Return the name of a class as a picture can show it, cut to the width of an image."""
+def shorten(names: Sequence[str], label: int, end: str = "", *, width: int = LETTERS) -> str:
+    """Return the name of a class as a picture can show it, cut to a width: by default that of an image."""
     name = name_class(names, label)
-    if _measure(name + end) <= LETTERS:
+    if _measure(name + end) <= width:
         return name + end
-    while _measure(name + "…" + end) > LETTERS:
+    while _measure(name + "…" + end) > width:
         name = name[:-1]
     return name + "…" + end
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from train.config.run import TrainConfig
 from train.record.metrics import EpochRecord
 from train.record.reader import CONFUSION, read_run
-from train.report.gallery import choose_fonts, name_class, show
+from train.report.gallery import choose_fonts, shorten, show
 from train.system import output
 from train.system.files import replacing, write_text
 
@@ -90,6 +90,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 COLUMNS: Final = 100
+LABEL: Final = 28
+"""Width of the name of a class beside a confusion matrix, in letters."""
 
 
 def per_class_accuracy(confusion: NDArray[np.int64]) -> list[float | None]:
@@ -115,7 +117,7 @@ def _draw_confusion(path: Path, confusion: NDArray[np.int64], names: Sequence[st
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, label="share of the true class")
     if len(names) <= 20:
-        shown = [name_class(names, label) for label in range(len(names))]
+        shown = [shorten(names, label, width=LABEL) for label in range(len(names))]
         axes.set_xticks(range(len(names)), shown, rotation=45, ha="right", parse_math=False)
         axes.set_yticks(range(len(names)), shown, parse_math=False)
         for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):

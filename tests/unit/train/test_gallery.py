@@ -172,3 +172,9 @@ def test_each_image_is_where_it_is_said_to_be() -> None:
     sheet = gallery.render(tiles, "title")
     for color, (left, top) in zip(colors, gallery._place(tiles), strict=True):
         assert (sheet[top : top + gallery.SIDE, left : left + gallery.SIDE] == color).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_of_classes_leave_room_for_the_confusions(tmp_path: Path) -> None:
+    plot.write_confusion(tmp_path, np.eye(3, dtype=np.int64), ["x" * 255, "ä" * 255, "short"])
+    assert (tmp_path / "confusion.png").stat().st_size
