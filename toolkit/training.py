@@ -64,6 +64,10 @@ def plan(
     if config.continue_from:
         mounts.append(Mount(source=Path(config.continue_from), target="/continued"))
         argv += ["--continue", mounts[-1]]
+    if config.report_broken:
+        *named, home = mount_report(Path(config.report_broken))
+        mounts += [home] if isinstance(home, Mount) else []
+        argv += named
     argv += ["--progress", display] if display != "auto" else []
     return Job(
         title="train",
@@ -87,6 +91,12 @@ def mount_data(config: TrainConfig) -> list[str | Mount]:
     if config.data_dir or config.needs_network:
         found += ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
     return found
+
+
+def mount_report(file: Path) -> list[str | Mount]:
+    """Return the option that names a list of broken images to the job, and then the mount of the folder it lies in."""
+    folder = Mount(source=file.absolute().parent, target="/report", writable=True)
+    return ["--report-broken", Mount(source=file.absolute(), target=f"/report/{file.name}"), folder]
 
 
 def run(

@@ -17,9 +17,9 @@ from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
 from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.errors import DataError, UsageError, explaining_failures
-from train.run.progress import translate
 from train.system import addresses, output, signals
 from train.system.files import read_regular
+from train.system.mounts import translate
 from train.system.program import explain
 
 
@@ -127,7 +127,7 @@ def _find_given(context: typer.Context, values: dict[str, Any]) -> dict[str, Any
 
 def _change(recorded: TrainConfig, values: dict[str, Any], given: dict[str, Any]) -> TrainConfig:
     """Return a recorded configuration with the output of this command, and the options that were given."""
-    own = {name: values[name] for name in ("out", "cache_dir", "progress", "json")}
+    own = {name: values[name] for name in ("out", "cache_dir", "progress", "json", "report_broken", "strict_data")}
     if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
         given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
     return apply_options(recorded, own | given)
@@ -219,6 +219,10 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
             from train.cluster.workers import dismiss
 
             dismiss(cluster)
+        if config.report_broken or config.strict_data:
+            from train.data import load
+
+            load(config)  # which writes the report, and refuses data of which files are left out
         if config.progress != "quiet":
             output.say(translate(f"{config.run_dir} is complete; nothing to do"))
     if config.json and result:

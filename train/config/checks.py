@@ -41,7 +41,7 @@ def _refuse_own(config: "TrainConfig") -> None:
             )
 
 
-OWN = ("image_size", "image_column", "label_column", "split", "skip_broken", "crop")
+OWN = ("image_size", "image_column", "label_column", "split", "skip_broken", "report_broken", "strict_data", "crop")
 """Options of a user's own images."""
 
 

@@ -29,6 +29,14 @@ SUFFIXES: Final = frozenset(
      *(".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".jp2", ".avif"),
      *(HEIF_SUFFIXES if find_spec("pillow_heif") else ()))
 )  # fmt: skip
+FOREIGN: Final = frozenset(
+    (*("__macosx", "@eadir", "#recycle", "#snapshot", "$recycle.bin", "system volume information", "lost+found"),
+     *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r"))
+)  # fmt: skip
+"""Names, in lower case, of folders and files that systems and archivers leave beside the user's own."""
+
+ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.*", re.DOTALL)
+TABLES: Final = (".parquet", ".arrow")
 SMALL: Final = 64
 """Largest size of images that get a small network and are shifted, by default; larger ones are cropped at random."""
 
@@ -54,6 +62,26 @@ RECENT_SECONDS: Final = 2
 SLOW_BYTES: Final = 10**9
 
 
+def is_image(name: str) -> bool:
+    """Return whether a file is an image by the end of its name."""
+    return os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122
+
+
+def is_foreign(name: str) -> bool:
+    """Return whether a path, relative to the folder of a data set, is hidden or none of the user's own."""
+    return any(part.startswith(".") or part.lower() in FOREIGN for part in name.split("/") if part)
+
+
+def refuse_address(text: str) -> None:
+    """Raise a UsageError if a text that should be a path is the address of something on a network."""
+    if ADDRESS.fullmatch(text) and not Path(text).exists():
+        raise UsageError(
+            f"{text} is an address, which is not fetched",
+            why="images are read from files only",
+            remedy="download it, and give the path of the file",
+        )
+
+
 def is_path(text: str) -> bool:
     return not text.startswith("hf:") and ("/" in text or text in {".", ".."} or Path(text).exists())
 
@@ -62,7 +90,7 @@ def name_path(text: str) -> str:
     """Return the name of a data set at a path: that of the folder or archive, as a part of a file name."""
     name = Path(text).absolute().name if text.endswith((".", "..")) else Path(text).name
     name = Path(os.path.normpath(Path(text).absolute())).name if name in {"", ".", ".."} else name
-    for end in ARCHIVES:
+    for end in (*ARCHIVES, *TABLES):
         name = name.removesuffix(end)
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "data"
 
@@ -80,6 +108,7 @@ def identify(text: str, data_dir: str, cache_dir: str) -> dict[str, Any]:
             )
         return {"dataset": text}
     place = data_dir or text
+    refuse_address(place)
     return {"dataset": name_path(text), "data_dir": place, "data_sha256": digest_path(Path(place), Path(cache_dir))}
 
 

@@ -78,6 +78,14 @@ class TrainConfig:
     label_column: str = option("Data", "Column of the labels in your tables.", "", metavar="NAME", later=True)
     split: str = option("Data", "Splits of your data to train and to test on.", "", metavar="TRAIN[:TEST]", later=True)
     skip_broken: bool = option("Data", "Leave out images that cannot be read, and count them.", False, later=True)
+    report_broken: str = option(
+        "Data",
+        "Write each image that cannot be read, and the reason, as a line of JSON.",
+        "",
+        metavar="FILE",
+        decides=False,
+    )
+    strict_data: bool = option("Data", "Refuse data of which files would be left out.", False, decides=False)
     image_size: int = option(
         "Data",
         "Size of your images for the network; 0 keeps small ones of one size, and makes others 224.",

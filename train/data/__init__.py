@@ -1,6 +1,6 @@
 from train.data.checks import describe_oddities
 from train.data.dataset import Dataset, Split
 from train.data.pictures import Pictures
-from train.data.sources import load
+from train.data.sources import load, load_measured
 
-__all__ = ["Dataset", "Pictures", "Split", "describe_oddities", "load"]
+__all__ = ["Dataset", "Pictures", "Split", "describe_oddities", "load", "load_measured"]

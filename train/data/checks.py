@@ -1,5 +1,6 @@
 """Looks for what is wrong with a data set: what cannot be trained on is refused, what is only odd is told."""
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -35,13 +36,13 @@ def check(dataset: Dataset, shape: tuple[int, int, int], classes: int) -> Datase
     return dataset
 
 
-def check_classes(splits: Mapping[str, Split], names: tuple[str, ...], source: str) -> None:
+def check_classes(splits: Mapping[str, Split], names: tuple[str, ...], source: str, left_out: str) -> None:
     """Raise a DataError if the training split has one class only, or another split a class that it lacks."""
     trained = np.unique(splits["train"].labels)
     if len(trained) < 2:
         raise DataError(
             f"all training images of {source} are of one class",
-            why=f"there is nothing to tell {names[trained[0]]} from",
+            why=f"there is nothing to tell {names[trained[0]]} from" + (left_out and f"; left out: {left_out}"),
             remedy="give a folder with one folder of images for each of two or more classes",
         )
     for use, split in splits.items():
@@ -54,15 +55,16 @@ def check_classes(splits: Mapping[str, Split], names: tuple[str, ...], source: s
 
 
 def find_alike(names: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return a warning for classes whose names differ in case alone, which are trained as different ones."""
+    """Return a warning for classes whose names look alike, which are trained as different ones."""
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(name.casefold(), []).append(name)
+        # A letter with an accent is one code point or two, which look the same (Unicode's forms NFC and NFD).
+        alike.setdefault(" ".join(unicodedata.normalize("NFC", name).casefold().split()), []).append(name)
     groups = [" and ".join(group) for group in alike.values() if len(group) > 1]
     if not groups:
         return ()
-    said = f"{', '.join(groups[:_SHOWN])} of {source} are different classes, because their names differ in case"
-    return (f"{said}; if they are the same thing, put their images into one folder",)
+    said = f"{', '.join(groups[:_SHOWN])} of {source} are different classes, because their names differ in case, spaces"
+    return (f"{said} or the encoding of accents; if they are the same thing, put their images into one folder",)
 
 
 def find_overlap(splits: Mapping[str, Split], source: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Reads images batch by batch from where they lie, so that a set of any size takes little memory."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,7 +17,8 @@ from train.cores import count_cores
 from train.data import images
 from train.data.order import stream
 from train.errors import DataError
-from train.system.files import read_file
+from train.system.files import read_file, write_text
+from train.system.mounts import translate
 
 IMAGE: Final = "image"
 """Name of the column of a table with the images, which are not decoded there."""
@@ -30,13 +32,44 @@ def _start_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count_cores(), thread_name_prefix="images")
 
 
+@dataclass(frozen=True)
+class Files:
+    """Files of images in the form of a table of `datasets`, which takes a second to load."""
+
+    paths: tuple[str, ...]  # relative to the folder of the data set
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, rows: Sequence[int]) -> dict[str, list[Any]]:
+        return {IMAGE: [{"bytes": None, "path": self.paths[row]} for row in rows]}
+
+    def select(self, rows: Iterable[int]) -> "Files":
+        return Files(tuple(self.paths[row] for row in rows))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """An image that cannot be used: how messages name it, and why."""
+
+    image: str
+    error: DataError
+
+
+def write_report(path: Path, broken: Iterable[tuple[str, str]]) -> None:
+    """Write a line of JSON for each image that cannot be used: its name, and why."""
+    lines = (json.dumps({"image": translate(image), "reason": translate(reason)}) for image, reason in broken)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
 @dataclass(frozen=True, eq=False)
 class Pictures:
     """The images of a table, of any size, as an array of (count, height, width, channels), read when indexed."""
 
     table: Any
     place: str  # names the table in messages
-    folder: Path  # of the data set: no file outside of it is read
+    folder: Path  # of the data set: paths of images begin there, and no file outside of it is read
+    shown: str  # names the folder in messages
     digests: NDArray[np.uint8] = field(default_factory=lambda: np.empty((0, 32), np.uint8))
     """SHA-256 of the images' bytes when the run began, if they have been looked at: (count, 32)."""
     shapes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
@@ -77,17 +110,28 @@ class Pictures:
 
         return self._read(chosen, cut)
 
-    def look(self) -> tuple["Pictures", list[DataError | None]]:
-        """Decode each image once. Return the images with their digests and shapes, and what is wrong with each."""
+    def name(self, index: int, row: Any) -> str:
+        """Return how messages name an image: by its path if it is a file, else by its row."""
+        path = row["path"] if row and row["bytes"] is None else ""
+        return self._show(path) or f"row {index} of {self.place}"
+
+    def _show(self, path: str | None) -> str:
+        if not path:
+            return ""
+        place = self.folder / path
+        return f"{self.shown}/{place.relative_to(self.folder)}" if place.is_relative_to(self.folder) else path
+
+    def look(self) -> tuple["Pictures", list["Broken | None"]]:
+        """Decode each image once. Return the images with their digests and shapes, and those that are broken."""
         digests, shapes = np.zeros((len(self), 32), np.uint8), np.zeros((len(self), 3), np.int32)
 
-        def see(index: int, row: Any) -> DataError | None:
+        def see(index: int, row: Any) -> Broken | None:
             try:
                 content, name = self._open(index, row)
                 digests[index] = list(hashlib.sha256(content).digest())
                 shapes[index] = _measure(images.load(content, name))
             except DataError as error:
-                return error
+                return Broken(self.name(index, row), error)
             return None
 
         return replace(self, digests=digests, shapes=shapes), list(self._visit(range(len(self)), see))
@@ -117,20 +161,19 @@ class Pictures:
     def _open(self, index: int, row: Any) -> tuple[bytes, str]:
         name = f"the image in row {index} of {self.place}"
         if row is None:
-            raise DataError(f"{name} is missing", remedy="leave the row out, or give --skip-broken")
+            raise DataError(f"{name} is missing", remedy="leave the row out")
         content, path = row["bytes"], row["path"]
         if content is not None:
             return content, name
         if not path:
             raise DataError(f"{name} has neither bytes nor a path", remedy="leave the row out")
-        place = self.folder / path
-        if not origin.lies_inside(place, self.folder):
+        if not origin.lies_inside(self.folder / path, self.folder):
             raise DataError(
                 f"cannot read {name}",
                 why=f"its path leads out of the folder of the data set: {path}",
                 remedy="put the file into that folder, or its content into the table",
             )
-        return read_file(place, images.MOST_BYTES), str(place)
+        return read_file(self.folder / path, images.MOST_BYTES, self._show(path)), self._show(path)
 
 
 def _measure(image: Any) -> tuple[int, int, int]:

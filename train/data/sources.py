@@ -12,6 +12,7 @@ from train.config.run import TrainConfig, name_classes
 from train.data import download, own, published, tables
 from train.data.checks import check
 from train.data.dataset import Dataset, Split
+from train.data.layout import Place
 from train.errors import DataError, UsageError, require_folder
 
 DIGITS: Final = "datasets/data/digits.csv.gz"
@@ -38,6 +39,14 @@ def load(config: TrainConfig) -> Dataset:
         dataset = _load_known(config)
     dataset = replace(check(dataset, config.shape, config.classes), divided=config.normalize == "range")
     return dataset.hold_out(config.validation, config.seed) if config.validation else dataset
+
+
+def load_measured(config: TrainConfig, shape: tuple[int, int, int]) -> Dataset:
+    """Load images to measure a network by, which takes this shape: the test split, or all if there are no splits."""
+    if not config.own:
+        return load(config)
+    dataset = own.load(config, shape)
+    return replace(dataset, divided=config.normalize == "range")
 
 
 def load_digits() -> Dataset:
@@ -83,7 +92,7 @@ def _load_known(config: TrainConfig) -> Dataset:
         folder, source = snapshot / hub["folder"], f"{hub['repository']} at {snapshot.name}"
     if place := _find_tables(folder):
         names = {"image": columns["image"], "label": columns[config.labels]}
-        found, _ = tables.open_folder(place, cache, source, parts, **names, numbered=True)
+        found = tables.open_folder(Place(place, str(place)), cache, source, parts, **names, numbered=True).splits
         pictures = {use: replace(split.images, size=config.shape, exactly=True) for use, split in found.items()}
         splits = {use: Split(pictures[use][:], split.labels) for use, split in found.items()}
     else:

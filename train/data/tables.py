@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,16 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config import origin
+from train.data import kinds, layout
 from train.data.dataset import Split
-from train.data.pictures import IMAGE, Pictures
+from train.data.layout import SPLITS, Layout, Place, name_split
+from train.data.pictures import IMAGE, Files, Pictures
 from train.errors import DataError, TrainError
 
 LABELS: Final = ("label", "labels", "class", "target", "fine_label")
-SPLITS: Final = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing", "eval"), "test"),
-}
 PART: Final = re.compile(r"(?P<name>.*?)[-_.]?\d*(-of-(?P<count>\d+))?")
 
 Parts = Mapping[str, Sequence[str]]
@@ -43,19 +41,43 @@ def explain(place: object, doing: str = "read", remedy: str = "get the data agai
         raise DataError(f"cannot {doing} {place}", why=reason, remedy=remedy) from error
 
 
+@dataclass(frozen=True)
+class Opened:
+    """The splits of a folder, with images that are not decoded yet, the names of the classes, and what is left out."""
+
+    splits: dict[str, Split]
+    names: tuple[str, ...]
+    left_out: str
+    warnings: tuple[str, ...]
+
+
 def open_folder(
-    folder: Path, cache: Path, source: str, parts: Parts, *, image: str = "", label: str = "", numbered: bool = False
-) -> tuple[dict[str, Split], tuple[str, ...]]:
-    """Return the splits of a folder, with images that are not decoded yet, and the names of the classes.
+    place: Place, cache: Path, source: str, parts: Parts, *, image: str = "", label: str = "", numbered: bool = False
+) -> Opened:
+    """Return what a folder or a table holds.
 
     `image` and `label` name columns; without them they are found by their types. With `numbered`, labels must be whole
     numbers, and stay as they are. Raises a DataError that says what is wrong.
     """
+    kind, arranged = _find_splits(place, {name for names in parts.values() for name in names})
+    found = arranged.splits
+    uses = choose_splits(found, parts, source)
+    named = {use: f"the {use} split of {source}" for use in uses}
+    # The images of a table that is a file by itself lie beside it.
+    alone = place.folder.is_file()
+    folder, shown = (place.folder.parent, str(Path(place.shown).parent)) if alone else (place.folder, place.shown)
+    if kind == "images":
+        if image or label:
+            raise DataError(f"{source} has no column {image or label}", why="it holds files of images, not tables")
+        files = {use: [file for name in uses[use] for file in found[name]] for use in uses}
+        labels, names = _number({use: [label for _, label in files[use]] for use in uses}, str, source, numbered=False)
+        paths = {use: Files(tuple(path for path, _ in files[use])) for use in uses}
+        pictures = {use: Pictures(paths[use], named[use], folder, shown) for use in uses}
+        splits = {use: Split(pictures[use], labels[use]) for use in uses}
+        return Opened(splits, names, arranged.left_out, arranged.warnings)
     import datasets
 
     datasets.disable_progress_bars()
-    kind, found = _find_splits(folder, {name for names in parts.values() for name in names})
-    uses = choose_splits(found, parts, source)
     with explain(source):
         tables = {use: _join(kind, [part for name in uses[use] for part in found[name]], cache) for use in uses}
     features = next(iter(tables.values())).features
@@ -70,28 +92,32 @@ def open_folder(
             raise DataError(f"{source} has no column {missing[0]} in its split {use}", why=f"it has {shown}")
         with explain(source):
             columns[use] = table.select_columns([label])[:][label]
-            renamed = table.select_columns([image]).rename_columns({image: IMAGE})
-            raw = renamed.cast_column(IMAGE, datasets.Image(decode=False))
-        pictures[use] = Pictures(raw, f"the {use} split of {source}", folder)
+            raw = table.select_columns([image]).rename_columns({image: IMAGE})
+            raw = raw.cast_column(IMAGE, datasets.Image(decode=False))
+        pictures[use] = Pictures(raw, named[use], folder, shown)
     labels, names = _number(columns, features[label], source, numbered=numbered)
-    return {use: Split(pictures[use], labels[use]) for use in uses}, names
+    return Opened({use: Split(pictures[use], labels[use]) for use in uses}, names, arranged.left_out, arranged.warnings)
 
 
-def _find_splits(folder: Path, given: set[str]) -> tuple[str, Found]:
+def _find_splits(place: Place, given: set[str]) -> tuple[str, Layout]:
     """Return the kind of a folder, and what makes up each of its splits."""
-    import datasets
-
+    folder = place.folder
+    if folder.is_file():
+        return kinds.read_kind(folder).name.split()[0].lower(), Layout({"train": [folder]})
     names = origin.list_files(folder)
     if "dataset_dict.json" in names or "state.json" in names:
+        import datasets
+
         with explain(folder):
             loaded = datasets.load_from_disk(str(folder))
         loaded = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
-        return "saved", {name: [table] for name, table in loaded.items()}
+        return "saved", Layout({name: [table] for name, table in loaded.items()})
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
-            return kind, _group_files(files, folder)
-    pictures = [name for name in names if Path(name).suffix.lower() in origin.SUFFIXES]
-    return "images", _group_images(folder, pictures, given)
+            images = sum(map(origin.is_image, names))
+            beside = f"{images} images beside the {kind.capitalize()} files, which are read" if images else ""
+            return kind, Layout(_group_files(files, folder), beside)
+    return "images", layout.arrange(place, names, given)
 
 
 def _join(kind: str, parts: list[Any], cache: Path) -> Any:
@@ -99,16 +125,8 @@ def _join(kind: str, parts: list[Any], cache: Path) -> Any:
 
     if kind == "saved":
         return datasets.concatenate_datasets(parts)
-    if kind == "images":
-        paths, labels = zip(*parts, strict=True)
-        features = datasets.Features({IMAGE: datasets.Image(decode=False), LABELS[0]: datasets.Value("string")})
-        return datasets.Dataset.from_dict({IMAGE: list(paths), LABELS[0]: list(labels)}, features)
     files = [glob.escape(str(path)) for path in parts]
     return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache / "arrow"))
-
-
-def _name_split(name: str) -> str:
-    return SPLITS.get(name.lower(), name)
 
 
 def _group_files(names: list[str], folder: Path) -> Found:
@@ -121,7 +139,7 @@ def _group_files(names: list[str], folder: Path) -> Found:
         kind, count = told["name"], told["count"]
         if home.name.lower() in SPLITS and home != folder:
             kind, count, home = home.name, None, home.parent
-        found[_name_split(kind or "train")].append(path)
+        found[name_split(kind or "train")].append(path)
         homes.add(str(home.relative_to(folder)))
         present = len(list(path.parent.glob(f"{glob.escape(told['name'])}*-of-{count}.*"))) if count else 0
         if count and present != int(count):
@@ -132,35 +150,10 @@ def _group_files(names: list[str], folder: Path) -> Found:
     return found
 
 
-def _group_images(folder: Path, names: list[str], given: set[str]) -> Found:
-    if not names:
-        raise DataError(
-            f"there are no images in {folder}",
-            why="it holds neither files of images nor Parquet or Arrow files",
-            remedy="give a folder with one folder of images for each class",
-        )
-    parts = [name.split("/") for name in names]
-    split = all(part[0].lower() in {*SPLITS, *given} for part in parts) and max(map(len, parts)) > 2
-    found: dict[str, list[Any]] = defaultdict(list)
-    for name, part in zip(names, parts, strict=True):
-        kind, *inside = part if split else ("train", *part)
-        if len(inside) < 2:
-            raise DataError(
-                f"{folder / name} has no label",
-                why="an image's label is the name of the folder that it lies in",
-                remedy="put the images of each class into a folder of its own",
-            )
-        if name.encode(errors="replace").decode() != name:
-            what = f"{folder / name} has a name that is no text"
-            raise DataError(what, why="its bytes are not UTF-8", remedy="rename it")
-        found[_name_split(kind)].append((name, inside[0]))
-    return found
-
-
 def choose_splits(found: Found, parts: Parts, source: str) -> dict[str, list[str]]:
     """Return the names of the splits for each use; raises a DataError that names those that there are."""
     shown = f"its splits are {', '.join(found)}"
-    uses = {use: [name if name in found else _name_split(name) for name in names] for use, names in parts.items()}
+    uses = {use: [name if name in found else name_split(name) for name in names] for use, names in parts.items()}
     if missing := [name for names in uses.values() for name in names if name not in found]:
         raise DataError(f"{source} holds no split {missing[0]}", why=shown, remedy="name them by --split TRAIN:TEST")
     if uses or len(found) == 1:

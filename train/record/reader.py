@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
@@ -184,14 +185,24 @@ def find_change(config: TrainConfig) -> str:
     return ""
 
 
-def choose_data(run: Path, dataset: str, data_dir: str, cache_dir: str) -> TrainConfig:
-    """Return the configuration of a run with the place of its data, or the configuration of another data set."""
+def choose_data(
+    run: Path, dataset: str, data_dir: str, cache_dir: str, files: Mapping[str, bool | str] = MappingProxyType({})
+) -> TrainConfig:
+    """Return the configuration of a run with the place of its data, or the configuration of another data set.
+
+    `files` has options of a configuration about files that cannot be used; only those count that are given.
+    """
+    given: dict[str, Any] = {name: value for name, value in files.items() if value}
     config = read_folder_config(run)
     if dataset and dataset != config.dataset:
         # A user's own images are scaled to what the network takes.
         own = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
-        return resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own)
-    return replace(config, data_dir=data_dir or config.data_dir, cache_dir=cache_dir, init_from="")
+        other = resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own, **given)
+        if not other.data_sha256 or other.data_sha256 != config.data_sha256:
+            return other
+        data_dir = other.data_dir  # the run's own data, by its path
+    place = {"data_dir": data_dir or config.data_dir, "cache_dir": cache_dir, "init_from": "", "report_broken": ""}
+    return replace(config, **(place | given))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
-import json
-import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import TextIO
 
 from train.record.metrics import EpochRecord
 from train.system import output
+from train.system.mounts import translate
 from train.system.progress import Mode, Status, Work
 
 
@@ -60,26 +58,3 @@ def format_rate(rate: float) -> str:
 def round_roughly(number: float) -> str:
     """Return a number to two digits or more, so that a low one is not 0."""
     return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")
-
-
-VARIABLE: Final = "TOOLKIT_PATHS"
-"""Environment variable with a JSON object: for each mount its path inside and its path outside of the container."""
-
-
-def translate(text: str) -> str:
-    """Replace paths inside a container by the user's paths. Records keep the container's paths."""
-    names = _read_mounts()
-    if not names:
-        return text
-    # Longest first, so that the inner one of two nested mounts matches.
-    inside = "|".join(re.escape(path) for path in sorted(names, key=len, reverse=True))
-    return re.sub(rf"(?<![\w./-])(?:{inside})(?![\w-]|\.\w)", lambda match: names[match[0]], text)
-
-
-def _read_mounts() -> dict[str, str]:
-    try:
-        value = json.loads(os.environ.get(VARIABLE, "{}"))
-    except ValueError:
-        return {}
-    pairs = value.items() if isinstance(value, dict) else ()
-    return {path: name for path, name in pairs if isinstance(name, str) and path.startswith("/") and path != "/"}

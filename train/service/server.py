@@ -17,10 +17,10 @@ from train.cli import run_command
 from train.cores import count_cores
 from train.errors import IntegrityError, PreflightError
 from train.record import reader
-from train.run.progress import translate
 from train.service import options
 from train.service.guard import read_token, require_guard
 from train.system import output, process, signals
+from train.system.mounts import translate
 
 if TYPE_CHECKING:
     import uvicorn

@@ -20,9 +20,9 @@ from train.config.run import FORMATS, Format, Precision
 from train.data import images
 from train.errors import CheckError, PreflightError
 from train.record.reader import Inputs
-from train.run.progress import translate
 from train.system import output
 from train.system.files import replacing_folder, write_text, writing
+from train.system.mounts import translate
 from train.use import network
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from toolkit import training
 from toolkit.engine import container
 from train.cli import main, parse
 from train.run import progress
+from train.system import mounts
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digits-1", "/data": "~/.cache"}
@@ -28,15 +29,15 @@ NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digit
     ],
 )
 def test_a_path_below_a_mount_is_the_users(inside: str, outside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert progress.translate(inside) == inside
-    monkeypatch.setenv(progress.VARIABLE, json.dumps(NAMES))
-    assert progress.translate(inside) == outside
+    assert mounts.translate(inside) == inside
+    monkeypatch.setenv(mounts.VARIABLE, json.dumps(NAMES))
+    assert mounts.translate(inside) == outside
 
 
 @pytest.mark.parametrize("value", ["", "no json", "[]", '{"/local": 3}', '{"": "x", "/": "y"}'])
 def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(progress.VARIABLE, value)
-    assert progress.translate("cannot read /local/a") == "cannot read /local/a"
+    monkeypatch.setenv(mounts.VARIABLE, value)
+    assert mounts.translate("cannot read /local/a") == "cannot read /local/a"
 
 
 def test_the_error_for_a_folder_that_a_container_sees_as_local(
@@ -45,13 +46,22 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
     job = training.plan(["cifar10"], config, None, gpu=False)
     asked = container.describe(job, image="image")
-    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
+    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
     assert main(asked.argv[3:]) == 2
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said
     assert "/local" not in said
     progress.Display("plain").say(f"the state is saved in /runs/{config.run_dir.name}")
     assert capsys.readouterr().err == f"the state is saved in {config.run_dir}\n"
+
+
+def test_a_container_writes_the_list_of_broken_images_beside_others_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "pets").mkdir()
+    words = [str(tmp_path / "pets"), "--report-broken", str(tmp_path / "lists" / "broken.jsonl"), "--strict-data"]
+    asked = container.describe(training.plan(words, parse(words), None, gpu=False), image="image")
+    place = [asked.argv[index + 1] for index, word in enumerate(asked.argv) if word == "--report-broken"][-1]
+    assert place == "/report/broken.jsonl"
+    assert (str(tmp_path / "lists"), "/report", False) in asked.mounts
 
 
 def test_a_job_without_mounts_gets_no_names() -> None:

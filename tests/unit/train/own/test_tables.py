@@ -242,7 +242,7 @@ def test_an_archive_is_unpacked_by_the_first_python_of_a_series(
     with tarfile.open(tmp_path / "pets.tar", "w") as tar:
         add(tar, "cat/one.png", mode=0)
         add(tar, "dog/one.png", mode=0o4777)
-    folder = archives.open_place(tmp_path / "pets.tar", tmp_path / "cache", "0" * 32)
+    folder = archives.open_place(tmp_path / "pets.tar", tmp_path / "cache", "0" * 32).folder
     found = sorted(folder.glob("*/*.png"))
     assert [path.parent.name for path in found] == ["cat", "dog"]
     (tmp_path / "usual").touch()

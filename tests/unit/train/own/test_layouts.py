@@ -1,0 +1,304 @@
+import json
+import struct
+import unicodedata
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.train.own.making import make_image, write_classes, write_image
+from train.cli import main, parse
+from train.data import Dataset, kinds, load
+from train.errors import DataError, UsageError
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
+
+
+def open_(place: Path, *options: str) -> Dataset:
+    return load(parse([str(place), "--cache-dir", str(place.parent / "cache"), *options]))
+
+
+def write_loose(folder: Path, count: int = 3) -> None:
+    for number in range(count):
+        write_image(folder / f"{number}.png")
+
+
+def make_kaggle(root: Path) -> None:
+    for name, count in (("train", 5), ("valid", 2), ("test", 3)):
+        write_classes(root / name, ("jpegs", "pngs"), count)
+    write_loose(root / "images to predict")
+
+
+def make_preview(root: Path) -> None:
+    write_classes(root / "Train")
+    write_classes(root / "Test", count=3)
+    write_image(root / "preview" / "0.png")
+    write_image(root / "cover.png")
+
+
+def make_unlabelled(root: Path) -> None:
+    write_classes(root / "train")
+    write_loose(root / "test")
+
+
+def make_repeated(root: Path) -> None:
+    for name in ("seg_train", "seg_test"):
+        write_classes(root / name / name, count=3)
+    write_loose(root / "seg_pred" / "seg_pred")
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "counts", "beside"),
+    [
+        (make_kaggle, (), (10, 6, 4), "3 images in images to predict/"),
+        (make_kaggle, ("--split", "train:valid"), (10, 4, None), "6 images in test/"),
+        (make_preview, (), (10, 6, None), "1 image in preview/"),
+        (make_preview, ("--split", "train:test"), (10, 6, None), "1 image in the folder itself"),
+        (make_unlabelled, (), (8, 2, None), "3 images in test/"),
+        (make_unlabelled, ("--split", "train"), (8, 2, None), "3 images in test/"),
+        (make_repeated, ("--split", "seg_train:seg_test"), (6, 6, None), "3 images in seg_pred/"),
+    ],
+)
+def test_splits_are_used_and_what_lies_beside_them_is_named(
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    options: tuple[str, ...],
+    counts: tuple[int, int, int | None],
+    beside: str,
+) -> None:
+    make(tmp_path / "set")
+    dataset = open_(tmp_path / "set", *options)
+    validation = len(dataset.validation) if dataset.validation else None
+    assert (len(dataset.train), len(dataset.test), validation) == counts
+    assert dataset.class_names in {("jpegs", "pngs"), ("cat", "dog")}
+    assert beside in dataset.notes[0]
+    with pytest.raises(DataError, match="strict-data") as caught:
+        open_(tmp_path / "set", *options, "--strict-data")
+    assert beside in caught.value.why
+
+
+def test_a_folder_with_images_beside_others_is_a_class_whatever_its_name(tmp_path: Path) -> None:
+    assert open_(write_classes(tmp_path / "vehicles", ("plane", "train"))).class_names == ("plane", "train")
+    write_classes(tmp_path / "rail" / "train", ("steam",))
+    assert open_(write_classes(tmp_path / "rail", ("plane",))).class_names == ("plane", "train")
+
+
+def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path) -> None:
+    write_classes(write_classes(tmp_path / "pets") / "test")
+    with pytest.raises(DataError, match="pets/test holds folders of the same names"):
+        open_(tmp_path / "pets")
+    make_repeated(tmp_path / "land")
+    (warning,) = open_(tmp_path / "land").warnings
+    assert "seg_test, seg_train" in warning
+    assert "--split" in warning
+
+
+def test_a_split_that_is_named_and_has_no_classes_is_refused(tmp_path: Path) -> None:
+    make_unlabelled(tmp_path / "set")
+    with pytest.raises(DataError, match=r"test/0\.png has no label"):
+        open_(tmp_path / "set", "--split", "train:test")
+
+
+def test_files_that_are_left_out_are_counted_by_suffix_folder_and_content(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    for name in ("cat/1.heic", "owl/1.HEIC", "owl/2.heic", "dog/notes.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(HEIC if "heic" in name.lower() else b"words")
+    write_image(folder / "dog" / "0.png").rename(folder / "dog" / "photo")
+    (folder / "empty").mkdir()
+    (note,) = (note for note in open_(folder).notes if "left out" in note)
+    for part in (
+        "5 files",
+        ".heic: 3",
+        ".txt: 1",
+        "no suffix: 1",
+        "owl: 2",
+        "HEIC: 3",
+        "dog/photo (PNG)",
+        "empty, owl",
+    ):
+        assert part in note
+    assert main([str(folder), "--strict-data", "--cache-dir", str(tmp_path / "cache")]) == 9
+
+
+def test_a_refusal_for_want_of_images_names_what_was_left_out(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets", ("cat",))
+    (folder / "dog").mkdir()
+    (folder / "dog" / "1.heic").write_bytes(HEIC)
+    with pytest.raises(DataError, match="of one class") as caught:
+        open_(folder)
+    assert "HEIC: 1" in caught.value.why
+    for path in (folder / "cat").iterdir():
+        path.rename(path.with_suffix(""))
+    with pytest.raises(DataError, match="no images") as caught:
+        open_(folder)
+    assert "5 are images by content" in caught.value.why
+
+
+def test_options_about_files_do_not_change_the_name_of_a_run(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    plain = parse([str(folder)])
+    assert parse([str(folder), "--strict-data", "--report-broken", "list"]).run_dir == plain.run_dir
+    with pytest.raises(UsageError, match="is for your own images"):
+        parse(["digits", "--strict-data"])
+
+
+def test_what_systems_leave_in_folders_is_no_class(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    for name in ("__MACOSX/cat", "@eaDir", ".AppleDouble", ".git", "$RECYCLE.BIN", "cat/@eaDir"):
+        write_image(folder / name / "0.png")
+    (folder / "Thumbs.db").write_bytes(b"x")
+    dataset = open_(folder, "--strict-data")
+    assert dataset.class_names == ("cat", "dog")
+    assert len(dataset.train) + len(dataset.test) == 10
+
+
+@pytest.mark.parametrize(
+    ("names", "warned"),
+    [(("caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")), True), (("cat", "cat ", "dog"), True)],
+)
+def test_classes_that_look_alike_are_warned_of(tmp_path: Path, names: tuple[str, ...], warned: bool) -> None:
+    assert bool(open_(write_classes(tmp_path / "pets", names)).warnings) == warned
+
+
+def test_one_image_of_each_class_cannot_be_split(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        open_(write_classes(tmp_path / "pets", count=1))
+    assert "no class has more than one image" in caught.value.why
+    assert caught.value.remedy
+    assert "one image of a small class" in open_(write_classes(tmp_path / "more", count=2)).notes[0]
+
+
+def test_every_broken_image_is_reported_with_its_reason(tmp_path: Path) -> None:
+    folder = write_classes(tmp_path / "pets")
+    for number in range(3):
+        (folder / "cat" / f"new\nline{number}.png").write_bytes(b"")
+    (folder / "dog" / "text.png").write_bytes(b"words")
+    report = tmp_path / "reports" / "broken.jsonl"
+    with pytest.raises(DataError) as caught:
+        open_(folder, "--report-broken", str(report))
+    assert str(report) in caught.value.why
+    lines = [json.loads(line) for line in report.read_text(encoding="utf-8").splitlines()]
+    assert [Path(line["image"]).name for line in lines] == [*(f"new\nline{n}.png" for n in range(3)), "text.png"]
+    assert all(line["reason"] for line in lines)
+    with pytest.raises(DataError, match="cannot read") as caught:
+        open_(folder)
+    assert "--report-broken" in caught.value.why
+
+
+def test_advice_is_whole_sentences(tmp_path: Path) -> None:
+    import datasets
+
+    rows = [{"bytes": (write_image(tmp_path / "0.png")).read_bytes(), "path": None}, None]
+    table = datasets.Dataset.from_dict({"image": rows * 3, "label": ["a", "b"] * 3})
+    table.to_parquet(tmp_path / "set.parquet")
+    with pytest.raises(DataError) as caught:
+        open_(tmp_path / "set.parquet")
+    assert caught.value.remedy.count("--skip-broken") == 1
+    assert not caught.value.remedy.startswith(";")
+
+
+def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
+    import datasets
+
+    rows = [{"bytes": write_image(tmp_path / f"{number}.png").read_bytes(), "path": None} for number in range(6)]
+    table = datasets.Dataset.from_dict({"image": rows, "label": ["a", "b"] * 3})
+    table.to_parquet(tmp_path / "train-00000-of-00002.parquet")
+    table.save_to_disk(tmp_path / "saved")
+    (arrow,) = (tmp_path / "saved").glob("*.arrow")
+    # In a container the file has another name.
+    for path in (tmp_path / "train-00000-of-00002.parquet", arrow, arrow.rename(tmp_path / "local")):
+        if path.exists():
+            assert open_(path).class_names == ("a", "b")
+
+
+def write_zip(path: Path, members: dict[str, bytes], *, system: int = 3) -> Path:
+    with zipfile.ZipFile(path, "w") as zipped:
+        for name, content in members.items():
+            info = zipfile.ZipInfo(name)
+            info.create_system = system
+            zipped.writestr(info, content)
+    return path
+
+
+@pytest.fixture
+def png(tmp_path: Path) -> bytes:
+    return write_image(tmp_path / "any.png", make_image()).read_bytes()
+
+
+def test_an_archive_whose_folders_are_separated_by_backslashes_is_taken(tmp_path: Path, png: bytes) -> None:
+    members = {f"x\\{name}\\{number}.png": png for name in ("cat", "dog") for number in range(3)}
+    assert open_(write_zip(tmp_path / "pets.zip", members)).class_names == ("cat", "dog")
+    mixed = write_zip(tmp_path / "mixed.zip", {**members, "x/owl/0.png": png}, system=0)
+    assert open_(mixed).class_names == ("cat", "dog", "owl")
+    with pytest.raises(DataError, match="leads out"):
+        open_(write_zip(tmp_path / "out.zip", {"..\\..\\cat.png": png}))
+
+
+@pytest.mark.parametrize("name", ["a/0.png/x.png", f"a/{'x' * 300}.png"])
+def test_names_that_a_folder_cannot_hold_are_the_fault_of_the_archive(tmp_path: Path, png: bytes, name: str) -> None:
+    with pytest.raises(DataError) as caught:
+        open_(write_zip(tmp_path / "pets.zip", {"a/0.png": png, name: png, "b/0.png": png}))
+    assert f"pets.zip!/{name}" in caught.value.what
+    assert not list((tmp_path / "cache" / "unpacked").iterdir())
+
+
+def test_a_place_in_an_archive_is_named_by_the_archive(tmp_path: Path, png: bytes) -> None:
+    members = {"top/a/0.png": png, "top/a/1.png": b"", "top/b/0.png": png}
+    with pytest.raises(DataError, match=r"pets\.zip!/top/a/1\.png") as caught:
+        open_(write_zip(tmp_path / "pets.zip", members))
+    assert "cache" not in str(caught.value)
+
+
+def encrypt(content: bytes) -> bytes:
+    """Set the bit of encryption of the only member."""
+    place = content.index(b"PK\x01\x02") + 8
+    return content[:place] + struct.pack("<H", 1) + content[place + 2 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "what"),
+    [
+        ("pets.zip", lambda content: content[: len(content) // 2], "zip archive, but is cut off or damaged"),
+        ("pets.zip", encrypt, "password"),
+        ("pets.zip", lambda _: b"", "empty file"),
+        ("pets.txt", lambda _: b"cat, dog\n", "text"),
+        ("pets.jpg", lambda _: b"\xff\xd8\xff\xe0", "one image (JPEG)"),
+        ("pets.tar.gz", lambda _: b"\x1f\x8b\x08\0", "gzip file, but is cut off or damaged"),
+        ("pets.parquet", lambda _: b"PAR1", "arquet"),
+    ],
+)
+def test_a_file_that_is_no_data_set_is_named(
+    tmp_path: Path, png: bytes, name: str, change: Callable[[bytes], bytes], what: str
+) -> None:
+    content = write_zip(tmp_path / "whole.zip", {"a/0.png": png}).read_bytes()
+    (tmp_path / name).write_bytes(change(content))
+    with pytest.raises(DataError) as caught:
+        open_(tmp_path / name)
+    assert what in caught.value.why
+    assert caught.value.remedy
+
+
+def test_addresses_are_not_fetched() -> None:
+    with pytest.raises(UsageError, match="address"):
+        parse(["https://example.org/pets.zip"])
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        (HEIC, "HEIC"),
+        (HEIC.replace(b"mif1", b"avif"), "AVIF"),
+        (b"%PDF-1.7", "PDF"),
+        (b'<?xml version="1.0"?><!-- a drawing --><svg>', "SVG"),
+        (b"<!DOCTYPE html><html>", "HTML page"),
+        (b"RIFF\0\0\0\0WEBP", "WebP"),
+        (b"version https://git-lfs.github.com/spec/v1", "pointer of Git LFS"),
+        ("Größe\n".encode(), "text"),
+        (b"", "empty file"),
+        (b"\x01\x02\x03", ""),
+    ],
+)
+def test_a_file_is_known_by_its_first_bytes(start: bytes, name: str) -> None:
+    assert kinds.name_kind(start).name == name
