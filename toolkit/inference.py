@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,8 @@ from typing import Any, Final
 from toolkit import files
 from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import HUB, RUNS, mount_data
+from toolkit.training import HUB, RUNS, mount_data, mount_report
+from train.config.origin import refuse_address
 from train.config.run import TrainConfig
 from train.record.reader import CONFIG, read_folder_config
 from train.service import guard
@@ -30,15 +31,37 @@ def mount_run(run: Path, *, writable: bool = False) -> Mount:
     return Mount(source=run, target=f"{RUNS}/{run.resolve().name}", writable=writable)
 
 
-def plan_prediction(
-    run: Path, names: Sequence[str], listed: Iterable[str], options: Sequence[str], explain: Path | None = None
-) -> Job:
-    """Return the job that classifies images: files, all of a folder, and for ``-`` the `listed` ones.
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What a job writes beside what it prints: results, a picture of each image, a list of images that are broken."""
 
-    The folder `explain` gets a picture of each.
-    """
-    lines = [line for line in (line.rstrip("\r\n") for line in listed) if line] if "-" in names else []
-    names = [name for given in names for name in (lines if given == "-" else [given])]
+    out: Path | None = None
+    explain: Path | None = None
+    report_broken: Path | None = None
+
+    def plan(self) -> tuple[list[str | Mount], list[Mount]]:
+        """Return the options of the job, and the mounts that they need."""
+        options: list[str | Mount] = []
+        mounts: list[Mount] = []
+        for name, folder in (("explain", self.explain), ("out", self.out)):
+            if folder:
+                mounts.append(Mount(source=folder, target=f"/{name}", writable=True))
+                options += [f"--{name}", mounts[-1]]
+        report = mount_report(self.report_broken) if self.report_broken else []
+        return [*options, *report[:2]], [*mounts, *(part for part in report[2:] if isinstance(part, Mount))]
+
+
+def plan_prediction(
+    run: Path,
+    names: Sequence[str],
+    listed: Sequence[str],
+    options: Sequence[str],
+    outputs: Outputs = Outputs(),
+) -> Job:
+    """Return the job that classifies images: files, all of a folder, and for ``-`` the `listed` ones."""
+    names = [name for given in names for name in (listed if given == "-" else [given])]
+    for name in names:
+        refuse_address(name)
     if not names:
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     if len(names) > MOST_IMAGES:
@@ -56,12 +79,11 @@ def plan_prediction(
         )
     folder, parents = mount_run(run), dict[Path, Mount]()
     images = [_mount_image(Path(name), parents) for name in names]
-    pictures = [Mount(source=explain, target="/explain", writable=True)] if explain else []
-    named: list[str | Mount] = ["--explain", *pictures] if pictures else []
+    written, mounts = outputs.plan()
     return Job(
         title="predict",
-        argv=("-P", "-m", "train", "predict", folder, *images, *options, *named),
-        mounts=(folder, *parents.values(), *pictures),
+        argv=("-P", "-m", "train", "predict", folder, *images, *options, *written),
+        mounts=(folder, *parents.values(), *mounts),
     )
 
 
@@ -75,15 +97,13 @@ def _mount_image(path: Path, parents: dict[Path, Mount]) -> Mount:
     return mount if path == parent else Mount(source=path, target=f"{mount.target}/{path.name}")
 
 
-def plan_evaluation(run: Path, dataset: str, config: TrainConfig, out: Path | None) -> Job:
-    """Return the job that evaluates a run on the data of a configuration; `out` gets the files."""
+def plan_evaluation(run: Path, dataset: str, config: TrainConfig, outputs: Outputs, options: Sequence[str] = ()) -> Job:
+    """Return the job that evaluates a run on the data of a configuration."""
     folder, data = mount_run(run), mount_data(config)
     dataset = f"./{config.dataset}" if dataset and config.data_sha256 else dataset  # in a container, another path
-    argv: list[str | Mount] = ["-P", "-m", "train", "evaluate", folder, *filter(None, [dataset]), *data]
-    mounts = [folder, *(part for part in data if isinstance(part, Mount))]
-    if out:
-        mounts.append(Mount(source=out, target="/out", writable=True))
-        argv += ["--out", mounts[-1]]
+    written, mounts = outputs.plan()
+    argv = ["-P", "-m", "train", "evaluate", folder, *filter(None, [dataset]), *data, *options, *written]
+    mounts = [folder, *(part for part in data if isinstance(part, Mount)), *mounts]
     return Job(
         title="evaluate",
         argv=tuple(argv),

@@ -58,7 +58,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "system.progress",
         "system.signals",
     )
-    names += ("service.guard", "service.options", "use.compare")
+    names += ("service.guard", "service.options", "use.compare", "use.lists")
     allowed_of_train = tuple(f"train.{name}" for name in names)
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
     shared = ("toolkit.smoke.inside.gpu_rules.", "toolkit.smoke.inside.check.Expectation")

@@ -13,8 +13,8 @@ from train.cli import parse
 from train.errors import DataError
 from train.errors import UsageError as JobUsageError
 from train.record.reader import choose_data
-from train.run import progress
 from train.service import guard
+from train.system import mounts
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 
@@ -35,7 +35,7 @@ def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
     (tmp_path / "photos" / "linked.png").symlink_to(tmp_path / "photos" / "more" / "real.png")
     (tmp_path / "photos" / "more" / "real.png").touch()
     names = ["photos/a.png", "photos/b.png", "photos/more", "photos/linked.png", "nowhere/c.png", "-"]
-    job = inference.plan_prediction(run_folder, names, ["d.png\n", "\n"], ["--top", "2"])
+    job = inference.plan_prediction(run_folder, names, ["d.png"], ["--top", "2"])
     asked = container.describe(job, image="image")
     run = f"/runs/{run_folder.name}"
     images = (
@@ -56,12 +56,13 @@ def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
     )
     assert asked.network == "none"
     drawn = container.describe(
-        inference.plan_prediction(run_folder, names[:1], [], [], tmp_path / "drawn"), image="image"
+        inference.plan_prediction(run_folder, names[:1], [], [], inference.Outputs(explain=tmp_path / "drawn")),
+        image="image",
     )
     assert drawn.argv[-2:] == ("--explain", "/explain")
     assert drawn.mounts[-1] == (str(tmp_path / "drawn"), "/explain", False)
-    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
-    assert progress.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
+    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
+    assert mounts.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
 
 
 def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_path: Path) -> None:
@@ -78,13 +79,13 @@ def test_what_is_no_run_and_an_empty_list_are_refused(run_folder: Path, tmp_path
     with pytest.raises(DataError, match="is not the folder of a run"):
         inference.plan_prediction(tmp_path, ["a.png"], [], [])
     with pytest.raises(UsageError, match="no images"):
-        inference.plan_prediction(run_folder, ["-"], ["\n"], [])
+        inference.plan_prediction(run_folder, ["-"], [], [])
 
 
 def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_folder: Path, tmp_path: Path) -> None:
     config = choose_data(run_folder, "cifar10", str(tmp_path), str(tmp_path / "cache"))
     asked = container.describe(
-        inference.plan_evaluation(run_folder, "cifar10", config, tmp_path / "out"), image="image"
+        inference.plan_evaluation(run_folder, "cifar10", config, inference.Outputs(out=tmp_path / "out")), image="image"
     )
     run = f"/runs/{run_folder.name}"
     place = ("--data-dir", "/local", "--cache-dir", "/data")  # tables are unpacked into the cache
@@ -95,8 +96,25 @@ def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_
         ("/data", False),
         ("/out", False),
     ]
-    own = inference.plan_evaluation(run_folder, "", choose_data(run_folder, "", "", ""), None)
+    own = inference.plan_evaluation(run_folder, "", choose_data(run_folder, "", "", ""), inference.Outputs())
     assert container.describe(own, image="image").argv[2:] == ("train", "evaluate", run)
+
+
+def test_broken_images_are_left_out_and_listed_in_a_container_too(run_folder: Path, tmp_path: Path) -> None:
+    outputs, options = inference.Outputs(report_broken=tmp_path / "lists" / "broken.jsonl"), ["--skip-broken"]
+    config = choose_data(run_folder, "", "", "")
+    for job in (
+        inference.plan_evaluation(run_folder, "", config, outputs, options),
+        inference.plan_prediction(run_folder, [str(tmp_path / "a.png")], [], options, outputs),
+    ):
+        asked = container.describe(job, image="image")
+        assert asked.argv[-3:] == ("--skip-broken", "--report-broken", "/report/broken.jsonl")
+        assert asked.mounts[-1] == (str(tmp_path / "lists"), "/report", False)
+
+
+def test_addresses_are_not_classified(run_folder: Path) -> None:
+    with pytest.raises(JobUsageError, match="address"):
+        inference.plan_prediction(run_folder, ["https://example.org/cat.jpg"], [], [])
 
 
 def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_replaces(
@@ -110,8 +128,8 @@ def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_r
     assert asked.argv[5:] == ("--out", "/out/export", "--format", "tflite", "--format", "keras")
     assert asked.mounts == ((str(run_folder), run, True), (str(run_folder), "/out", False))
     assert asked.network == "none"
-    monkeypatch.setenv(progress.VARIABLE, asked.environment[progress.VARIABLE])
-    assert progress.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
+    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
+    assert mounts.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
 
 
 def plan(run_folder: Path, host: str, network: str, **options: Any) -> container.Container:

@@ -7,7 +7,7 @@ import typer
 
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
 from train.config.presets import require_choice
-from train.config.run import FORMATS
+from train.config.run import FORMATS, OPTIONS
 from train.service import options
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="Folder of a run.")]
 Images = Annotated[list[str], typer.Argument(help="Image files, folders of images, or - for a list on standard input.")]
+ReportBroken = Annotated[Path | None, typer.Option(metavar="FILE", help=OPTIONS["report_broken"].help)]
 Top = Annotated[int, typer.Option(min=1, help="Classes shown for each image.")]
 
 
@@ -27,6 +28,7 @@ def predict(
     explain: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw which parts of an image decide its best class (Grad-CAM).")
     ] = None,
+    report_broken: ReportBroken = None,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -36,9 +38,11 @@ def predict(
     An image that cannot be read is named, the others are classified, and the exit code is 9.
     """
     from toolkit import inference
+    from train.use.lists import read_list
 
-    listed = sys.stdin if "-" in image else ()
-    job = inference.plan_prediction(run, image, listed, ["--top", str(top)], explain)
+    listed = read_list(sys.stdin) if "-" in image else ()
+    outputs = inference.Outputs(explain=explain, report_broken=report_broken)
+    job = inference.plan_prediction(run, image, listed, ["--top", str(top)], outputs)
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
@@ -51,16 +55,26 @@ def evaluate(
     dataset: Annotated[str, typer.Argument(help="Data set with test images; by default that of the run.")] = "",
     data_dir: Annotated[str, typer.Option(metavar="DIR", help="Local copy of the data set.")] = "",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write the results and their picture.")] = None,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help=OPTIONS["skip_broken"].help)] = False,
+    report_broken: ReportBroken = None,
+    strict_data: Annotated[bool, typer.Option("--strict-data", help=OPTIONS["strict_data"].help)] = False,
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
+    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images.
+
+    Of data without a test split all images are measured, unless the network was trained on it.
+    """
     from toolkit import inference
     from train.record.reader import choose_data
 
-    config = choose_data(run, dataset, data_dir, session.settings.data)
-    _use(session, inference.plan_evaluation(run, dataset, config, out), wheel=wheel, gpu=gpu, dry_run=dry_run)
+    files = {"skip_broken": skip_broken, "strict_data": strict_data}
+    config = choose_data(run, dataset, data_dir, session.settings.data, files)
+    words = [f"--{name.replace('_', '-')}" for name, given in files.items() if given]
+    outputs = inference.Outputs(out=out, report_broken=report_broken)
+    job = inference.plan_evaluation(run, dataset, config, outputs, words)
+    _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)

@@ -10,13 +10,13 @@ import typer
 from numpy.typing import NDArray
 
 from train.cli import default_cache, run_command
-from train.config.run import TrainConfig
+from train.config.run import OPTIONS, TrainConfig
 from train.errors import DataError
 from train.record.reader import choose_data
 from train.report.gallery import escape
-from train.run.progress import translate
 from train.system import output
 from train.system.files import write_text
+from train.system.mounts import translate
 
 if TYPE_CHECKING:
     from train.data import Dataset
@@ -56,17 +56,18 @@ class Report:
 
 
 def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
-    """Evaluate a run on the test images of a data set, by default its own.
+    """Evaluate a run on the test images of a data set, by default its own; on all images of other data without splits.
 
     The kernels and threads are those of the run, so its own test images give its accuracy and loss to the bit. Raises a
     DataError if the data has classes or images that the run does not know.
     """
-    from train.data import load
+    from train.data import load, load_measured
     from train.use import network
 
     trained = network.load(folder, exact=True)
     config = config or trained.config
-    dataset = load(config)
+    same = (config.data_sha256 or config.dataset) == (trained.config.data_sha256 or trained.config.dataset)
+    dataset = load(config) if same else load_measured(config, trained.inputs.shape)
     labels = match_labels(dataset, trained.inputs.class_names)
     shape = dataset.test.images.shape[1:]
     if shape != trained.inputs.shape:
@@ -163,10 +164,18 @@ def collect(  # noqa: PLR0917
     out: Annotated[
         Path | None, typer.Option(help="Also write evaluation.json, confusion.csv and confusion.png.", metavar="DIR")
     ] = None,
+    skip_broken: Annotated[bool, typer.Option(help=OPTIONS["skip_broken"].help)] = False,
+    report_broken: Annotated[str, typer.Option(help=OPTIONS["report_broken"].help, metavar="FILE")] = "",
+    strict_data: Annotated[bool, typer.Option(help=OPTIONS["strict_data"].help)] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> int:
-    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images."""
-    report = evaluate(run, choose_data(run, dataset, data_dir, cache_dir or default_cache()))
+    """Measure accuracy, loss, precision, recall and calibration of a run's network on test images.
+
+    Of data without a test split all images are measured, unless the network was trained on it.
+    """
+    files: dict[str, bool | str] = {"skip_broken": skip_broken, "strict_data": strict_data}
+    files["report_broken"] = report_broken
+    report = evaluate(run, choose_data(run, dataset, data_dir, cache_dir or default_cache(), files))
     if out:
         from train.report.plot import write_confusion
 

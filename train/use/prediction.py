@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from train.cli import run_command
 from train.config import origin
 from train.cores import count_cores
-from train.data import images
+from train.data import images, layout
+from train.data.pictures import write_report
 from train.errors import DataError, UsageError
 from train.report.gallery import escape
-from train.run.progress import translate
 from train.system import output
-from train.use import explanation
+from train.system.mounts import translate
+from train.use import explanation, lists
 
 if TYPE_CHECKING:
     from train.use.network import Network
@@ -43,26 +44,34 @@ class Prediction:
     problem: str = ""
 
 
-def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> list[Path]:
-    """Return the files to classify: each that is named, all images below a folder, and for ``-`` the `listed` ones.
+def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> tuple[list[Path], list[str]]:
+    """Return the files to classify, and a sentence for each folder of which files are left out.
 
-    Raises a DataError if a folder has no images.
+    Files are those that are named, all images below a folder, and for ``-`` the `listed` ones. Raises a DataError if a
+    folder has no images, and a UsageError for an address.
     """
     found: list[Path] = []
-    for name in names:
-        if name == "-":
-            found += list_images(filter(None, (line.rstrip("\r\n") for line in listed)))
-        elif os.path.isdir(name):  # noqa: PTH112
-            below = sorted(path for path in Path(name).rglob("*") if path.suffix.lower() in origin.SUFFIXES)
-            if not below:
-                raise DataError(
-                    f"{name} holds no images",
-                    why=f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
-                )
-            found += below
-        else:
+    left_out: list[str] = []
+    for name in (each for given in names for each in (listed if given == "-" else [given])):
+        origin.refuse_address(name)
+        if not os.path.isdir(name):  # noqa: PTH112
             found.append(Path(name))
-    return found
+            continue
+        below = [str(path.relative_to(name)) for path in sorted(Path(name).rglob("*")) if not path.is_dir()]
+        below = [each for each in below if not origin.is_foreign(each)]
+        others = layout.describe_others(
+            layout.Place(Path(name), name), [each for each in below if not origin.is_image(each)]
+        )
+        if not any(map(origin.is_image, below)):
+            raise DataError(
+                f"{name} holds no images",
+                why=f"left out: {others}"
+                if others
+                else f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
+            )
+        left_out += [others] * bool(others)
+        found += [Path(name) / each for each in below if origin.is_image(each)]
+    return found, left_out
 
 
 def predict(network: "Network", files: Sequence[Path], top: int, explain: Path | None = None) -> Iterator[Prediction]:
@@ -111,7 +120,7 @@ def describe(prediction: Prediction, width: int) -> str:
     )
 
 
-def collect(
+def collect(  # noqa: PLR0917
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     image: Annotated[
         list[str], typer.Argument(help="Image files, folders of images, or - for a list on standard input.")
@@ -120,10 +129,14 @@ def collect(
     explain: Annotated[
         Path | None, typer.Option(help="Draw what spoke for the best class of each image (Grad-CAM).", metavar="DIR")
     ] = None,
+    report_broken: Annotated[
+        Path | None,
+        typer.Option(help="Write each image that cannot be read, and the reason, as a line of JSON.", metavar="FILE"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> int:
     """Classify images by the network of a run. An image that cannot be read is named, and the exit code is then 9."""
-    files = list_images(image, sys.stdin)
+    files, left_out = list_images(image, lists.read_list(sys.stdin) if "-" in image else ())
     if not files:
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     from train.use import network
@@ -134,12 +147,24 @@ def collect(
         found.append(shown)
         if not json:
             output.show(describe(shown, width))
+    for sentence in left_out:
+        output.say(f"note: left out: {translate(sentence)}")
     bad = [each for each in found if each.problem]
+    if report_broken:
+        write_report(report_broken, [(each.image, each.problem) for each in bad])
     if json:
         output.show_json({"run": translate(str(run)), "predictions": [asdict(each) for each in found]})
     if bad:
-        output.say(f"error: {len(bad)} of {len(found)} images cannot be read; the others are classified")
+        output.say(f"error: {_count_bad(len(bad), len(found))}")
     return DataError.exit_code if bad else 0
+
+
+def _count_bad(bad: int, count: int) -> str:
+    if count == 1:
+        return "the image cannot be read"
+    if bad == count:
+        return f"none of the {count} images can be read"
+    return f"{bad} of {count} images cannot be read; the others are classified"
 
 
 def main(argv: Sequence[str]) -> int:
