@@ -16,6 +16,7 @@ from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
 from train.record import reader
 from train.system import output
 from train.system.files import write_text
+from train.system.program import explain_errors
 
 CARD: Final = "README.md"
 
@@ -198,7 +199,7 @@ def _escape(text: str) -> str:
     return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
 
 
-@output.explain_errors
+@explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
         output.show("usage: python -m train.card RUN…")

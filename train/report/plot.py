@@ -16,6 +16,7 @@ from train.record.reader import CONFUSION, read_run
 from train.report.gallery import choose_fonts, shorten, show
 from train.system import output
 from train.system.files import replacing, write_text
+from train.system.program import explain_errors
 
 
 def draw(folder: Path) -> Path:
@@ -79,7 +80,7 @@ def _paper_epochs(config: TrainConfig) -> int:
     return int(config.facts["epochs"]["paper"])
 
 
-@output.explain_errors
+@explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
         output.show("usage: python -m train.plot RUN…")
