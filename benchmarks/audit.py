@@ -25,7 +25,7 @@ import numpy as np
 from toolkit.record import audit as auditing
 from train.cli import main as train
 from train.cli import parse
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.input.batches import Batches
 from train.record import audit, checkpoint, reader
 from train.record.reader import RunRecord

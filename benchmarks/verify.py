@@ -27,7 +27,7 @@ from tests.integration.test_registry import replace_wheel
 from tests.unit.record import maker, signed
 from toolkit import digest
 from toolkit.engine.host import REPORT
-from toolkit.record.environment import read_packages
+from toolkit.record.verify_environment import read_packages
 
 ROOT = Path(__file__).parent.parent
 MEGABYTES = 600

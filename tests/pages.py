@@ -10,8 +10,8 @@ from toolkit import versions
 from toolkit.errors import list_exit_codes
 from toolkit.versions.matrix import list_cells, render, render_grid
 from train.cli import give_options, make_app
+from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
-from train.config.run import DEPTH, TrainConfig
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

@@ -12,12 +12,12 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import demands, lock, manifest, plan, settings, signing, sweep
+from toolkit import lock, manifest, policy_requirements, settings, signing, steps, sweep
 from toolkit.graft.transplant import Outcome
 from toolkit.wheel.inspection import Audit, Inspection
 from train.cli import SWITCHES
+from train.config.configuration import DEPTH, OPTIONS, TrainConfig
 from train.config.option import Option, name_flag
-from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.record import reader
 
 FOLDER: Final = Path(__file__).parents[1] / "toolkit" / "schemas"
@@ -25,7 +25,7 @@ VERSIONS: Final = {
     "config": 1,
     "lock": lock.SCHEMA,
     "manifest": manifest.SCHEMA,
-    "plan": plan.SCHEMA,
+    "plan": steps.SCHEMA,
     "policy": 2,
     "run": reader.SCHEMA,
     "settings": 1,
@@ -211,8 +211,8 @@ def _describe_lock() -> Schema:
 
 
 def _describe_plan() -> Schema:
-    step = _close({"type": "object", "properties": (names := _describe_fields(plan.Step))}, list(names))
-    parts = {"schema": {"const": plan.SCHEMA}, "steps": {"type": "array", "items": step}}
+    step = _close({"type": "object", "properties": (names := _describe_fields(steps.Step))}, list(names))
+    parts = {"schema": {"const": steps.SCHEMA}, "steps": {"type": "array", "items": step}}
     return {"type": "object", "properties": parts, "required": list(parts)}
 
 
@@ -240,11 +240,13 @@ def _describe_demands() -> Schema:
         "replay": "A statement that so many stretches of each run were trained again, at most so many days ago.",
     }
     count: Schema = {"type": "integer", "minimum": 1}
-    words = {name: {"description": said[name], "enum": list(values)} for name, values in demands.WORDS.items()}
+    words = {
+        name: {"description": said[name], "enum": list(values)} for name, values in policy_requirements.WORDS.items()
+    }
     counts = {
         name: {"description": said[name]}
         | _close({"type": "object", "properties": dict.fromkeys(names, count)}, list(names))
-        for name, names in demands.COUNTS.items()
+        for name, names in policy_requirements.COUNTS.items()
     }
     return _close({"type": "object", "properties": words | counts})
 

@@ -11,8 +11,8 @@ from toolkit import files
 from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
 from toolkit.training import HUB, RUNS, mount_data, mount_report
+from train.config.configuration import TrainConfig
 from train.config.origin import refuse_address
-from train.config.run import TrainConfig
 from train.record.reader import CONFIG, read_folder_config
 from train.service import guard
 from train.service.options import TIMEOUT, count_grace

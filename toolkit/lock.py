@@ -12,7 +12,7 @@ import yaml
 from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
 from toolkit.versions import Spec, Table, load_table, resolve
-from toolkit.versions.proofs import find_patches
+from toolkit.versions.proven_toolchains import find_patches
 from train.system.files import read_regular
 
 FILE = "toolkit.lock.yaml"

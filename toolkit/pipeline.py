@@ -19,20 +19,20 @@ from toolkit.errors import (
     UnsupportedError,
     UsageError,
 )
-from toolkit.plan import Step, Task
 from toolkit.project import shorten
 from toolkit.settings import Settings, is_crossed, require_own_platform
 from toolkit.smoke import runner
 from toolkit.smoke.inside.check import Expectation
 from toolkit.smoke.runner import Report
+from toolkit.steps import Step, Task
 from toolkit.versions import find_locked, load_table, plan_set
 from train.cli import find_result
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.record.reader import find_change
 
 if TYPE_CHECKING:
     from toolkit.wheel.build import BuiltWheel
-    from toolkit.wheel.request import PlannedWheel, WheelRequest
+    from toolkit.wheel.build_request import PlannedWheel, WheelRequest
 
 DIST = Path("dist")
 """Default folder of finished wheels."""
@@ -355,10 +355,10 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     damaged, or contradicts the checksums or the manifest beside it.
     """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
-    from toolkit.wheel import folder, inspection
+    from toolkit.wheel import inspection, wheel_folder
 
     for file in (path, path.with_name(manifest.FILE)):
-        folder.check_sum(file)
+        wheel_folder.check_sum(file)
     found = inspection.inspect(path)
     record = _find_record(path, found.digest)
     inspection.require_runnable(
@@ -389,12 +389,12 @@ def resolve_image(request: Request, reference: str) -> Resolved:
 def plan_wheel(
     settings: Settings, request: "WheelRequest", console: Console, *, out: Path = DIST, dry_run: bool = False
 ) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
-    """Return a wheel's plan and the task that builds it. Raises what :func:`toolkit.wheel.request.resolve` raises."""
+    """Return a wheel's plan and the task that builds it. Raises what :func:`toolkit.wheel.build_request.resolve` raises."""
     # Most runs of `toolkit up` build no wheel, and start faster without these modules.
     from toolkit import lock
-    from toolkit.wheel import request as wheel_requests
+    from toolkit.wheel import build_request
 
-    planned = wheel_requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
+    planned = build_request.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
     # Imported after the checks, because the engine's SDK is slow to load.
     from toolkit.wheel import build
 

@@ -12,8 +12,8 @@ from toolkit.engine.host import HostEngine
 from toolkit.errors import JobError, UnsupportedError, UsageError
 from toolkit.pipeline import choose_spec as choose_published
 from toolkit.pipeline import make_host_engine, use_wheel
-from toolkit.plan import Step, Task
 from toolkit.settings import Settings
+from toolkit.steps import Step, Task
 from toolkit.versions import load_table
 from toolkit.wheel import inspection
 from train.rehearsal.cli import read

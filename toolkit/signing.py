@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from toolkit import demands, files, keys
-from toolkit.demands import Demands
+from toolkit import files, keys, policy_requirements
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.keys import Signer
+from toolkit.policy_requirements import Demands
 from train.system.files import read_regular
 from train.system.output import printable
 
@@ -152,7 +152,7 @@ def _read_policy(path: Path, content: bytes) -> Policy:
         case {"signers": [_, *_] as entries, **rest} if not rest.keys() - {"require"}:
             signers = tuple(_read_signatory(path, entry) for entry in entries)
             try:
-                return Policy(signers, demands.read(rest.get("require", {})))
+                return Policy(signers, policy_requirements.read(rest.get("require", {})))
             except ValueError as error:
                 raise _refuse(path, str(error)) from error
     raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` and `require` alone")
@@ -162,7 +162,7 @@ def _read_signatory(path: Path, entry: object) -> Signatory:
     match entry:
         case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
             try:
-                demands.require_present(may)
+                policy_requirements.require_present(may)
             except ValueError as error:
                 raise _refuse(path, f"`may` of {name} has {error}") from error
             unknown = [str(kind) for kind in may if kind not in KINDS]

@@ -23,7 +23,7 @@ from toolkit.errors import CheckError, JobError, UsageError
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import SWITCHES, find_result
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import TrainError
 from train.system.files import read_regular
 from train.use.compare import tabulate

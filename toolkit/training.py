@@ -11,7 +11,7 @@ from toolkit.manifest import FILE
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import find_config, parse
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import require_folder
 from train.system.progress import Mode
 

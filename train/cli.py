@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 import typer
 
 from train.cluster.cluster import read_cluster
+from train.config.configuration import DEPTH, OPTIONS, TrainConfig
 from train.config.option import UNSET, Panel, list_options, name_flag
 from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
-from train.config.run import DEPTH, OPTIONS, TrainConfig
 from train.errors import DataError, UsageError, explaining_failures
 from train.system import addresses, output, signals
 from train.system.files import read_regular

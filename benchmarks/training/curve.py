@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from benchmarks.training.learning import Curve, draw
 from benchmarks.training.run import ROOT
 from train.cli import parse
+from train.config.configuration import Kernels, Memory, TrainConfig
 from train.config.resolution import resolve
-from train.config.run import Kernels, Memory, TrainConfig
 from train.data import load
 from train.input.batches import Batches
 from train.native import operations

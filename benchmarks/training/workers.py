@@ -29,7 +29,7 @@ from train.step import runtime
 from train.system.signals import StopSignal
 
 if TYPE_CHECKING:
-    from train.config.run import Kernels
+    from train.config.configuration import Kernels
 
 Way = Literal["native", "stock", "sync"]
 FIRST_PORT, WARM_UP, EXCHANGES = 23470, 2, 20

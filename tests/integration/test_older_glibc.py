@@ -13,7 +13,7 @@ import pytest
 from tests.integration.docker import stages
 from tests.integration.workspace import Workspace
 from toolkit.versions import numbers
-from toolkit.wheel import library
+from toolkit.wheel import elf
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1200)]
 
@@ -68,7 +68,7 @@ def test_exceptions_threads_and_streams_work_on_an_older_host(toolchain: str, ho
     said = stages.run(host, "/out/program", "/out/library.so", options=[f"--volume={tmp_path}:/out:ro"])
     assert said.splitlines() == ["glibc 2.31, caught 15", "library 4095"]
     shown = stages.run(toolchain, "llvm-readelf-17", "--version-info", "/out/library.so", options=mounts)
-    needed = library.find_highest(re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([0-9.]+)", shown))
+    needed = elf.find_highest(re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([0-9.]+)", shown))
     newest = {"GLIBC": "2.28", "GLIBCXX": "3.4.24", "CXXABI": "1.3.11"}
     assert all(numbers.parse(needed[name]) <= numbers.parse(newest[name]) for name in newest)
 

@@ -18,8 +18,8 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
-from toolkit.wheel import documents, folder, request
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel import build_documents, build_request, wheel_folder
+from toolkit.wheel.build_plan import WheelPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -65,7 +65,7 @@ def connect(
     root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
 ) -> Iterator[Machines]:
     """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
-    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=Path("none")).plan
+    asked = build_request.resolve(resolve({}), build_request.WheelRequest(), lock_file=Path("none")).plan
     keys.make(root / "key")
     made = root / "first" / "dist" / asked.name
     made.parent.mkdir(parents=True)
@@ -83,16 +83,16 @@ def connect(
 
 def replace_wheel(made: Path, content: Iterable[bytes]) -> None:
     """Put other bytes in the workspace of a wheel, and their digest into its records."""
-    workspace = folder.find_wheel(made)
+    workspace = wheel_folder.find_wheel(made)
     before = digest.read_file(workspace).removeprefix("sha256:")
     with workspace.open("wb") as stream:
         stream.writelines(content)
     after = digest.read_file(workspace).removeprefix("sha256:")
-    for record in (made / name for name in (manifest.FILE, documents.PROVENANCE, documents.BILL)):
+    for record in (made / name for name in (manifest.FILE, build_documents.PROVENANCE, build_documents.BILL)):
         record.write_text(record.read_text().replace(before, after))
     size = {"bytes": workspace.stat().st_size}
     change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(size))
-    folder.write_sums(made)
+    wheel_folder.write_sums(made)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +172,7 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
     with connect(tmp_path, lambda made: replace_wheel(made, pieces)) as machines:
         dist = machines.root / "first" / "dist" / machines.plan.name
         assert machines("first", "push", str(dist), machines.where).returncode == 0
-        value = digest.read_file(folder.find_wheel(dist))
+        value = digest.read_file(wheel_folder.find_wheel(dist))
         part, process = machines.find_part(value), machines.start("second", *machines.take)
         while not part.exists() or part.stat().st_size < 10 << 20:
             assert process.poll() is None, process.communicate()
@@ -185,4 +185,4 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert machines.registry.list_answers("GET", value)[-1] == 206
         assert [path.name for path in workspace.iterdir()] == [machines.plan.name]
-        assert digest.read_file(folder.find_wheel(workspace / machines.plan.name)) == value
+        assert digest.read_file(wheel_folder.find_wheel(workspace / machines.plan.name)) == value

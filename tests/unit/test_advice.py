@@ -8,9 +8,9 @@ from tests.command import Run
 from toolkit import versions
 from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.machine import Device
+from toolkit.doctor.hardware import Device
 from toolkit.errors import UsageError
-from toolkit.graft import plan
+from toolkit.graft import graft_plan
 from toolkit.settings import resolve
 from toolkit.smoke.inside.gpu_rules import find_coverage
 
@@ -68,7 +68,7 @@ def test_what_runs_on_a_card(capability: str, way: str, published: str, run: str
 @pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0", "12.1"])
 def test_the_graft_that_is_advised_can_be_planned(capability: str) -> None:
     settings = resolve({}, environment={})
-    planned = plan.resolve(TABLE, settings, plan.GraftRequest(cards=[capability]))
+    planned = graft_plan.resolve(TABLE, settings, graft_plan.GraftRequest(cards=[capability]))
     assert ask(capability).graft == f"toolkit graft --compute-capability {capability}"
     assert planned.capabilities == (capability,)
     assert "minutes" in ask(capability).graft_cost

@@ -136,10 +136,10 @@ def test_each_package_imports_lower_layers_alone() -> None:
 
 
 def test_an_import_of_a_higher_layer_is_found() -> None:
-    graph = {"toolkit.errors": {"toolkit.cli"}, "toolkit.engine.host": {"toolkit.wheel.plan", "toolkit.errors"}}
+    graph = {"toolkit.errors": {"toolkit.cli"}, "toolkit.engine.host": {"toolkit.wheel.build_plan", "toolkit.errors"}}
     assert _find_upward(graph) == [
         "toolkit.errors imports toolkit.cli",
-        "toolkit.engine.host imports toolkit.wheel.plan",
+        "toolkit.engine.host imports toolkit.wheel.build_plan",
     ]
     with pytest.raises(AssertionError, match="belongs to no layer"):
         _find_upward({"toolkit.attic": set()})

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server import reply, serve
 from toolkit import doctor
-from toolkit.doctor import advice, machine, services
+from toolkit.doctor import advice, hardware, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
 
@@ -81,7 +81,7 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
 
 
 def test_an_older_cuda_is_named_if_the_driver_runs_one() -> None:
-    finding = machine.compare_driver("575.57.08", "13.0.0")
+    finding = hardware.compare_driver("575.57.08", "13.0.0")
     assert finding.remedy == "install driver 580.65.06 or a newer one, or ask for CUDA 12.9.1"
 
 
@@ -153,7 +153,7 @@ def test_an_old_buildx_is_a_warning(install: Callable[[str, str], Path]) -> None
 @pytest.mark.parametrize(("cuda", "level"), [("12.6.1", "ok"), ("12.6", "warn")])
 def test_the_versions_asked_for_are_held_against_the_table(cuda: str, level: str) -> None:
     settings = resolve({"cuda": cuda, "cudnn": "9.5.0"}, environment={})
-    finding = _find(list(machine.check_build(settings)), "versions")
+    finding = _find(list(hardware.check_build(settings)), "versions")
     assert finding.level == level
     assert ("--cuda 12.6.1 --cudnn 9.5.0" in finding.remedy) == (level == "warn")
 
@@ -163,8 +163,8 @@ def test_the_hours_follow_from_the_cores_and_the_jobs_from_the_memory(monkeypatc
     monkeypatch.setattr(os, "sysconf", gib.__getitem__)
     found = []
     for cores in (2, 4, 8, 16, 32, 64):
-        monkeypatch.setattr(machine, "count_cores", lambda cores=cores: cores)
-        found.append((machine.estimate_build().facts["hours"], machine.estimate_build().facts["jobs"]))
+        monkeypatch.setattr(hardware, "count_cores", lambda cores=cores: cores)
+        found.append((hardware.estimate_build().facts["hours"], hardware.estimate_build().facts["jobs"]))
     assert found == [
         (18, 2),
         (9, 4),
@@ -174,13 +174,13 @@ def test_the_hours_follow_from_the_cores_and_the_jobs_from_the_memory(monkeypatc
         (1, 32),
     ]
     gib["SC_PHYS_PAGES"] //= 4
-    assert machine.estimate_build().facts["hours"] == 4, "64 cores, and memory for 8 jobs"
+    assert hardware.estimate_build().facts["hours"] == 4, "64 cores, and memory for 8 jobs"
 
 
 def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")(1, 1, 1)  # noqa: PYI024 - as shutil's own
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    (finding,) = machine.check_build(settings)
+    (finding,) = hardware.check_build(settings)
     assert finding.level == "warn"
     assert "40 are needed" in finding.evidence
 

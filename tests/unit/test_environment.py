@@ -9,7 +9,7 @@ from toolkit.console import Console
 from toolkit.engine import EnvironmentSpec, Platform
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.settings import resolve
-from toolkit.wheel import folder
+from toolkit.wheel import wheel_folder
 
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")
 PLACE = Platform(glibc="2.41", python="3.11")
@@ -26,11 +26,11 @@ def record_cudnn(dist: Path, version: object) -> None:
     value = json.loads(path.read_text())
     value["facts"]["lock"]["spec"]["cudnn"] = version
     path.write_text(json.dumps(value))
-    folder.write_sums(dist)
+    wheel_folder.write_sums(dist)
 
 
 def test_wheel_and_its_manifest_fit(dist: Path) -> None:
-    wheel = folder.find_wheel(dist)
+    wheel = wheel_folder.find_wheel(dist)
     assert pipeline.use_wheel(CUDA, wheel, PLACE).wheel == wheel
 
 
@@ -40,13 +40,13 @@ def test_a_wheel_brings_the_instructions_that_its_record_names(dist: Path) -> No
     assert value["facts"]["instructions"] == []
     value["facts"]["instructions"] = ["avx2", "fma"]
     path.write_text(json.dumps(value))
-    folder.write_sums(dist)
-    assert pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE).instructions == ("avx2", "fma")
+    wheel_folder.write_sums(dist)
+    assert pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE).instructions == ("avx2", "fma")
 
 
 def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
     record_cudnn(dist, "9.6.0")
-    wheel = folder.find_wheel(dist)
+    wheel = wheel_folder.find_wheel(dist)
     with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0, and the run-time set has 9\.5\.0"):
         pipeline.use_wheel(CUDA, wheel, PLACE)
     (tmp_path / "alone").mkdir()
@@ -60,9 +60,9 @@ def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
     whole = path.read_text()
     for before, after in ((json.loads(whole)["digest"], "sha256:" + "0" * 64), ('"kind": "wheel"', '"kind": "image"')):
         path.write_text(whole.replace(before, after))
-        folder.write_sums(dist)
+        wheel_folder.write_sums(dist)
         with pytest.raises(IntegrityError, match="not the wheel of the manifest beside it"):
-            pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+            pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE)
 
 
 def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
@@ -70,11 +70,11 @@ def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     with pytest.raises(IntegrityError, match="has changed since it was made") as caught:
-        pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE)
     assert "manifest.json is not what SHA256SUMS says" in caught.value.why
     path.unlink()
     with pytest.raises(IntegrityError) as caught:
-        pipeline.use_wheel(CUDA, folder.find_wheel(dist), PLACE)
+        pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE)
     assert "manifest.json is missing" in caught.value.why
 
 
@@ -99,4 +99,4 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
 )
 def test_base_that_cannot_run_it_is_refused(dist: Path, place: Platform, reason: str) -> None:
     with pytest.raises(UnsupportedError, match=reason):
-        pipeline.use_wheel(CUDA, folder.find_wheel(dist), place)
+        pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), place)

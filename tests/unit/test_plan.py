@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
-from toolkit.plan import Plan, Step, Task, print_plan, run
+from toolkit.steps import Plan, Step, Task, print_plan, run
 
 STEPS = st.builds(
     Step,

@@ -13,12 +13,12 @@ from toolkit.cli.command import Session
 from toolkit.console import Console
 from toolkit.doctor import advice
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.machine import Device
+from toolkit.doctor.hardware import Device
 from toolkit.engine import client
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.versions import matrix, proofs
-from toolkit.wheel import processor
-from toolkit.wheel.plan import BuildOptions, plan
+from toolkit.versions import matrix, proven_toolchains
+from toolkit.wheel import cpu_target
+from toolkit.wheel.build_plan import BuildOptions, plan
 
 TABLE = versions.load_table()
 ARM, AMD = "linux/arm64", "linux/amd64"
@@ -97,7 +97,7 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
 
 
 def test_the_advice_says_that_a_toolchain_was_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs, "read", dict)
+    monkeypatch.setattr(proven_toolchains, "read", dict)
     assert ask("DGX Spark").toolchain == "untried"
 
 
@@ -235,6 +235,6 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
 
 
 def test_instructions_of_x86_are_refused_for_arm() -> None:
-    assert processor.list_flags("avx", ARM) == []
+    assert cpu_target.list_flags("avx", ARM) == []
     with pytest.raises(UnsupportedError, match="is for linux/amd64, and the wheel is for linux/arm64"):
-        processor.list_flags("x86-64-v3", ARM)
+        cpu_target.list_flags("x86-64-v3", ARM)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from toolkit.console import Console
     from toolkit.keys import Signer
     from toolkit.wheel.build import BuiltWheel
-    from toolkit.wheel.plan import WheelPlan
-    from toolkit.wheel.request import WheelRequest
+    from toolkit.wheel.build_plan import WheelPlan
+    from toolkit.wheel.build_request import WheelRequest
 
 
 @command(*BUILD, "platform", "downloads", engine="docker", long=True)
@@ -82,8 +82,8 @@ def build_wheel(
     must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
     download needs no container engine.
     """
-    from toolkit.wheel.plan import BuildOptions
-    from toolkit.wheel.request import WheelRequest
+    from toolkit.wheel.build_plan import BuildOptions
+    from toolkit.wheel.build_request import WheelRequest
 
     key = load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
@@ -132,13 +132,13 @@ def obtain_wheel(
 ) -> Obtained | None:
     """Reuse, download or build a wheel, and sign one that is built; None: a dry run, and there is none yet.
 
-    ``prove_kernels``: what :func:`toolkit.wheel.kernels.plan_task` compiles before it, or empty.
+    ``prove_kernels``: what :func:`toolkit.wheel.kernel_proof.plan_task` compiles before it, or empty.
 
     Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks. A new wheel is signed at
     once: later it would have to be verified again, which takes minutes.
     """
     from toolkit import pipeline
-    from toolkit.plan import run
+    from toolkit.steps import run
     from toolkit.versions import load_table
 
     console, settings = session.console, session.settings
@@ -146,14 +146,16 @@ def obtain_wheel(
     if found := _take_wheel(session, request, origin, out=out, dry_run=dry_run):
         return found
     planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
-    from toolkit.wheel import build, kernels  # after the checks, because they are slow to load
+    from toolkit.wheel import build, kernel_proof  # after the checks, because they are slow to load
 
     if here := build.find(planned.plan, out):
         origin.require_trusted(here.folder, "")
         if dry_run:
             return Obtained(planned.plan, here, pulled=False)
     before = (
-        [kernels.plan_task(planned.plan, Path(settings.state), console, wanted=prove_kernels)] if prove_kernels else []
+        [kernel_proof.plan_task(planned.plan, Path(settings.state), console, wanted=prove_kernels)]
+        if prove_kernels
+        else []
     )
     if not run([*before, task], console, dry_run=dry_run):
         return None
@@ -174,13 +176,12 @@ def _take_wheel(
     from toolkit.engine import registry
     from toolkit.lock import FILE
     from toolkit.record import exchange
-    from toolkit.wheel import build
-    from toolkit.wheel import request as requests
+    from toolkit.wheel import build, build_request
 
     settings, console = session.settings, session.console
     repository = registry.parse(origin.registry)
     # No engine is needed to download. Without one and without a lock, the base image is unknown, and so is the tag.
-    plan = requests.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
+    plan = build_request.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
     asked = repository.tag or exchange.name_tag(plan.digest)
     if dry_run:
         console.heading("registry", f"{repository}:{asked} would be asked for first")
@@ -260,13 +261,12 @@ def collect(
     from dataclasses import asdict
 
     from toolkit import lock
-    from toolkit.plan import Plan, print_plan
-    from toolkit.wheel import collection
-    from toolkit.wheel import request as requests
-    from toolkit.wheel.plan import BuildOptions
+    from toolkit.steps import Plan, print_plan
+    from toolkit.wheel import build_request, collection
+    from toolkit.wheel.build_plan import BuildOptions
 
     console, settings = session.console, session.settings
-    request = requests.WheelRequest(
+    request = build_request.WheelRequest(
         capabilities=compute_capability or (),
         apt_snapshot=apt_snapshot,
         source=source,
@@ -275,7 +275,7 @@ def collect(
         cpu_target=cpu_target,
         options=BuildOptions(ca_bundle=settings.ca_bundle, cache_id=cache),
     )
-    planned = requests.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
+    planned = build_request.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
     state = Path(settings.state)
     if dry_run:
         print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
@@ -358,7 +358,7 @@ def build_image(
     files enter the image. Nothing of it is run.
     """
     from toolkit import manifest, pipeline
-    from toolkit.plan import run
+    from toolkit.steps import run
 
     if target == "bazel-worker":
         if wheel or sign_:
@@ -393,14 +393,14 @@ def build_image(
 
 def _build_worker(session: Session, apt_snapshot: str, *, tag: str, dry_run: bool) -> None:
     from toolkit.lock import FILE
-    from toolkit.plan import run
-    from toolkit.wheel import request, worker
-    from toolkit.wheel.plan import BuildOptions
+    from toolkit.steps import run
+    from toolkit.wheel import build_request, farm_image
+    from toolkit.wheel.build_plan import BuildOptions
 
     console, settings = session.console, session.settings
-    asked = request.WheelRequest(apt_snapshot=apt_snapshot, options=BuildOptions(ca_bundle=settings.ca_bundle))
-    planned = request.resolve(settings, asked, lock_file=Path(FILE), dry_run=dry_run)
-    task = worker.plan_task(planned, Path(settings.state), console, tag=tag)
+    asked = build_request.WheelRequest(apt_snapshot=apt_snapshot, options=BuildOptions(ca_bundle=settings.ca_bundle))
+    planned = build_request.resolve(settings, asked, lock_file=Path(FILE), dry_run=dry_run)
+    task = farm_image.plan_task(planned, Path(settings.state), console, tag=tag)
     if not run([task], console, dry_run=dry_run):
         return
     made = task.result

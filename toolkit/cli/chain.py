@@ -33,8 +33,8 @@ from toolkit.errors import UsageError
 if TYPE_CHECKING:
     from toolkit.keys import Signer
     from toolkit.pipeline import Request
-    from toolkit.wheel.request import WheelRequest
-    from train.config.run import TrainConfig
+    from toolkit.wheel.build_request import WheelRequest
+    from train.config.configuration import TrainConfig
 
 
 @command(
@@ -102,8 +102,8 @@ def up(
     if card:
         found = _fit_card(session, request, card, origin, key)
     elif from_source or from_:
-        from toolkit.wheel.plan import BuildOptions
-        from toolkit.wheel.request import WheelRequest
+        from toolkit.wheel.build_plan import BuildOptions
+        from toolkit.wheel.build_request import WheelRequest
 
         options = BuildOptions(jobs=jobs, ca_bundle=session.settings.ca_bundle)
         wanted = WheelRequest(
@@ -143,8 +143,8 @@ def _train(
 ) -> None:
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
     from toolkit import pipeline, training
-    from toolkit.plan import run
     from toolkit.smoke.inside.check import Expectation
+    from toolkit.steps import run
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
@@ -190,10 +190,9 @@ def _fit_card(
     Returns None if a dry run ends here.
     """
     from toolkit.doctor import advice
-    from toolkit.graft import job
-    from toolkit.graft import plan as plans
+    from toolkit.graft import graft_plan, job
     from toolkit.pipeline import DIST
-    from toolkit.plan import run
+    from toolkit.steps import run
     from toolkit.versions import load_table
 
     console, settings, table = session.console, request.settings, load_table()
@@ -201,7 +200,7 @@ def _fit_card(
         console.heading("card", f"{card}: the published wheel has machine code for it")
         chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
         return replace(request, settings=chosen)
-    planned = plans.resolve(table, settings, plans.GraftRequest(cards=[card]))
+    planned = graft_plan.resolve(table, settings, graft_plan.GraftRequest(cards=[card]))
     found = job.find(planned, DIST)
     if found:
         origin.require_trusted(found.folder, "")

@@ -7,7 +7,7 @@ from toolkit.cli.command import DryRun, Session, Sign, command, load_key, sign
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from toolkit.graft.plan import GraftPlan, Mode
+    from toolkit.graft.graft_plan import GraftPlan, Mode
 
 Cards = Annotated[
     list[str] | None, typer.Option("--gpu", metavar="NAME", help="A card such as `RTX 5090`; repeatable.")
@@ -42,21 +42,21 @@ def graft(
     """
     from toolkit import graft as grafts
     from toolkit import project
-    from toolkit.graft import job, plan
+    from toolkit.graft import graft_plan, job
     from toolkit.pipeline import read_wheel_option
-    from toolkit.plan import run
+    from toolkit.steps import run
     from toolkit.versions import load_table
 
     console, settings, key = session.console, session.settings, load_key(sign_)
     if only and repair:
         raise UsageError("--only and --repair exclude each other", remedy="leave one of them out")
     mode: Mode = "only" if only else "repair" if repair else "keep"
-    request = plan.GraftRequest(
+    request = graft_plan.GraftRequest(
         cards=(*(gpu or ()), *(compute_capability or ())),
         wheel=read_wheel_option(str(wheel)) if wheel else None,
         mode=mode,
     )
-    planned = plan.resolve(load_table(), settings, request)
+    planned = graft_plan.resolve(load_table(), settings, request)
     console.heading("plan", describe(planned))
     task = job.plan_task(planned, settings, console, out=out)
     if not run([task], console, dry_run=dry_run):

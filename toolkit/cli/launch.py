@@ -89,7 +89,7 @@ def local(
     """
     from toolkit import pipeline, training
     from toolkit.launch.local import plan_task
-    from toolkit.plan import run
+    from toolkit.steps import run
     from train.cluster.cluster import share
 
     console, settings = session.console, session.settings

@@ -11,7 +11,7 @@ from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
     from toolkit.clean import Leftover
-    from toolkit.doctor.machine import Device
+    from toolkit.doctor.hardware import Device
     from toolkit.settings import Settings
 
 
@@ -88,10 +88,10 @@ def advise(
 
 
 def _name_device(gpu: str, settings: "Settings") -> "Device":
-    from toolkit.doctor import advice, machine
+    from toolkit.doctor import advice, hardware
 
     place = advice.require_platform(gpu, settings)
-    return machine.Device(name=gpu, capability=advice.find_card(gpu).capability, platform=place)
+    return hardware.Device(name=gpu, capability=advice.find_card(gpu).capability, platform=place)
 
 
 @command()

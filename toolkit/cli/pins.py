@@ -94,7 +94,7 @@ def matrix(
 def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int, *, untried: bool) -> None:
     from toolkit.engine.client import connect, select_base
     from toolkit.errors import UsageError
-    from toolkit.versions import matrix, numbers, proofs
+    from toolkit.versions import matrix, numbers, proven_toolchains
 
     settings, own = session.settings, find_own_platform()
     cross = is_crossed(settings)
@@ -108,14 +108,14 @@ def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int,
             f"no set of {settings.platform} has compute capability {', '.join(asked)}",
             remedy=f"`toolkit matrix --grid --platform {settings.platform}` lists them",
         )
-    prover = proofs.Prover(
+    prover = proven_toolchains.Prover(
         base=select_base(connect(), settings).reference,
         ca_bundle=settings.ca_bundle,
         folder=Path(settings.state) / "proofs",
         platform=settings.platform,
         host=own if cross else "",
     )
-    proofs.prove_all(groups, prover, session.console, jobs=jobs)
+    proven_toolchains.prove_all(groups, prover, session.console, jobs=jobs)
 
 
 def _refresh(session: Session, table: "Table") -> None:
@@ -153,13 +153,13 @@ def lock(
     from the version table, with hashes, and written to docker/requirements.
     """
     from toolkit import lock as locking
-    from toolkit.wheel import request as requests
+    from toolkit.wheel import build_request
 
     console, path = session.console, Path(locking.FILE)
-    request = requests.LockRequest(
+    request = build_request.LockRequest(
         settings=session.settings, capabilities=compute_capability or (), apt_snapshot=apt_snapshot, day=exclude_newer
     )
-    shown = requests.check_lock(request, path) if check else requests.write_lock(request, path, console)
+    shown = build_request.check_lock(request, path) if check else build_request.write_lock(request, path, console)
     lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.level}"]
     lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(

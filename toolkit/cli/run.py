@@ -49,9 +49,9 @@ def smoke(
     """Check that the TensorFlow in an image is the one asked for, is complete, and computes correctly."""
     from toolkit import pipeline
     from toolkit.errors import UsageError
-    from toolkit.plan import run
     from toolkit.smoke import runner
     from toolkit.smoke.inside.check import Expectation
+    from toolkit.steps import run
 
     console, settings = session.console, session.settings
     key = load_key(sign_)
@@ -104,7 +104,7 @@ def train(
 ) -> None:
     """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
     from toolkit import pipeline, training
-    from toolkit.plan import run
+    from toolkit.steps import run
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
@@ -143,8 +143,8 @@ def sweep(
     from toolkit import pipeline, training
     from toolkit import sweep as sweeps
     from toolkit.errors import UsageError
-    from toolkit.plan import run
     from toolkit.processes import share_cores
+    from toolkit.steps import run
     from train.use.compare import render
 
     console, settings = session.console, session.settings
@@ -203,7 +203,7 @@ def rehearse(
     """
     from toolkit import rehearsal
     from toolkit.pipeline import read_wheel_option
-    from toolkit.plan import run
+    from toolkit.steps import run
 
     console = session.console
     run(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
+from train.config.configuration import FORMATS, OPTIONS
 from train.config.presets import require_choice
-from train.config.run import FORMATS, OPTIONS
 from train.service import options
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ def serve(
     The answers are those of `predict` to the bit. The server opens no connection. Beyond loopback it needs a token.
     """
     from toolkit import inference, pipeline
-    from toolkit.plan import Task
-    from toolkit.plan import run as run_tasks
+    from toolkit.steps import Task
+    from toolkit.steps import run as run_tasks
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
@@ -144,7 +144,7 @@ def serve(
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
     from toolkit import inference, pipeline
     from toolkit.errors import JobError
-    from toolkit.plan import Task, run
+    from toolkit.steps import Task, run
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)

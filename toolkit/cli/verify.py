@@ -105,8 +105,7 @@ def verify(
     from dataclasses import replace
 
     from toolkit import record, signing
-    from toolkit.record import summary as summaries
-    from toolkit.record import verification
+    from toolkit.record import verification, verification_summary
 
     state, policy = Path(session.settings.state), signing.read_policy(trust or ())
     found = record.find(target)
@@ -121,10 +120,12 @@ def verify(
     seed = seed or (secrets.token_hex(16) if replay else "")
     options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
     policy = replace(policy, demands=policy.demands.waive(stretches=replay, builder=rebuild))
-    noted = summaries.Summary(target=found, state=state, policy=policy, options=options, resource=resource_uri)
+    noted = verification_summary.Summary(
+        target=found, state=state, policy=policy, options=options, resource=resource_uri
+    )
     with ExitStack() as stack:
         if summary:
-            stack.enter_context(summaries.writing(summary, noted, key))
+            stack.enter_context(verification_summary.writing(summary, noted, key))
         done = verification.verify(found, state, policy, level)
         value, text = _describe(session.console, done, signed=bool(policy))
         if not (rebuild or replay) or not done.holds(strict=strict):
@@ -132,10 +133,10 @@ def verify(
         done.require(strict=strict)
         noted.note(done)
         if replay and key:  # not before: a statement says that the stretches were trained again
-            stack.enter_context(summaries.signing_beside(noted, key))
+            stack.enter_context(verification_summary.signing_beside(noted, key))
         if replay:
             _replay(session, found, replay, seed, (data_dir, source), value, text)
-            noted.levels.append(f"{summaries.REPLAYED}{replay}")
+            noted.levels.append(f"{verification_summary.REPLAYED}{replay}")
         if rebuild:
             noted.levels.append(_build_again(session, found, level, key, bazelrc, value, text))
 
@@ -157,15 +158,15 @@ def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) ->
 def _describe(console: "Console", done: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
     """Print the findings; return them for --json, and a line that sums them up."""
     from toolkit import findings, signing
-    from toolkit.record import wheel
+    from toolkit.record import verify_wheel
 
     target = done.target
     console.say(findings.render(done.findings).rstrip())
     value: dict[str, object] = {"kind": target.kind, "findings": [item.as_dict() for item in done.findings]}
     value |= {"image": target.reference} if target.reference else {"folder": str(target.folder)}
     if target.kind == "wheel" and done.is_sound:
-        record = wheel.read_record(target.folder)
-        console.heading("trust", wheel.describe_trust(record))
+        record = verify_wheel.read_record(target.folder)
+        console.heading("trust", verify_wheel.describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
     if not signed and not target.reference:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from toolkit import files, ownership
-from toolkit.doctor import advice, machine, services
+from toolkit.doctor import advice, hardware, services
 from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
 from toolkit.findings import Finding
@@ -22,9 +22,9 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
     checks = [
         services.check_engine,
         services.check_apptainer,
-        machine.check,
+        hardware.check,
         advice.check_gpu,
-        machine.check_build,
+        hardware.check_build,
         *([] if offline else [services.check_sources]),
     ]
     return [finding for check in checks for finding in check(settings)]

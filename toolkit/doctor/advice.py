@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.doctor.machine import ANSWER_SECONDS, Device, compare_driver, estimate_build, read_devices
+from toolkit.doctor.hardware import ANSWER_SECONDS, Device, compare_driver, estimate_build, read_devices
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform

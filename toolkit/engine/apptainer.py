@@ -41,7 +41,7 @@ from toolkit.engine import (
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
 from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
-from toolkit.plan import quote_fields
+from toolkit.steps import quote_fields
 from train.system.progress import Work
 
 SIF: Final = "image.sif"

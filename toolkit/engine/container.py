@@ -14,7 +14,7 @@ from typing import Any
 from toolkit import files, naming
 from toolkit.engine import Cluster, Commands, Job, Mount
 from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
-from toolkit.plan import quote_fields, repeat
+from toolkit.steps import quote_fields, repeat
 
 UNOWNED: Mapping[str, str] = {naming.OWNER_LABEL: "toolkit"}
 """Labels of what is made for no state folder."""

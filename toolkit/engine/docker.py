@@ -44,7 +44,7 @@ from toolkit.engine.client import (
 )
 from toolkit.engine.user import SAME, Users, choose, make_caches
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
-from toolkit.plan import repeat
+from toolkit.steps import repeat
 from toolkit.versions import load_table
 from train.system import signals
 

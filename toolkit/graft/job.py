@@ -12,10 +12,10 @@ from toolkit.engine.host import require_space
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.graft import repack, sources, transplant
 from toolkit.graft.assembly import Assembler
-from toolkit.graft.plan import NVCC, GraftPlan, write
-from toolkit.plan import Task
+from toolkit.graft.graft_plan import NVCC, GraftPlan, write
 from toolkit.settings import Settings
-from toolkit.wheel import archive, build, folder, inspection, publication
+from toolkit.steps import Task
+from toolkit.wheel import archive, build, inspection, publication, wheel_folder
 from toolkit.wheel.build import BuiltWheel
 
 CACHE: Final = Path("toolkit-cache", "graft")
@@ -45,7 +45,7 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
 
     Raises Build-, Check-, Integrity- or PreflightError; ``dist`` is then unchanged.
     """
-    from toolkit.graft import documents  # slow to load
+    from toolkit.graft import graft_documents  # slow to load
 
     cache = (Path(settings.state) / CACHE).resolve()
     files.require_writable(cache)
@@ -78,13 +78,13 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
             host=build.describe_host(""),
             command=plan.step(dist).commands[0],
         )
-        record = documents.describe(plan, source, result / name, outcome, ran)
+        record = graft_documents.describe(plan, source, result / name, outcome, ran)
         files.write_json(result / REPORT, outcome.to_json())
         write(result, plan, plan.step(dist))
-        inputs = documents.Inputs(source=source.name, original=digest.digest_file(source), ptxas=assembler.digest)
-        documents.write(result, plan, record, inputs, ran)
+        inputs = graft_documents.Inputs(source=source.name, original=digest.digest_file(source), ptxas=assembler.digest)
+        graft_documents.write(result, plan, record, inputs, ran)
         manifest.write(result, record)
-        folder.write_sums(result)
+        wheel_folder.write_sums(result)
         publication.move(result, dist / plan.name)
     return BuiltWheel(folder=dist / plan.name, record=record, reused=False)
 

@@ -26,8 +26,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import Segment
 
 from toolkit.wheel import fatbin
+from toolkit.wheel.elf import SECTION, find_bare_segments
 from toolkit.wheel.fatbin import Container
-from toolkit.wheel.library import SECTION, find_bare_segments
 
 _CODE: Final = (SECTION, ".rodata")
 """Sections with fat binaries that can be read as they are."""

@@ -17,8 +17,8 @@ from toolkit.errors import CheckError
 from toolkit.graft import assembly, cubin, library
 from toolkit.graft.library import Blob, Inventory, Layout
 from toolkit.wheel import fatbin
+from toolkit.wheel.elf import SECTION
 from toolkit.wheel.fatbin import Container, Entry
-from toolkit.wheel.library import SECTION
 
 _PIECE: Final = 1 << 24
 _ENTRIES = re.compile(rb"\.entry\s+([\w$]+)")

@@ -15,10 +15,9 @@ from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, UnsupportedError
 from toolkit.graft import assembly, cubin, library, proof
 from toolkit.graft.assembly import Assembled, Assembler, Text
+from toolkit.graft.graft_plan import GraftPlan
 from toolkit.graft.library import Blob, Inventory
-from toolkit.graft.plan import GraftPlan
-from toolkit.wheel import archive, fatbin
-from toolkit.wheel import library as elf
+from toolkit.wheel import archive, elf, fatbin
 
 _WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
 _TRUE: Final = b"those grafted for %b, elsewhere compiled from PTX."

@@ -16,7 +16,7 @@ from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
 from train.cluster.cluster import HIGHEST_PORT
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import CheckError, DataError, GpuError, IntegrityError, TrainError
 from train.errors import PreflightError as JobPreflightError
 from train.errors import UsageError as JobUsageError

@@ -19,9 +19,9 @@ from toolkit.console import Console
 from toolkit.engine import Cluster, Engine, Environment, Job, Stop
 from toolkit.errors import GpuError, JobError, PreflightError
 from toolkit.pipeline import Resolved
-from toolkit.plan import Task
+from toolkit.steps import Task
 from train.cluster.cluster import describe
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 
 NOTICE_SECONDS = 20.0
 """Time for the other workers to end by themselves after one has ended: worker 0 notices, and says what it saved."""

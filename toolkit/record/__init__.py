@@ -8,7 +8,7 @@ from toolkit import files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding
 from toolkit.manifest import FILE
-from toolkit.record import environment, run, wheel
+from toolkit.record import verify_environment, verify_run, verify_wheel
 from toolkit.signing import Kind
 from toolkit.smoke import runner
 from train.record import metrics, reader
@@ -80,14 +80,14 @@ def verify(target: Target, state: Path, *, signed: bool = False) -> list[Finding
     """
     match target.kind:
         case "wheel":
-            return wheel.verify(target.folder, unread="the record of what it holds is signed" if signed else "")
+            return verify_wheel.verify(target.folder, unread="the record of what it holds is signed" if signed else "")
         case "environment":
-            return environment.verify(target.folder)
+            return verify_environment.verify(target.folder)
         case "smoke":
-            return environment.verify_report(target.path)
+            return verify_environment.verify_report(target.path)
         case "image" if target.reference:
-            return environment.verify_image(target.reference, state)
+            return verify_environment.verify_image(target.reference, state)
         case "image":
-            return environment.verify_image_record(target.folder)
+            return verify_environment.verify_image_record(target.folder)
         case "run":
-            return run.verify(target.folder, state)
+            return verify_run.verify(target.folder, state)

@@ -9,10 +9,10 @@ from toolkit.engine import host
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.record import Target, environment, model, run, verify, wheel
+from toolkit.record import Target, model, verify, verify_environment, verify_run, verify_wheel
 from toolkit.signing import Policy, Signed, Statement
 from toolkit.smoke import runner
-from toolkit.wheel import documents
+from toolkit.wheel import build_documents
 from train.errors import TrainError
 from train.record import metrics, reader
 
@@ -51,7 +51,7 @@ def find_folder(target: Target, state: Path) -> Path:
     """Return the folder of a target's record. Raises IntegrityError: an image was not built here."""
     if not target.reference:
         return target.folder
-    folder = environment.locate_image(target.reference, state)
+    folder = verify_environment.locate_image(target.reference, state)
     if folder is None:
         raise IntegrityError(
             f"no record in {state} is of the image {target.reference}",
@@ -139,7 +139,7 @@ def list_signers(target: Target, policy: Policy) -> set[str]:
 def check_reports(target: Target, state: Path) -> list[Finding]:
     """Return whether the checks passed in each signed report behind a thing."""
     reports = [link.path for _, link in follow(target, state) if link.kind == "smoke"]
-    return prefix("smoke", [environment.check_report(path) for path in reports])
+    return prefix("smoke", [verify_environment.check_report(path) for path in reports])
 
 
 def require(found: Sequence[Finding]) -> None:
@@ -195,9 +195,9 @@ def follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
         for report in sorted(folder.glob(f"{runner.REPORT}*.json")):
             if signing.locate(report).exists():
                 yield "smoke", Target(kind="smoke", folder=folder, report=report.name)
-    for link in wheel.flatten(record.parent):
+    for link in verify_wheel.flatten(record.parent):
         # A published wheel is held by the locked set; no signature of it is known.
-        own = wheel.find_wheel_folder(link) if link.get("kind") == "wheel" and not link.get("parent") else None
+        own = verify_wheel.find_wheel_folder(link) if link.get("kind") == "wheel" and not link.get("parent") else None
         if own:
             yield "wheel", Target(kind="wheel", folder=own)
 
@@ -205,10 +205,10 @@ def follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
 def _follow_parent(parent: Mapping[str, Any], state: Path) -> Iterator[tuple[str, Target]]:
     match parent.get("kind"):
         case "environment":
-            folder = run.find_environment(parent, state)
+            folder = verify_run.find_environment(parent, state)
         case "image":
             reference = str(parent.get("reference"))
-            folder = environment.find_image_record(str(parent.get("digest")), state, reference=reference)
+            folder = verify_environment.find_image_record(str(parent.get("digest")), state, reference=reference)
         case _:
             return
     if folder:
@@ -222,8 +222,8 @@ def _describe_wheel(folder: Path) -> Statement:
     return Statement(
         kind="wheel",
         subjects=digest.read_files(folder, names),
-        predicate_type=documents.PREDICATE,
-        predicate=wheel.read_predicate(folder),
+        predicate_type=build_documents.PREDICATE,
+        predicate=verify_wheel.read_predicate(folder),
     )
 
 
@@ -234,7 +234,7 @@ def _describe_environment(folder: Path) -> Statement:
     return Statement(
         kind="environment",
         subjects=digest.read_files(folder, names),
-        predicate_type=documents.PREDICATE,
+        predicate_type=build_documents.PREDICATE,
         predicate=_describe_build("make-environment", {"plan": record.digest}, record.parent),
     )
 
@@ -245,7 +245,7 @@ def _describe_image(folder: Path) -> Statement:
     return Statement(
         kind="image",
         subjects={tag: record.digest, **digest.read_files(folder, [manifest.FILE])},
-        predicate_type=documents.PREDICATE,
+        predicate_type=build_documents.PREDICATE,
         predicate=_describe_build("build-image", {"tag": tag, "plan": record.facts.get("plan")}, record.parent),
     )
 
@@ -287,7 +287,7 @@ def _describe_run(folder: Path) -> Statement:
     return Statement(
         kind="run",
         subjects=digest.read_files(folder, [name for name in names if (folder / name).exists()]),
-        predicate_type=documents.PREDICATE,
+        predicate_type=build_documents.PREDICATE,
         predicate=_describe_build("train", record.config, record.parent, record.value["weights_sha256"]),
     )
 
@@ -303,7 +303,7 @@ def _describe_build(
                 PLAN if link.get("kind") == "environment" else "sha256": str(link.get("digest")).removeprefix("sha256:")
             },
         }
-        for link in wheel.flatten(parent)
+        for link in verify_wheel.flatten(parent)
     ]
     made = {"byproducts": [{"name": "weights", "digest": {WEIGHTS: weights}}]} if weights else {}
     return {
@@ -312,7 +312,7 @@ def _describe_build(
             "externalParameters": dict(parameters),
             "resolvedDependencies": links,
         },
-        "runDetails": {"builder": {"id": documents.BUILDER}, **made},
+        "runDetails": {"builder": {"id": build_documents.BUILDER}, **made},
     }
 
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, pipeline, plan, project, training
+from toolkit import digest, files, pipeline, project, steps, training
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
 from toolkit.errors import IntegrityError, JobError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
-from toolkit.plan import Task
 from toolkit.record import comparison, reproduction
 from toolkit.record.reproduction import Reproduction
-from train.config.run import INCIDENTAL
+from toolkit.steps import Task
+from train.config.configuration import INCIDENTAL
 from train.record import audit, reader
 from train.record.reader import RunRecord
 
@@ -141,7 +141,7 @@ class Repeat:
         """Return the leaves of stretches: one at the end, and with `every` one each so many steps."""
         job = self._plan(spans, every)
         work = Task(self.repeated.resolved.step(job), lambda: self._run(job))
-        plan.run([self.environment, work], self.console)
+        steps.run([self.environment, work], self.console)
         return work.result
 
     def read_state(self, span: Span, step: int) -> reader.SavedState:

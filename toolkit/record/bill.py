@@ -1,6 +1,6 @@
 """Writes the bill of materials of an environment or an image, in CycloneDX 1.6, from what is recorded and installed.
 
-A wheel has its own, written by its build (:mod:`toolkit.wheel.documents`); a bill of what has such a wheel in it refers
+A wheel has its own, written by its build (:mod:`toolkit.wheel.build_documents`); a bill of what has such a wheel in it refers
 to that by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
 """
 
@@ -25,9 +25,9 @@ from toolkit.engine.client import connect, read_files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.graft.sources import Locked
 from toolkit.manifest import Manifest
-from toolkit.record import Target, attestation, environment, wheel
+from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.versions import load_table
-from toolkit.wheel import documents
+from toolkit.wheel import build_documents
 
 STATUS: Final = "/var/lib/dpkg/status"
 RELEASE: Final = "/usr/lib/os-release"
@@ -53,14 +53,14 @@ def make(target: Target, state: Path) -> Bom:
         raise UsageError(
             "a bill of materials is for an environment or an image",
             why=f"this is of the kind {target.kind}",
-            remedy=f"the bill of a wheel is {documents.BILL} in its folder, and what a run was made in has one too",
+            remedy=f"the bill of a wheel is {build_documents.BILL} in its folder, and what a run was made in has one too",
         )
     folder = attestation.find_folder(target, state)
     record = manifest.read(folder)
     if record is None or record.kind != target.kind:
         raise IntegrityError(f"{folder} has no manifest of an {target.kind}", remedy="make it again")
     parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, state)
-    own = wheel.find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
+    own = verify_wheel.find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
     return _join(folder, record, [_refer(part, own) for part in parts])
 
 
@@ -92,14 +92,14 @@ def _list_environment(folder: Path) -> Iterator[Component]:
         raise IntegrityError(
             f"{folder / host.REPORT} is not a report of pip", remedy="make the folder again"
         ) from error
-    for name, package in environment.read_packages(folder / "venv").items():
+    for name, package in verify_environment.read_packages(folder / "venv").items():
         found = hashes.get(name)
         yield describe_package(name, package.version, hashes=[found] if found else [])
 
 
 def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
     """Yield the base image, its Debian packages, and the Python packages of the locked set with the wheel."""
-    if environment.is_packed(record):
+    if verify_environment.is_packed(record):
         raise UsageError(
             "an image of Apptainer has no bill of materials", remedy="ask for that of the same image of Docker"
         )
@@ -126,7 +126,7 @@ def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
             remedy="`toolkit build-image` makes an image that does",
         )
     link = {"digest": labels.get(naming.LOCK_LABEL)}
-    locked = wheel.find_lock(link)
+    locked = verify_wheel.find_lock(link)
     if locked is None:
         raise IntegrityError(
             "no locked set of this clone is that of the image",
@@ -157,7 +157,7 @@ def _has_own_wheel(record: Manifest) -> bool:
 def _refer(part: Component, folder: Path | None) -> Component:
     """Refer to the bill of the wheel in a folder, if the component is that wheel."""
     if folder and part.name in manifest.PUBLISHED:
-        bill = files.read_json(folder / documents.BILL)
+        bill = files.read_json(folder / build_documents.BILL)
         serial = str(bill.get("serialNumber", "")) if isinstance(bill, dict) else ""
         if serial.startswith("urn:uuid:"):
             link = XsUri(f"urn:cdx:{serial.removeprefix('urn:uuid:')}/1")
@@ -209,7 +209,7 @@ def describe_package(name: str, version: str, *, hashes: Iterable[str]) -> Compo
     purl = PackageURL("pypi", name=name, version=version)
     made: dict[str, Any] = {"purl": purl, "bom_ref": str(purl), "hashes": [_hash(found) for found in hashes]}
     if name in manifest.PUBLISHED:
-        made["cpe"] = documents.name_cpe(version)
+        made["cpe"] = build_documents.name_cpe(version)
     return Component(name=name, version=version, type=ComponentType.LIBRARY, **made)
 
 

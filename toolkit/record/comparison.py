@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit.findings import Finding, State
-from toolkit.record.wheel import flatten
+from toolkit.record.verify_wheel import flatten
 from train.record import reader
 from train.record.reader import RunRecord
 

@@ -18,13 +18,12 @@ from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compos
 from toolkit.engine.registry import Client, Repository
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.manifest import Manifest
-from toolkit.record import rebuild, verification, wheel
+from toolkit.record import rebuild, verification, verify_wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.versions.table import FIRST_PLATFORM
-from toolkit.wheel import build, documents, publication
-from toolkit.wheel import folder as folders
+from toolkit.wheel import build, build_documents, publication, wheel_folder
 from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel.build_plan import WheelPlan
 
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
@@ -54,7 +53,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     even where a tag has another wheel. Raises CheckError: it has; IntegrityError: the folder has changed since it was
     made; RegistryError.
     """
-    digests = folders.check_sums(folder)
+    digests = wheel_folder.check_sums(folder)
     tag = name_tag(rebuild.read_plan_digest(folder))
     paths = sorted(folder.iterdir())
     layers = [
@@ -107,7 +106,7 @@ def _add(
 
 
 def _find_platform(folder: Path) -> str:
-    return str(wheel.read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
+    return str(verify_wheel.read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
 
 
 def pull(
@@ -160,7 +159,9 @@ def pull(
         if policy:
             verification.require_trusted(staging.path, "", state=state, policy=policy)
         else:
-            findings.require(wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built")
+            findings.require(
+                verify_wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built"
+            )
         publication.move(staging.path, dist / plan.name)
     return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
 
@@ -207,7 +208,7 @@ def _fetch_records(
         if layer not in envelopes:
             client.download(layer, folder / layer.title)
     if policy:
-        _require_signature(folder, layers, policy, wheel.read_predicate(folder))
+        _require_signature(folder, layers, policy, verify_wheel.read_predicate(folder))
     return signed
 
 
@@ -218,8 +219,8 @@ def _require_signature(
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),
-        predicate_type=documents.PREDICATE,
-        predicate=predicate or {"buildDefinition": {"buildType": documents.BUILD_TYPE}},
+        predicate_type=build_documents.PREDICATE,
+        predicate=predicate or {"buildDefinition": {"buildType": build_documents.BUILD_TYPE}},
     )
     found = signing.verify(folder, statement, policy, whole=predicate is not None)
     if found.state != "ok":
@@ -232,7 +233,7 @@ def _require_signature(
 
 
 def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Repository) -> Manifest:
-    record = wheel.read_record(folder)
+    record = verify_wheel.read_record(folder)
     found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
     if found != (plan.digest, plan.lock.describe(), archive.digest):
         raise IntegrityError(

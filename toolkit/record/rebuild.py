@@ -21,12 +21,11 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
 from toolkit.findings import Finding
-from toolkit.record.wheel import is_grafted, read_record
+from toolkit.record.verify_wheel import is_grafted, read_record
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import folder, log, request
-from toolkit.wheel import plan as plans
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel import bazel_output, build_plan, build_request, wheel_folder
+from toolkit.wheel.build_plan import WheelPlan
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -199,8 +198,8 @@ def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -
         else _building_again(path, settings, bazelrc, console)
     )
     with again as second:
-        first = folder.find_wheel(path)
-        found, compared = compare(first, folder.find_wheel(second)), digest.read_file(first)
+        first = wheel_folder.find_wheel(path)
+        found, compared = compare(first, wheel_folder.find_wheel(second)), digest.read_file(first)
         if compared != record.digest:
             raise IntegrityError(f"{first} has changed while it was built again", remedy="verify it, and start again")
         inputs = _read_packages(path) ^ _read_packages(second)
@@ -227,18 +226,17 @@ def _building_again(path: Path, settings: Settings, bazelrc: str, console: Conso
                 plan.command(claimed.path), log=build_log, console=console, step="rebuild", keep=[claimed.lock]
             )
         except BuildError as error:
-            raise log.explain(error, [build_log]) from error
+            raise bazel_output.explain(error, [build_log]) from error
         yield claimed.path
 
 
 @contextmanager
 def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterator[Path]:
     """Assemble everything anew, and yield the folder that has the wheel until the end."""
-    from toolkit.graft import job
-    from toolkit.graft import plan as grafts
+    from toolkit.graft import graft_plan, job
 
-    plan = grafts.read(path)
-    _require_recipe(grafts.digest_recipe(), plan.lock, "graft")
+    plan = graft_plan.read(path)
+    _require_recipe(graft_plan.digest_recipe(), plan.lock, "graft")
     with files.stage(path.resolve().parent, plan.name) as claimed:
         # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
         yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
@@ -320,7 +318,7 @@ def _name_files(differences: object) -> str:
 
 
 def _name_wheel(path: Path) -> dict[str, str]:
-    return {folder.find_wheel(path).name: read_record(path).digest}
+    return {wheel_folder.find_wheel(path).name: read_record(path).digest}
 
 
 def require_inputs(plan: WheelPlan) -> None:
@@ -328,7 +326,7 @@ def require_inputs(plan: WheelPlan) -> None:
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     _require_recipe(recipe, plan.lock, "Dockerfile and its scripts")
     source = plan.contexts.get("source")
-    if source and "#" not in source and request.find_source(source).identity != plan.origins["source"]:
+    if source and "#" not in source and build_request.find_source(source).identity != plan.origins["source"]:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
 
 
@@ -344,16 +342,16 @@ def _require_recipe(recipe: str, pinned: lock.Lock, what: str) -> None:
 def read_plan_digest(path: Path) -> str:
     """Return the digest of the plan of a built or grafted wheel. Raises as :func:`read_plan`."""
     if is_grafted(read_record(path)):
-        from toolkit.graft import plan as grafts
+        from toolkit.graft import graft_plan
 
-        return grafts.read(path).digest
+        return graft_plan.read(path).digest
     return read_plan(path).digest
 
 
 def read_plan(path: Path) -> WheelPlan:
     """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError: none, or another wheel's."""
     facts = read_record(path).facts
-    plan = plans.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
+    plan = build_plan.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
     if plan.digest != facts["plan"]:
         raise IntegrityError(
             f"the plan in {path} is of another wheel",

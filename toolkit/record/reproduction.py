@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolkit import digest, files, pipeline, plan, project, seals, training
+from toolkit import digest, files, pipeline, project, seals, steps, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
@@ -21,13 +21,13 @@ from toolkit.errors import (
 )
 from toolkit.findings import Finding, require
 from toolkit.manifest import FILE
-from toolkit.plan import Step, Task
 from toolkit.project import shorten
-from toolkit.record import comparison, environment, run
+from toolkit.record import comparison, verify_environment, verify_run
 from toolkit.record.comparison import Comparison
-from toolkit.record.wheel import flatten
+from toolkit.record.verify_wheel import flatten
 from toolkit.settings import Settings
-from train.config.run import NAMED, OPEN, TrainConfig
+from toolkit.steps import Step, Task
+from train.config.configuration import NAMED, OPEN, TrainConfig
 from train.errors import DataError
 from train.record import reader
 from train.record.reader import RunRecord
@@ -76,16 +76,16 @@ def resolve(
     cannot repeat it; UsageError: it is not known where one of these two is now.
     """
     folder = target.parent if target.name == FILE else target
-    if run.is_unfinished(folder):
+    if verify_run.is_unfinished(folder):
         raise CheckError(
             f"there is nothing to reproduce in {folder}",
-            why=run.describe_unfinished(folder),
+            why=verify_run.describe_unfinished(folder),
             remedy="resume it with the command that started it, and reproduce it when it is finished",
         )
     record = reader.read_record(folder)
     if not verified:
         require(
-            run.verify_own(record),
+            verify_run.verify_own(record),
             remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
         )
     _require_one_environment(record)
@@ -207,7 +207,7 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings, *, verified: boo
 def _find_environment(
     link: Mapping[str, Any], settings: Settings, *, verified: bool
 ) -> tuple[Engine, Environment] | None:
-    folder = run.find_environment(link, Path(settings.state))
+    folder = verify_run.find_environment(link, Path(settings.state))
     if folder is None or not host.interpreter(folder).exists():
         return None
     seals.require_own(folder.parent)
@@ -215,14 +215,14 @@ def _find_environment(
     if host.examine(folder, identity).doubt:
         return None  # it is made anew, which says why
     if not verified:
-        require(environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
+        require(verify_environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
     found = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
     return pipeline.make_host_engine(settings), found
 
 
 def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
     reference = str(link.get("reference"))
-    place = environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
+    place = verify_environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
     try:
         if place and (kept := apptainer.find(place)):
             seals.require_own(place.parent)
@@ -232,7 +232,7 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
     except (UsageError, EngineError):
         return None
     # An image that was built on this machine has a record of its inputs; others have none.
-    folder = environment.find_image_record(found.digest, Path(settings.state)) or found.folder
+    folder = verify_environment.find_image_record(found.digest, Path(settings.state)) or found.folder
     return container, replace(found, folder=folder)
 
 
@@ -242,7 +242,7 @@ def repeat(
     """Repeat a run and compare. ``keep``: keep an equal one too. Raises PreflightError: inputs differ; JobError."""
     if dry_run:
         tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
-        plan.run(tasks, console, dry_run=True)
+        steps.run(tasks, console, dry_run=True)
         return None
     runs = Path(reproduction.resolved.request.settings.runs)
     files.require_writable(runs)
@@ -250,7 +250,7 @@ def repeat(
     with files.stage(runs, digest.shorten(reproduction.record.value["config_sha256"])) as staging:
         try:
             tasks, compared = plan_tasks(reproduction, staging.path, console)
-            plan.run(tasks, console)
+            steps.run(tasks, console)
         except KeyboardInterrupt:
             # The second run is never resumed: a resumed run would prove less.
             raise InterruptionError(

@@ -7,7 +7,7 @@ from packaging.version import InvalidVersion, Version
 
 from toolkit import manifest, naming
 from toolkit.errors import IntegrityError
-from toolkit.record import Target, attestation, wheel
+from toolkit.record import Target, attestation, verify_wheel
 from toolkit.versions import load_table
 from toolkit.versions.table import Advisory
 from train.record import reader
@@ -19,12 +19,12 @@ def find_tensorflow(target: Target, state: Path) -> str:
     if target.kind == "run":
         return str(reader.read_record(folder).environment.get("tensorflow"))
     if target.kind == "wheel":
-        return str(wheel.read_record(folder).facts["lock"]["spec"]["tensorflow"])
+        return str(verify_wheel.read_record(folder).facts["lock"]["spec"]["tensorflow"])
     record = manifest.read(folder)
     labels = record.facts.get("labels", {}) if record else {}
     if found := isinstance(labels, dict) and labels.get(f"{naming.LABEL_PREFIX}.tensorflow"):
         return str(found)
-    for link in wheel.flatten(record.parent if record else None):
+    for link in verify_wheel.flatten(record.parent if record else None):
         try:
             return str(parse_wheel_filename(str(link.get("name")))[1])
         except InvalidWheelFilename:

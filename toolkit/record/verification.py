@@ -7,7 +7,7 @@ from typing import Final
 from toolkit import findings, manifest, record
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, environment, find, fulfilment, rebuild, run
+from toolkit.record import Target, attestation, find, policy_checks, rebuild, verify_environment, verify_run
 from toolkit.record.rebuild import Level
 from toolkit.signing import Kind, Policy
 from train.record import reader
@@ -53,7 +53,7 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Veri
     """
     signatures = tuple(attestation.check_chain(target, state, policy)) if policy else ()
     if policy and all(item.state == "ok" for item in signatures):
-        signatures += tuple(fulfilment.check_demands(target, state, policy, accepted))
+        signatures += tuple(policy_checks.check_demands(target, state, policy, accepted))
     found = Verification(target=target, signatures=signatures, findings=signatures)
     if not found.is_sound:
         return found
@@ -65,7 +65,7 @@ def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Veri
     held = record.verify(target, state, signed=bool(policy))
     held = _insist(held) if policy else held
     if policy and attestation.is_model_signed(target):
-        held = [item for item in held if item.id != run.OTHERS]  # its signature lists every file
+        held = [item for item in held if item.id != verify_run.OTHERS]  # its signature lists every file
     return Verification(target=target, signatures=signatures, findings=(*signatures, *signed, *held))
 
 
@@ -76,7 +76,7 @@ def _insist(found: list[Finding]) -> list[Finding]:
     """
     return [
         replace(item, state="fail")
-        if item.state == "absent" and item.id.rpartition(".")[2] == environment.CONTENT
+        if item.state == "absent" and item.id.rpartition(".")[2] == verify_environment.CONTENT
         else item
         for item in found
     ]
@@ -96,8 +96,10 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
         raise IntegrityError(f"the record in {target.folder} is of {kept.digest}, not of {identity}")
     signatures = [attestation.check_one(target, state, policy)]
     attestation.require(signatures)
-    attestation.require([*signatures, *fulfilment.check_demands(target, state, policy, "R2")])
+    attestation.require([*signatures, *policy_checks.check_demands(target, state, policy, "R2")])
     own = target.kind == "run"
-    found = run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
+    found = (
+        verify_run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
+    )
     found = _insist(found)
     findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")

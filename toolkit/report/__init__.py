@@ -16,7 +16,7 @@ from toolkit import files, manifest, record
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.report import artifact, comparison, page, run, sweep
 from toolkit.report.chain import Trust
-from toolkit.report.view import Page
+from toolkit.report.page_model import Page
 from toolkit.training import PAGE
 
 

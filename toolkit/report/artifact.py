@@ -8,13 +8,13 @@ from typing import Any, Final
 from toolkit import files, manifest, naming
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, environment, wheel
+from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.report import chain
 from toolkit.report.chain import Trust
-from toolkit.report.reading import show_bytes, show_seconds
-from toolkit.report.view import Cell, Chain, Number, Page, Row, Section, Table
+from toolkit.report.page_model import Cell, Chain, Number, Page, Row, Section, Table
+from toolkit.report.run_files import show_bytes, show_seconds
 from toolkit.smoke import runner
-from toolkit.wheel import folder as folders
+from toolkit.wheel import wheel_folder
 from train.system.files import read_text
 
 _DOTLESS: Final = re.compile(r"_(\d+)(\d)(?!\d)")
@@ -90,10 +90,10 @@ def _count_left(left: object) -> str:
 
 def _describe_wheel(target: Target, links: Chain) -> Page:
     try:
-        record = wheel.read_record(target.folder)
+        record = verify_wheel.read_record(target.folder)
     except ToolkitError as error:
         return Page(kind="Wheel", title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target))
-    facts, grafted = record.facts, wheel.is_grafted(record)
+    facts, grafted = record.facts, verify_wheel.is_grafted(record)
     found, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
     seconds = facts.get("seconds")
     numbers = [
@@ -122,7 +122,7 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
     return Page(
         kind="Grafted wheel" if grafted else "Wheel",
         title=str(found.get("file", target.folder.name)),
-        lead=f"{'A graft: ' if grafted else ''}{wheel.describe_trust(record)}.".capitalize(),
+        lead=f"{'A graft: ' if grafted else ''}{verify_wheel.describe_trust(record)}.".capitalize(),
         numbers=numbers,
         **_close(
             links,
@@ -186,7 +186,7 @@ def _describe_graft(facts: Mapping[str, Any]) -> Section:
 
 def _list_files(path: Path) -> Table:
     try:
-        lines = [line.split(maxsplit=1) for line in read_text(path / folders.SUMS).splitlines()]
+        lines = [line.split(maxsplit=1) for line in read_text(path / wheel_folder.SUMS).splitlines()]
     except (OSError, UnicodeDecodeError):
         lines = []
     rows: list[Row] = []
@@ -195,7 +195,7 @@ def _list_files(path: Path) -> Table:
         size = show_bytes(file.stat().st_size) if file.is_file() else "not here"
         rows.append((name, size, Cell(text=value, code=True)))
     return Table(
-        caption=f"Files of the folder, by {folders.SUMS}",
+        caption=f"Files of the folder, by {wheel_folder.SUMS}",
         columns=("File", "Size", "SHA-256"),
         rows=rows,
         numeric=frozenset({1}),
@@ -256,13 +256,13 @@ def _describe_base(target: Target, links: Chain, trust: Trust) -> Page:
         name.removeprefix(f"{naming.LABEL_PREFIX}."): each for name, each in dict(facts.get("labels") or {}).items()
     }
     shown = {name: each for name, each in facts.items() if name != "labels"}
-    packages = environment.read_packages(folder / "venv") if folder and target.kind == "environment" else {}
+    packages = verify_environment.read_packages(folder / "venv") if folder and target.kind == "environment" else {}
     listed = Table(
         caption=f"{len(packages)} packages",
         columns=("Package", "Version"),
         rows=[(name, each.version) for name, each in sorted(packages.items())],
     )
-    links_of = [dict(each) for each in wheel.flatten(record.parent)] if record else []
+    links_of = [dict(each) for each in verify_wheel.flatten(record.parent)] if record else []
     numbers = [Number(label=str(each.get("kind")).capitalize(), text=str(each.get("name"))) for each in links_of[-1:]]
     return Page(
         kind=_KINDS[target.kind],

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from toolkit import digest, manifest, plan, signing
+from toolkit import digest, manifest, signing, steps
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, State, absent, check
-from toolkit.record import Target, attestation, environment, rebuild, verification, wheel
-from toolkit.record import run as runs
+from toolkit.record import Target, attestation, rebuild, verification, verify_environment, verify_run, verify_wheel
 from toolkit.record.rebuild import Level
-from toolkit.report.view import Chain, Document, Link
+from toolkit.report.page_model import Chain, Document, Link
 from toolkit.signing import Policy
 from toolkit.smoke import runner
 from train.errors import TrainError
@@ -50,11 +49,11 @@ def verify(target: Target, trust: Trust, known: "Parents | None" = None) -> Find
     """
     try:
         if trust.compared != "chain":
-            own = trust.compared == "run" and not runs.is_unfinished(target.folder)
-            return runs.verify_own(reader.read_record(target.folder)) if own else []
-        if known is not None and not trust.policy and not runs.is_unfinished(target.folder):
+            own = trust.compared == "run" and not verify_run.is_unfinished(target.folder)
+            return verify_run.verify_own(reader.read_record(target.folder)) if own else []
+        if known is not None and not trust.policy and not verify_run.is_unfinished(target.folder):
             record = reader.read_record(target.folder)
-            return [*runs.verify_own(record), *known.verify(record, trust.state)]
+            return [*verify_run.verify_own(record), *known.verify(record, trust.state)]
         return verification.verify(target, trust.state, trust.policy, trust.accepted).findings
     except (ToolkitError, TrainError) as error:
         return [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
@@ -70,7 +69,7 @@ class Parents:
         version = str(record.environment.get("tensorflow"))
         key = json.dumps([record.parent, version], sort_keys=True)
         if key not in self._found:
-            self._found[key] = runs.verify_parent(record.parent, state, tensorflow=version)
+            self._found[key] = verify_run.verify_parent(record.parent, state, tensorflow=version)
         return self._found[key]
 
 
@@ -184,8 +183,10 @@ class _Walk:
     def _find(self, parent: Mapping[str, Any]) -> Path | None:
         if parent.get("kind") == "image":
             reference = str(parent.get("reference"))
-            return environment.find_image_record(str(parent.get("digest")), self.trust.state, reference=reference)
-        return runs.find_environment(parent, self.trust.state)
+            return verify_environment.find_image_record(
+                str(parent.get("digest")), self.trust.state, reference=reference
+            )
+        return verify_run.find_environment(parent, self.trust.state)
 
     def _follow_base(self, target: Target, own: Findings) -> Iterator[Link]:
         try:
@@ -241,12 +242,12 @@ class _Walk:
                 yield self._make("smoke", "no report here", [said], said="Whether its TensorFlow computes correctly.")
         record = manifest.read(folder) if folder else None
         parent = record.parent if record else link.get("parent")
-        yield from self._follow_links(wheel.flatten(parent), own)
+        yield from self._follow_links(verify_wheel.flatten(parent), own)
 
     def _report(self, path: Path, findings: Findings = (), *, top: bool = False) -> Link:
         if not findings:
             try:
-                findings = [environment.check_report(path)] if self.trust.compared == "chain" else []
+                findings = [verify_environment.check_report(path)] if self.trust.compared == "chain" else []
             except ToolkitError as error:
                 findings = [check("report", False, f"{error.what}: {error.why}")]
         return self._make(
@@ -261,7 +262,7 @@ class _Walk:
 
     def _follow_links(self, links: Sequence[Mapping[str, Any]], own: Findings) -> Iterator[Link]:
         """Yield the wheels and the locked set that an environment or image was made from."""
-        locks = {str(each["digest"]): wheel.find_lock(each) for each in links if each.get("kind") == "lock"}
+        locks = {str(each["digest"]): verify_wheel.find_lock(each) for each in links if each.get("kind") == "lock"}
         for link in links:
             value, name = str(link.get("digest")), str(link.get("name"))
             if link.get("kind") == "lock":
@@ -281,7 +282,7 @@ class _Walk:
                     documents=[_show_json("as the record names it", dict(link))],
                 )
             else:
-                folder = wheel.find_wheel_folder(link)
+                folder = verify_wheel.find_wheel_folder(link)
                 above = [*_pick(own, "wheel", "origin"), *_pick(own, below="wheel")]
                 if folder:
                     yield from self._follow_wheel(folder, above, name=name, top=False)
@@ -292,7 +293,7 @@ class _Walk:
     def _follow_wheel(self, folder: Path, own: Findings, *, name: str, top: bool = True) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
         try:
-            record = wheel.read_record(folder)
+            record = verify_wheel.read_record(folder)
         except ToolkitError:
             yield self._make("wheel", name, own, said=_OWN)
             return
@@ -302,13 +303,13 @@ class _Walk:
             name,
             _omit(own, "lock", "plan", "original"),
             digest_=record.digest,
-            said="TensorFlow, grafted here." if wheel.is_grafted(record) else _OWN,
+            said="TensorFlow, grafted here." if verify_wheel.is_grafted(record) else _OWN,
             documents=[show(folder / manifest.FILE)],
             builders=self._count_builders(folder, trusted=signed.get("signed") == "ok"),
             **signed,
         )
-        planned = folder / plan.FILE
-        built = self.trust.compared == "chain" and not wheel.is_grafted(record)
+        planned = folder / steps.FILE
+        built = self.trust.compared == "chain" and not verify_wheel.is_grafted(record)
         yield self._make(
             "plan",
             planned.name if planned.exists() else "in the wheel's record",
@@ -321,12 +322,12 @@ class _Walk:
         yield self._make(
             "lock",
             "pins of the wheel",
-            _pick(own, "plan" if wheel.is_grafted(record) else "lock"),  # a graft's plan holds its lock
+            _pick(own, "plan" if verify_wheel.is_grafted(record) else "lock"),  # a graft's plan holds its lock
             digest_=digest.digest_value(pinned),
             said=_LOCK,
             documents=[_show_json("lock", pinned)],
         )
-        if wheel.is_grafted(record) and record.parent:
+        if verify_wheel.is_grafted(record) and record.parent:
             yield self._make(
                 "original",
                 str(record.parent.get("name")),

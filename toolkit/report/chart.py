@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolkit.report.view import Chart, Series
+from toolkit.report.page_model import Chart, Series
 
 SIDE: Final = 1000
 """Width and height of the coordinates of paths; the page stretches them over the plot area."""

@@ -12,8 +12,8 @@ from toolkit.findings import State
 from toolkit.record import Target
 from toolkit.report import chain
 from toolkit.report.chain import Parents, Trust
-from toolkit.report.reading import RunFolder, show_loss, show_seconds, show_share
-from toolkit.report.view import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text
+from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text
+from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
 from train.record.metrics import EpochRecord
 from train.use.compare import label_runs
 

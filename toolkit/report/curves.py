@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from toolkit.report.reading import RunFolder
-from toolkit.report.view import Chart, Series, Table, Text
+from toolkit.report.page_model import Chart, Series, Table, Text
+from toolkit.report.run_files import RunFolder
 from train.record.metrics import EpochRecord
 
 TEST, TRAIN = 0, 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.report.view import Picture, Sheet, Text, Tile
+from toolkit.report.page_model import Picture, Sheet, Text, Tile
 from train.record import reader
 from train.system.files import read_regular
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from toolkit.report.view import Matrix, Table
+from toolkit.report.page_model import Matrix, Table
 
 READABLE: Final = 30
 """Most classes of a matrix that is shown as a table."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolkit import __version__, project
 from toolkit.errors import UsageError
 from toolkit.report import chart, matrix
-from toolkit.report.view import Page
+from toolkit.report.page_model import Page
 from train.system.output import printable
 
 if TYPE_CHECKING:

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit.errors import IntegrityError
-from toolkit.record import Target
-from toolkit.record import run as runs
+from toolkit.record import Target, verify_run
 from toolkit.report import chain, curves, images, matrix
 from toolkit.report.chain import Trust
 from toolkit.report.images import Budget
-from toolkit.report.reading import RunFolder, is_number, show_bytes, show_seconds
-from toolkit.report.view import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
+from toolkit.report.page_model import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
+from toolkit.report.run_files import RunFolder, is_number, show_bytes, show_seconds
 from train.cli import parse
-from train.config.run import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
+from train.config.configuration import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
 from train.record import reader
 from train.record.metrics import EpochRecord
 from train.system.files import read_regular
@@ -59,7 +58,7 @@ def _introduce(run: RunFolder) -> str:
     config, environment = run.config, run.environment
     said = f"DenseNet {config.model}, trained on {config.dataset}"
     if not run.value:
-        return f"{said}. {runs.describe_unfinished(run.folder).capitalize()}."
+        return f"{said}. {verify_run.describe_unfinished(run.folder).capitalize()}."
     kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
     epochs, steps, size = run.result.get("epochs"), run.result.get("steps"), environment.get("batch_size")

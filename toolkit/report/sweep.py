@@ -10,8 +10,8 @@ from toolkit.digest import shorten
 from toolkit.errors import IntegrityError
 from toolkit.report.chain import Trust
 from toolkit.report.comparison import LEAD, Compared, compare_chains, draw, follow
-from toolkit.report.reading import RunFolder, show_loss, show_seconds, show_share
-from toolkit.report.view import NOTHING, Cell, Chain, Number, Page, Row, Section, Table
+from toolkit.report.page_model import NOTHING, Cell, Chain, Number, Page, Row, Section, Table
+from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
 
 if TYPE_CHECKING:
     from toolkit.findings import State

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit.report.matrix import READABLE
-from toolkit.report.view import NOTHING, Cell, Chain, Chart, Matrix, Page, Table, Text
+from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Matrix, Page, Table, Text
 from train.system.output import printable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
-from toolkit.versions import numbers, proofs
+from toolkit.versions import numbers, proven_toolchains
 from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
@@ -49,7 +49,7 @@ class Evidence(TypedDict):
 def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
     """Yield the cells, newest TensorFlow and CUDA first. Whether a toolchain works does not depend on Python."""
     platform = platform or table.default.platform
-    known = proofs.read()
+    known = proven_toolchains.read()
     for row in table.rows():
         for cuda in reversed(row.cuda):
             # One capability that every compiler knows tells whether the release is refused as a whole.
@@ -79,10 +79,12 @@ def list_groups(
     return groups
 
 
-def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidence:
+def _look_up(proof: proven_toolchains.Proof | None, capability: str, clang: str) -> Evidence:
     """Return what a proof says of a capability; ``untried`` if it is void."""
     cross = bool(proof and proof.host)
-    if proof is None or proof.digest != proofs.digest_inputs(proof.tensorflow, proof.cuda, clang, cross=cross):
+    if proof is None or proof.digest != proven_toolchains.digest_inputs(
+        proof.tensorflow, proof.cuda, clang, cross=cross
+    ):
         return {"state": "untried"}
     proven: State = "proven (cross)" if cross else "proven"
     evidence: Evidence = {"state": proven, "date": proof.date, "digest": proof.digest}
@@ -94,7 +96,9 @@ def _look_up(proof: proofs.Proof | None, capability: str, clang: str) -> Evidenc
 def find_evidence(table: Table, asked: VersionRequest) -> Evidence:
     """Return what the proofs say of a set that can be built, for the first of its capabilities."""
     clang = find_toolchains(table, asked)[0].clang
-    return _look_up(proofs.read().get((asked.platform, asked.tensorflow, asked.cuda, clang)), asked.numbers[0], clang)
+    return _look_up(
+        proven_toolchains.read().get((asked.platform, asked.tensorflow, asked.cuda, clang)), asked.numbers[0], clang
+    )
 
 
 def _find_reason(table: Table, row: TensorflowRow, wanted: _Wanted) -> str:

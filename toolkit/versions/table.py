@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import yaml
 
-from toolkit.demands import Rating
 from toolkit.errors import ToolkitError, UnsupportedError
+from toolkit.policy_requirements import Rating
 from toolkit.versions import numbers
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.

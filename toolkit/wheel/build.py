@@ -12,19 +12,18 @@ from pathlib import Path
 
 from toolkit import files, lock, manifest
 from toolkit.console import Console
-from toolkit.doctor import machine as machines
+from toolkit.doctor import hardware
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError
 from toolkit.manifest import Manifest
-from toolkit.plan import Task
 from toolkit.settings import Settings
+from toolkit.steps import Task
 from toolkit.versions import Table
-from toolkit.wheel import collection
-from toolkit.wheel import log as logs_
-from toolkit.wheel.folder import find_wheel
-from toolkit.wheel.plan import LOG_TARGET, WheelPlan
-from toolkit.wheel.request import PlannedWheel
+from toolkit.wheel import bazel_output, collection
+from toolkit.wheel.build_plan import LOG_TARGET, WheelPlan
+from toolkit.wheel.build_request import PlannedWheel
+from toolkit.wheel.wheel_folder import find_wheel
 from train.cores import count_cores
 from train.system.progress import Estimate, Work
 
@@ -74,7 +73,7 @@ def plan_task(
         logs = Path(settings.state) / f"wheel-{plan.name}"
         built = found or build(plan, planned.table, dist=out, logs=logs, engine=planned.engine, console=console)
         # Bazel does not fail if a cache does not answer. Only these numbers show it.
-        console.heading("bazel", logs_.describe_outcome(built.record.facts["bazel"]))
+        console.heading("bazel", bazel_output.describe_outcome(built.record.facts["bazel"]))
         console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
         return built
 
@@ -88,7 +87,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     console.say(f"  {len(answered)} known failures of upstream are handled; --verbose lists them")
     for line in answered:
         console.detail(f"  {line}")
-    machine = machines.estimate_build()
+    machine = hardware.estimate_build()
     console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
 
 
@@ -114,7 +113,7 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
             # buildx says only `error from receiver`.
             files.require_room(staging.path, f"{files.ROOM}; nothing has to be compiled again")
             _fetch_log(plan, logs / "bazel", run)
-            raise logs_.explain(error, (logs / "bazel" / "build.log", log)) from error
+            raise bazel_output.explain(error, (logs / "bazel" / "build.log", log)) from error
         # Imported here because its libraries are slow to load, and an up-to-date wheel does not need them.
         from toolkit.wheel import publication
 
@@ -145,7 +144,7 @@ def _watch(console: Console) -> Callable[[str], Work | None]:
     def observe(line: str) -> Work | None:
         if match := _WARNING.search(line):
             console.heading("bazel", match[1])
-        work = logs_.read_work(line)
+        work = bazel_output.read_work(line)
         if work and console.json:
             now = time.monotonic()
             estimate.feed(work, now)

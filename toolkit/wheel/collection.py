@@ -25,9 +25,9 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import connect, require_buildx
 from toolkit.errors import BuildError, IntegrityError, PreflightError, UnsupportedError
-from toolkit.plan import Step
-from toolkit.wheel.plan import WheelPlan
-from toolkit.wheel.request import PlannedWheel
+from toolkit.steps import Step
+from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel.build_request import PlannedWheel
 from train.system import network
 from train.system.progress import Work, report
 

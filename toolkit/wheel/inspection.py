@@ -14,7 +14,7 @@ from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.inside.gpu_rules import compare_cudnn
 from toolkit.versions import load_table, numbers
 from toolkit.versions.table import FIRST_PLATFORM
-from toolkit.wheel import archive, library
+from toolkit.wheel import archive, elf
 
 _RULES = Path(__file__).parents[1] / "smoke" / "inside" / "gpu_rules.py"
 _NAME = "tensorflow"
@@ -115,11 +115,11 @@ def _from_json(value: dict[str, Any]) -> Inspection:
 def _inspect(path: Path, content: str) -> Inspection:
     with archive.open_wheel(path) as wheel:
         _require_tensorflow(wheel)
-        found: dict[str, library.Library] = {}
+        found: dict[str, elf.Library] = {}
         unpacked = 0
-        for name, member in wheel.read_members(library.MAGIC):
+        for name, member in wheel.read_members(elf.MAGIC):
             try:
-                found[name] = library.read(member)
+                found[name] = elf.read(member)
             except ValueError as error:
                 raise IntegrityError(
                     f"{path.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
@@ -147,7 +147,7 @@ def _inspect(path: Path, content: str) -> Inspection:
         platforms=tuple(sorted(platforms)),
         build=build,
         needed=tuple(sorted({name for item in found.values() for name in item.needed} - own)),
-        symbols=dict(sorted(library.find_highest(symbols).items())),
+        symbols=dict(sorted(elf.find_highest(symbols).items())),
         architectures=tuple(sorted({name for item in found.values() for name in item.architectures}, key=_rank)),
     )
 
@@ -267,7 +267,7 @@ def require_runnable(
             f"{found.file} is for Python {python}, and the base image has {base_python}",
             remedy=f"choose a base image with Python {python}: --base-image",
         )
-    if cuda and found.build.cuda and library.order(found.build.cuda) > library.order(cuda):
+    if cuda and found.build.cuda and elf.order(found.build.cuda) > elf.order(cuda):
         raise UnsupportedError(
             f"{found.file} is built for CUDA {found.build.cuda}, and the run-time set is of {cuda}",
             why="CUDA's libraries run code that was built for them or for an older release of the same major version",
@@ -280,7 +280,7 @@ def require_runnable(
             remedy=f"give --cudnn {built_cudnn} with its CUDA, or another wheel",
         )
     needed = found.symbols.get("GLIBC", "0")
-    if glibc and library.order(needed) > library.order(glibc):
+    if glibc and elf.order(needed) > elf.order(glibc):
         raise UnsupportedError(
             f"{found.file} needs glibc {needed}, and the base image has {glibc}",
             why="a program runs on the C library that it was linked against, or on a newer one",
@@ -302,7 +302,7 @@ def require_honest(found: Inspection, audited: Audit) -> None:
     """Raise CheckError if a tag of a wheel promises an older system than its libraries need (PEP 600)."""
     needed = _read_glibc(audited.platform)
     promised = [name for name in found.platforms if _read_glibc(name)]
-    lies = [name for name in promised if not needed or library.order(_read_glibc(name)) < library.order(needed)]
+    lies = [name for name in promised if not needed or elf.order(_read_glibc(name)) < elf.order(needed)]
     if not lies:
         return
     symbols = ", ".join(f"{name} {version}" for name, version in found.symbols.items())

@@ -11,9 +11,8 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import documents, folder, inspection, log, processor
-from toolkit.wheel import plan as plans
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel import bazel_output, build_documents, build_plan, cpu_target, inspection, wheel_folder
+from toolkit.wheel.build_plan import WheelPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +30,19 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
     the wheel is not the one that was asked for, or its tag promises too much; PreflightError: the target cannot be
     written.
     """
-    folder.check_sums(staging)
-    wheel = folder.find_wheel(staging)
+    wheel_folder.check_sums(staging)
+    wheel = wheel_folder.find_wheel(staging)
     found = inspection.inspect(wheel)
     inspection.require_match(found, plan.lock.spec)
     audited = inspection.audit(wheel)
     inspection.require_honest(found, audited)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
-    bazel = documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
+    bazel = build_documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
     _require_bazel(plan, bazel)
-    bill = documents.write_bill(plan, found, table, bazel=bazel, packages=packages)
-    files.write_atomically(staging / documents.BILL, bill)
-    statement = documents.describe_provenance(
+    bill = build_documents.write_bill(plan, found, table, bazel=bazel, packages=packages)
+    files.write_atomically(staging / build_documents.BILL, bill)
+    statement = build_documents.describe_provenance(
         plan,
         {wheel.name: found.digest},
         started=ran.started,
@@ -51,7 +50,7 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
         builder=ran.host,
         bazel=bazel,
     )
-    files.write_json(staging / documents.PROVENANCE, statement)
+    files.write_json(staging / build_documents.PROVENANCE, statement)
     record = Manifest(
         kind="wheel",
         digest=found.digest,
@@ -64,14 +63,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
             "auditwheel": asdict(audited),
         },
     )
-    plans.write(staging, plan, plan.step(target.parent))
+    build_plan.write(staging, plan, plan.step(target.parent))
     manifest.write(staging, record)
-    folder.write_sums(staging)
+    wheel_folder.write_sums(staging)
     move(staging, target)
     return record
 
 
-def _require_bazel(plan: WheelPlan, ran: documents.Program) -> None:
+def _require_bazel(plan: WheelPlan, ran: build_documents.Program) -> None:
     pinned = plan.lock.pins["bazel-sha256"]
     if "bazel" not in plan.origins and ran.sha256 != pinned:
         raise IntegrityError(
@@ -90,7 +89,7 @@ def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,
-        "instructions": list(processor.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
+        "instructions": list(cpu_target.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
         "command": list(ran.command),
         "seconds": round(ran.finished - ran.started, 1),
         "host": dict(ran.host),
@@ -99,7 +98,7 @@ def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
 
 def _read_outcome(path: Path) -> dict[str, Any]:
     with path.open(errors="replace") as stream:
-        return log.read_events(stream).record()
+        return bazel_output.read_events(stream).record()
 
 
 def move(staging: Path, target: Path) -> None:

@@ -7,7 +7,7 @@ from train.config.presets import read_table, require_choice
 from train.errors import UsageError
 
 if TYPE_CHECKING:
-    from train.config.run import TrainConfig
+    from train.config.configuration import TrainConfig
 
 SINKS = ("mlflow", "wandb")
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from train.config import origin, presets
+from train.config.configuration import INCIDENTAL, MODEL, OPEN, TrainConfig
 from train.config.presets import read_table, require_choice
-from train.config.run import INCIDENTAL, MODEL, OPEN, TrainConfig
 from train.errors import UsageError
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config import origin
+from train.config.configuration import TrainConfig
 from train.config.resolution import complete
-from train.config.run import TrainConfig
 from train.data import archives, download, images, tables
 from train.data.checks import check_classes, find_alike, find_overlap
 from train.data.dataset import Dataset, Split

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from train.config.configuration import TrainConfig, name_classes
 from train.config.presets import read_table
 from train.config.resolution import complete
-from train.config.run import TrainConfig, name_classes
 from train.data import download, own, published, tables
 from train.data.checks import check
 from train.data.dataset import Dataset, Split

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.run import Schedule, TrainConfig
+from train.config.configuration import Schedule, TrainConfig
 from train.data import Dataset, Pictures
 from train.data.order import count_steps, locate, select, stream
 from train.input import randaugment

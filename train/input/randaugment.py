@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.run import STRONGEST
+from train.config.configuration import STRONGEST
 from train.data.order import stream
 
 if TYPE_CHECKING:

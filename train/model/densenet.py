@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.model import formulation
 from train.model.block import Mode
 from train.model.formulation import Formulation

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import tensorflow as tf
 
-from train.config.run import Kernels
+from train.config.configuration import Kernels
 from train.model.lockstep import Lockstep
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from train.config import presets
+from train.config.configuration import NAMED, TrainConfig
 from train.config.presets import read_table
-from train.config.run import NAMED, TrainConfig
 from train.errors import DataError, UsageError
 from train.model import EPSILON
 

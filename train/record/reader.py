@@ -20,9 +20,9 @@ from zipfile import BadZipFile, ZipFile
 
 import yaml
 
+from train.config.configuration import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
 from train.config.presets import read_table
 from train.config.resolution import resolve
-from train.config.run import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
 from train.errors import DataError, IntegrityError, PreflightError, UsageError, require_there
 from train.record import metrics
 from train.record.metrics import EpochRecord

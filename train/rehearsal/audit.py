@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import yaml
 
+from train.config.configuration import Memory, Precision, TrainConfig
 from train.config.resolution import resolve
-from train.config.run import Memory, Precision, TrainConfig
 from train.errors import CheckError, UsageError
 from train.rehearsal.kernels import KernelTable, read_table
 from train.rehearsal.request import Request

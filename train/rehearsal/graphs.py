@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.model import formulation
 from train.rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 from train.step import step

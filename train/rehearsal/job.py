@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from train.config.configuration import TrainConfig
 from train.config.presets import read_table
-from train.config.run import TrainConfig
 from train.data import Dataset, Split
 from train.errors import TrainError
 from train.rehearsal import elementwise, ledger

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import CheckError, PreflightError
 from train.rehearsal.kernels import CUDA, CUDNN, read_table
 from train.rehearsal.library import find_tensorflow

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+from train.config.configuration import TrainConfig
 from train.config.presets import read_table
-from train.config.run import TrainConfig
 from train.rehearsal.ledger import DIRECTIONS, Step, read_step
 from train.rehearsal.request import Request
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from train.config.configuration import TrainConfig
 from train.config.presets import read_table
-from train.config.run import TrainConfig
 from train.errors import UsageError
 from train.record.reader import MARK
 

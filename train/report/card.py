@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import yaml
 
+from train.config.configuration import DEFAULTS, INCIDENTAL, TrainConfig
 from train.config.origin import HUB
 from train.config.presets import read_table
-from train.config.run import DEFAULTS, INCIDENTAL, TrainConfig
 from train.record import reader
 from train.system import output
 from train.system.files import write_text

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.record.metrics import EpochRecord
 from train.record.reader import CONFUSION, read_run
 from train.report.gallery import choose_fonts, shorten, show

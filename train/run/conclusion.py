@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.cores import count_cores
 from train.errors import UsageError
 from train.record import reader

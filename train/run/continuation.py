@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import metrics, reader
 from train.system.files import write_text

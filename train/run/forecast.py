@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.data.order import count_steps
 from train.run.progress import format_rate, round_roughly
 

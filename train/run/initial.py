@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from train.config.run import MODEL, NAMED, TrainConfig
+from train.config.configuration import MODEL, NAMED, TrainConfig
 from train.errors import DataError, IntegrityError
 from train.model import pretrained
 from train.record import reader

@@ -11,8 +11,8 @@ import yaml
 
 from train.cluster import workers
 from train.cluster.cluster import Cluster, read_cluster
+from train.config.configuration import TrainConfig
 from train.config.resolution import complete
-from train.config.run import TrainConfig
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import IntegrityError, PreflightError, UsageError
 from train.record import checkpoint, reader
@@ -22,7 +22,7 @@ from train.report import card, gallery, plot
 from train.run import conclusion, continuation, initial, sinks
 from train.run.forecast import Forecast
 from train.run.progress import Display
-from train.step import budget, kernels, runtime
+from train.step import budget, kernel_choice, runtime
 from train.system import output, process, signals
 from train.system.files import sweep, write_text
 
@@ -208,7 +208,7 @@ def _prepare(loaded: Loaded, start: Start, cluster: Cluster | None, display: Dis
     if known and len(known.mean) == config.shape[-1]:
         dataset = _normalize_by(dataset, known.mean, known.std)
     threads = runtime.choose_threads(config, recorded.get("threads"))
-    chosen, reason = kernels.fix_kernels(config, recorded)
+    chosen, reason = kernel_choice.fix_kernels(config, recorded)
     if reason:
         display.say(reason)
     fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.data import Split
 from train.errors import CheckError, InterruptionError
 from train.input.batches import Batch, Batches, make_ahead

@@ -18,7 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from train.cluster.workers import FREE, WorkerGroup
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.data import Dataset
 from train.errors import CheckError, PreflightError, TrainError, UsageError
 from train.input.batches import Batches

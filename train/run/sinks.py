@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from train.config.run import INCIDENTAL, TrainConfig
+from train.config.configuration import INCIDENTAL, TrainConfig
 from train.run.progress import Display
 from train.system.files import write_text
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.data import Split
 from train.errors import PreflightError
 from train.step.runtime import REQUIREMENT, fits_device

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.model.formulation import Formulation
 from train.native import operations
 

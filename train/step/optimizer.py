@@ -10,7 +10,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.native import operations
 
 Update = Callable[[tf.Variable, tf.Tensor, Sequence[tf.Variable], tf.Tensor, tf.Tensor], None]

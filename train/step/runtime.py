@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from train.config.run import Kernels, TrainConfig
+from train.config.configuration import Kernels, TrainConfig
 from train.cores import count_cores
 from train.errors import GpuError, PreflightError
 from train.record.reader import MARK

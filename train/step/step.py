@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.data import Split
 from train.model import formulation
 from train.model.densenet import build, dropout_seed

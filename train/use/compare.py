@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from train.cli import run_command
-from train.config.run import INCIDENTAL
+from train.config.configuration import INCIDENTAL
 from train.record.metrics import EpochRecord
 from train.record.reader import Run, read_run
 from train.system import output

@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from train.cli import default_cache, run_command
-from train.config.run import OPTIONS, TrainConfig
+from train.config.configuration import OPTIONS, TrainConfig
 from train.errors import DataError
 from train.record.reader import choose_data
 from train.report.gallery import escape

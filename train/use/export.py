@@ -15,8 +15,8 @@ import typer
 from numpy.typing import NDArray
 
 from train.cli import run_command
+from train.config.configuration import FORMATS, Format, Precision
 from train.config.presets import require_choice
-from train.config.run import FORMATS, Format, Precision
 from train.data import images
 from train.errors import CheckError, PreflightError
 from train.record.reader import Inputs

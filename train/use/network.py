@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.run import Kernels, TrainConfig
+from train.config.configuration import Kernels, TrainConfig
 from train.errors import DataError, PreflightError
 from train.record import checkpoint, reader
 from train.step import runtime

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.training.peers import Training, iterate
+from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.step import runtime
 
 

@@ -18,8 +18,7 @@ from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount
 from toolkit.engine import apptainer as module
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
-from toolkit.record import environment as record
-from toolkit.record import run as run_record
+from toolkit.record import verify_environment, verify_run
 from toolkit.settings import resolve
 
 Install = Callable[[str, str], Path]
@@ -101,16 +100,16 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
 
 def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngine) -> None:
     made = engine.prepare(engine.plan(SPEC), QUIET)
-    assert all(item.state == "ok" for item in record.verify_image_record(made.folder))
+    assert all(item.state == "ok" for item in verify_environment.verify_image_record(made.folder))
     link = {"kind": "image", "digest": made.digest, "reference": str(made.folder / SIF)}
-    held = run_record.verify_parent(link, made.folder.parent, tensorflow="2.19.0")
+    held = verify_run.verify_parent(link, made.folder.parent, tensorflow="2.19.0")
     assert [item.state for item in held if item.id in {"parent", "image.sif"}] == ["ok", "ok"]
     (made.folder / SIF).write_bytes(b"other")
-    assert {item.id: item.state for item in record.verify_image_record(made.folder)}["sif"] == "fail"
+    assert {item.id: item.state for item in verify_environment.verify_image_record(made.folder)}["sif"] == "fail"
     (made.folder / SIF).unlink()
-    assert record.verify_image_record(made.folder)[0].state == "absent"
+    assert verify_environment.verify_image_record(made.folder)[0].state == "absent"
     (made.folder / manifest.FILE).unlink()
-    assert run_record.verify_parent(link, made.folder.parent, tensorflow="2.19.0")[0].state == "absent"
+    assert verify_run.verify_parent(link, made.folder.parent, tensorflow="2.19.0")[0].state == "absent"
 
 
 def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:

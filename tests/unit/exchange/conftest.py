@@ -10,7 +10,7 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys
 from toolkit.engine import registry as client
 from toolkit.record import attestation, find
-from toolkit.wheel import folder
+from toolkit.wheel import wheel_folder
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +18,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("exchange")
     staging = finish_build(root / "staging")
     (staging / "build.log").write_bytes(LOG)
-    folder.write_sums(staging)
+    wheel_folder.write_sums(staging)
     publish(staging, root / "made")
     for name in ("builder", "stranger"):
         keys.make(root / name)

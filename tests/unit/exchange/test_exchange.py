@@ -23,9 +23,9 @@ from toolkit.engine import registry as client
 from toolkit.engine.host import HostEngine
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.record import attestation, exchange, find, rebuild
-from toolkit.record.wheel import read_record
+from toolkit.record.verify_wheel import read_record
 from toolkit.settings import resolve
-from toolkit.wheel import build, folder, request
+from toolkit.wheel import build, build_request, wheel_folder
 from toolkit.wheel.build import BuiltWheel
 
 
@@ -81,7 +81,7 @@ def test_another_wheel_of_the_plan_is_replaced_on_purpose_only(world: World) -> 
 
 def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> None:
     change_json(world.made / manifest.FILE, lambda value: value["facts"]["inspection"].update(build={}))
-    folder.write_sums(world.made)
+    wheel_folder.write_sums(world.made)
     world.push(replace=True)
     with pytest.raises(CheckError, match="findings do not hold"):
         world.pull(trust=None)
@@ -259,7 +259,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert absent.returncode == 5, "it would have been built"
     assert "team/tensorflow has no plan-" in absent.stderr
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    asked = request.resolve(resolve({}), request.WheelRequest(), lock_file=pins, dry_run=True).plan
+    asked = build_request.resolve(resolve({}), build_request.WheelRequest(), lock_file=pins, dry_run=True).plan
     assert asked.floating == ()
     publish(finish_build(world.root / "staging-2"), world.root / "own", asked)
     push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
@@ -333,7 +333,7 @@ def test_a_wheel_that_another_command_put_there_meanwhile_must_be_signed_too(
         return pull(*given, **options)
 
     monkeypatch.setattr(exchange, "pull", wait_and_pull)
-    monkeypatch.setattr(request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(build_request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference])
     assert done.exit_code == 8, done.output
@@ -348,7 +348,7 @@ def test_up_installs_the_wheel_of_the_registry(world: World, monkeypatch: pytest
         raise PreflightError("no network")
 
     monkeypatch.setattr(HostEngine, "prepare", prepare)
-    monkeypatch.setattr(request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(build_request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     words = ("up", "--from", world.registry.reference, "--engine", "host", "--trust")
     for trusted, code, asks in (

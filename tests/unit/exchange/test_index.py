@@ -19,8 +19,8 @@ from toolkit.engine import artifact
 from toolkit.engine import registry as client
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.record import exchange
-from toolkit.wheel import folder
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel import wheel_folder
+from toolkit.wheel.build_plan import WheelPlan
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 OTHER: WheelPlan = replace(PLAN, lock=replace(PLAN.lock, spec={**PLAN.lock.spec, "platform": ARM}))
@@ -57,7 +57,7 @@ def copy(world: World, change: str = "") -> Path:
     if change:
         change_json(made / manifest.FILE, lambda record: record["facts"]["lock"]["spec"].update(platform=change))
         (made / "plan.json").unlink(missing_ok=True)
-    folder.write_sums(made)
+    wheel_folder.write_sums(made)
     return made
 
 

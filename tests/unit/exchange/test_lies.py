@@ -17,8 +17,8 @@ from toolkit.engine import artifact
 from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation, find
-from toolkit.wheel import folder
-from toolkit.wheel.plan import BuildOptions, plan
+from toolkit.wheel import wheel_folder
+from toolkit.wheel.build_plan import BuildOptions, plan
 
 
 def forge(title: str) -> Lie:
@@ -91,7 +91,7 @@ def serve_other_plan(world: World) -> None:
 
 def serve_other_wheel(world: World) -> None:
     change_json(world.made / manifest.FILE, lambda value: value.update(digest=oci.digest(b"x")))
-    folder.write_sums(world.made)
+    wheel_folder.write_sums(world.made)
     signer = keys.load(str(world.root / "builder"))
     attestation.sign(find(str(world.made)), world.root, signer, fresh=True)
     world.push(replace=True)

@@ -11,7 +11,7 @@ from toolkit import console, signing
 from toolkit.engine import registry as client
 from toolkit.record import exchange
 from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel.build_plan import WheelPlan
 
 WHEEL = ".whl"
 LOG = bytes(range(256)) * 12_000

@@ -15,8 +15,8 @@ from toolkit import record as records
 from toolkit import report
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
-from toolkit.graft import job, plan, sources
-from toolkit.record import rebuild, wheel
+from toolkit.graft import graft_plan, job, sources
+from toolkit.record import rebuild, verify_wheel
 from toolkit.report.chain import Trust
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
@@ -37,9 +37,11 @@ def graft(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
     monkeypatch.setattr(job, "NEEDED_BYTES", 0)
 
-    def make(*cards: str, source: Path | None = None, mode: plan.Mode = "keep") -> BuiltWheel:
+    def make(*cards: str, source: Path | None = None, mode: graft_plan.Mode = "keep") -> BuiltWheel:
         given = source or maker.make_tensorflow(tmp_path)
-        planned = plan.resolve(load_table(), settings, plan.GraftRequest(cards=cards, wheel=given, mode=mode))
+        planned = graft_plan.resolve(
+            load_table(), settings, graft_plan.GraftRequest(cards=cards, wheel=given, mode=mode)
+        )
         console = Console(verbosity=-1)
         return job.find(planned, tmp_path / "dist") or job.graft(planned, settings, console, dist=tmp_path / "dist")
 
@@ -163,7 +165,7 @@ def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Setti
     assert {item.state for item in records.verify(target, Path(settings.state))} == {"ok", "absent"}
     found = rebuild.rebuild(made.folder, settings, bazelrc="", console=Console(verbosity=-1))
     assert found.level == "R3"
-    assert "is trusted" in wheel.describe_trust(made.record)
+    assert "is trusted" in verify_wheel.describe_trust(made.record)
     assert rebuild.read_plan_digest(made.folder) == made.record.facts["plan"]
 
 
@@ -193,14 +195,14 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     place.write_text(json.dumps(value))
     with pytest.raises(IntegrityError, match="has changed since it was made"):
         records.verify(records.find(str(made.folder)), Path(settings.state))
-    wheel.folder.write_sums(made.folder)
-    states = {item.id: item.state for item in wheel.verify(made.folder)}
+    verify_wheel.folder.write_sums(made.folder)
+    states = {item.id: item.state for item in verify_wheel.verify(made.folder)}
     assert states["plan"] == "fail"
 
 
 def test_another_wheel_than_that_of_the_plan(graft: Graft, settings: Settings, tmp_path: Path) -> None:
     source = maker.make_tensorflow(tmp_path)
-    planned = plan.resolve(load_table(), settings, plan.GraftRequest(cards=["12.0"], wheel=source))
+    planned = graft_plan.resolve(load_table(), settings, graft_plan.GraftRequest(cards=["12.0"], wheel=source))
     maker.make_tensorflow(tmp_path, maker.make_library([maker.make_container("six")]))
     with pytest.raises(IntegrityError, match="is not the wheel of this plan"):
         job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
@@ -265,7 +267,7 @@ def test_a_dry_run_names_the_command_and_every_pin(run: Run) -> None:
     done = run("graft", "--gpu", "RTX 5090", "--dry-run", "--json")
     (step,) = json.loads(done.stdout)["plan"]["steps"]
     assert step["commands"][0][:3] == ["toolkit", "graft", "--compute-capability=12.0"]
-    assert step["inputs"].keys() == {"wheel", plan.NVCC, "options", "recipe"}
+    assert step["inputs"].keys() == {"wheel", graft_plan.NVCC, "options", "recipe"}
     assert list(run.folder.iterdir()) == []
 
 
@@ -274,9 +276,9 @@ def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:
     found = set()
     for version in ("2.19.0", "2.20.0", "2.21.0"):
         asked = resolve({"tensorflow": version}, environment={})
-        found.add(plan.resolve(table, asked, plan.GraftRequest(cards=["12.0"])).compiler)
+        found.add(graft_plan.resolve(table, asked, graft_plan.GraftRequest(cards=["12.0"])).compiler)
     assert found == {"toolchain-12.8.1"}
-    later = plan.resolve(table, settings, plan.GraftRequest(cards=["10.3", "12.1"]))
+    later = graft_plan.resolve(table, settings, graft_plan.GraftRequest(cards=["10.3", "12.1"]))
     assert (later.compiler, later.local) == ("toolchain-12.9.1", "sm103.sm121")
 
 

@@ -9,7 +9,7 @@ from tests import nvidia_tools
 from tests.command import Run
 from toolkit.graft import cubin, library
 from toolkit.wheel import archive, fatbin
-from toolkit.wheel.library import MAGIC
+from toolkit.wheel.elf import MAGIC
 
 pytestmark = nvidia_tools.needed
 ARCHITECTURES = (75, 90)

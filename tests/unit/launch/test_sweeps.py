@@ -16,7 +16,7 @@ from toolkit import sweep
 from toolkit.settings import resolve
 from train import member
 from train.cli import parse
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 
 SWEEP = {"dataset": "digits", "options": OPTIONS, "grid": {"learning-rate": [0.05, 0.1], "seed": [0, 1]}}
 IMAGE = ("--image", "a.b/train:1", "--runs-claim", "runs")

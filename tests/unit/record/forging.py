@@ -23,7 +23,7 @@ from tests.unit.record.signed import (
 from tests.unit.wheel.test_publication import PLAN, RAN_AT, TABLE, finish_build
 from toolkit import manifest, signing
 from toolkit.record import attestation, find
-from toolkit.wheel import documents, folder, publication
+from toolkit.wheel import build_documents, publication, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
 Forge = Callable[[World], object]
@@ -38,7 +38,7 @@ def fit(forge: Forge) -> Forge:
 
     def both(world: World) -> None:
         forge(world)
-        folder.write_sums(world.wheel)
+        wheel_folder.write_sums(world.wheel)
 
     return both
 
@@ -125,7 +125,7 @@ def replay_envelope(world: World) -> None:
 
 
 def replay_provenance(world: World) -> None:
-    shutil.copy(replay(world) / documents.PROVENANCE, world.wheel)
+    shutil.copy(replay(world) / build_documents.PROVENANCE, world.wheel)
 
 
 def name_other_wheel(world: World) -> None:
@@ -136,7 +136,7 @@ def name_other_wheel(world: World) -> None:
 
 def edit_lock(world: World) -> None:
     change("wheel", lambda value: value["facts"]["lock"]["pins"].update({"bazel-sha256": "0" * 64}))(world)
-    folder.write_sums(world.wheel)
+    wheel_folder.write_sums(world.wheel)
 
 
 def link_out(kind: str, name: str) -> Forge:

@@ -18,10 +18,9 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest, naming, signing
 from toolkit.cli import app
 from toolkit.engine.client import InspectedImage
-from toolkit.record import attestation, environment, find
-from toolkit.record import run as runs
+from toolkit.record import attestation, find, verify_environment, verify_run
 from toolkit.signing import PAYLOAD, Statement
-from toolkit.wheel import folder as folders
+from toolkit.wheel import wheel_folder
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
@@ -65,7 +64,7 @@ class World:
 
     @property
     def archive(self) -> Path:
-        return folders.find_wheel(self.wheel)
+        return wheel_folder.find_wheel(self.wheel)
 
     def verify(self, target: Path | str, *options: str, trust: Iterable[str] = ("policy.yaml",)) -> Result:
         words = [word for name in trust for word in ("--trust", str(self.root / name))]
@@ -136,8 +135,8 @@ def copy(made: World, root: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     shutil.copytree(made.root, root, symlinks=True)
     world = World(root, made.signers, dict(made.images))
     monkeypatch.chdir(root)
-    monkeypatch.setattr(environment, "inspect", world.images.get)
-    monkeypatch.setattr(runs, "inspect", world.images.get)
+    monkeypatch.setattr(verify_environment, "inspect", world.images.get)
+    monkeypatch.setattr(verify_run, "inspect", world.images.get)
     return world
 
 

@@ -19,8 +19,8 @@ from toolkit import digest, manifest, naming, project
 from toolkit.cli import app
 from toolkit.manifest import Manifest
 from toolkit.record import bill
-from toolkit.record.wheel import read_record
-from toolkit.wheel import folder as folders
+from toolkit.record.verify_wheel import read_record
+from toolkit.wheel import wheel_folder
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 LOCK = project.locate("docker/requirements/cuda-12.6.1.txt")
@@ -114,7 +114,7 @@ def test_an_image_with_a_wheel_of_its_own_refers_to_its_bill(image: Path) -> Non
     wheel = Path("dist/one")
     wheel.parent.mkdir()
     publish(finish_build(Path("staging")), wheel)
-    archive = folders.find_wheel(wheel)
+    archive = wheel_folder.find_wheel(wheel)
     link = {"kind": "wheel", "name": archive.name, "digest": read_record(wheel).digest}
     maker.change_json(image / manifest.FILE, lambda value: value.update(parent=link))
     (found,) = [each for name, each in read(ask(image).stdout).items() if name in manifest.PUBLISHED]

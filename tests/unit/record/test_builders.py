@@ -20,10 +20,10 @@ from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
 from toolkit.record import attestation, find, rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
-from toolkit.record.wheel import read_record
+from toolkit.record.verify_wheel import read_record
 from toolkit.settings import resolve
-from toolkit.wheel import folder
-from toolkit.wheel.plan import WheelPlan
+from toolkit.wheel import wheel_folder
+from toolkit.wheel.build_plan import WheelPlan
 
 NAMES = ("builder", "second", "third", "stranger")
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
@@ -70,7 +70,7 @@ def test_each_trusted_key_counts_once(wheel: Path) -> None:
     assert "2 independent" in found.evidence
     assert "second again: R3, the same wheel, to the byte" in found.evidence
     assert len(found.facts["keys"]) == 2
-    folder.check_sums(wheel)
+    wheel_folder.check_sums(wheel)
 
 
 def test_a_second_build_that_differs_fails_unless_accepted(wheel: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
     def build(command: list[str], **_: object) -> None:
         shutil.copytree(wheel, Path(command[0]), dirs_exist_ok=True)
         if swapped:
-            folder.find_wheel(wheel).write_bytes(folder.find_wheel(wheel).read_bytes() + b"x")
+            wheel_folder.find_wheel(wheel).write_bytes(wheel_folder.find_wheel(wheel).read_bytes() + b"x")
 
     monkeypatch.setattr(rebuild, "require_inputs", lambda plan: None)
     monkeypatch.setattr(WheelPlan, "command", lambda plan, place: [str(place)])

@@ -43,7 +43,7 @@ from tests.unit.record.forging import (
 )
 from tests.unit.record.signed import IMAGE, OTHER, TAG, World, change_envelope
 from toolkit import signing
-from toolkit.wheel import documents, folder
+from toolkit.wheel import build_documents, wheel_folder
 
 WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 PACKAGES = "venv/lib/python3.11/site-packages"
@@ -67,17 +67,17 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "log and sums changed": ("wheel", fit(flip_in("wheel", "build.log")), 8, "build.log is not what was signed"),
     "provenance of another wheel": (
         "wheel",
-        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), documents.PROVENANCE)),
+        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), build_documents.PROVENANCE)),
         8,
-        f"{documents.PROVENANCE} is not what was signed",
+        f"{build_documents.PROVENANCE} is not what was signed",
     ),
     "no provenance any more": (
         "wheel",
-        fit(lambda world: (world.wheel / documents.PROVENANCE).write_text("[]")),
+        fit(lambda world: (world.wheel / build_documents.PROVENANCE).write_text("[]")),
         8,
-        f"has no readable {documents.PROVENANCE}",
+        f"has no readable {build_documents.PROVENANCE}",
     ),
-    "older provenance": ("wheel", fit(replay_provenance), 8, f"{documents.PROVENANCE} is not what was signed"),
+    "older provenance": ("wheel", fit(replay_provenance), 8, f"{build_documents.PROVENANCE} is not what was signed"),
     "envelope of an older build": ("wheel", replay_envelope, 8, "manifest.json is not what was signed"),
     "statement of another wheel": ("wheel", name_other_wheel, 8, f"{WHL} is not what was signed"),
     "lock edited after the build": ("wheel", edit_lock, 8, "manifest.json is not what was signed"),
@@ -369,7 +369,7 @@ def test_a_forged_name_does_not_reach_the_terminal(world: World) -> None:
 
 def test_what_a_manifest_says_of_caches_does_not_reach_the_terminal(world: World) -> None:
     change("wheel", lambda value: value["facts"]["bazel"].update(cached_by={"\x1b[2J": 1}))(world)
-    folder.write_sums(world.wheel)
+    wheel_folder.write_sums(world.wheel)
     done = world.verify(world.wheel, trust=())
     assert done.exit_code == 0, done.output
     assert "1 of them from a cache" in done.output
@@ -379,7 +379,7 @@ def test_what_a_manifest_says_of_caches_does_not_reach_the_terminal(world: World
 @pytest.mark.parametrize("facts", [{}, {"lock": {"spec": []}}])
 def test_a_manifest_without_its_facts_is_damaged(world: World, facts: object) -> None:
     change("wheel", lambda value: value.update(facts=facts))(world)
-    folder.write_sums(world.wheel)
+    wheel_folder.write_sums(world.wheel)
     done = world.verify(world.wheel, trust=())
     assert done.exit_code == 8, done.output
     assert "lacks plan, lock.spec.tensorflow" in done.output

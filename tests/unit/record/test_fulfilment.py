@@ -18,12 +18,12 @@ from tests.unit.record.signed import World
 from toolkit import keys, signing
 from toolkit.cli import app
 from toolkit.errors import CheckError, IntegrityError, UsageError
-from toolkit.record import find, rebuild, software, summary, verification
+from toolkit.record import find, rebuild, software, verification, verification_summary
 from toolkit.record.rebuild import Comparison
-from toolkit.record.summary import Summary
-from toolkit.record.wheel import read_record
+from toolkit.record.verification_summary import Summary
+from toolkit.record.verify_wheel import read_record
 from toolkit.versions import load_table
-from toolkit.wheel import documents
+from toolkit.wheel import build_documents
 
 DAY = 86400
 
@@ -56,9 +56,9 @@ def use_cache(world: World) -> None:
     maker.change_json(
         world.wheel / "manifest.json", lambda value: value["facts"]["bazel"].update(cached=3, cached_by={"disk": 3})
     )
-    from toolkit.wheel import folder
+    from toolkit.wheel import wheel_folder
 
-    folder.write_sums(world.wheel)
+    wheel_folder.write_sums(world.wheel)
     world.sign(world.wheel, "builder")
 
 
@@ -91,14 +91,14 @@ def replay(
 ) -> Path:
     """Sign what `verify --replay` signs, without training anything again."""
     noted = Summary(target=find(str(world.run)), state=signed.STATE, policy=signing.Policy(), options={})
-    noted.levels.append(f"{summary.REPLAYED}{stretches}")
-    with suppress(CheckError), summary.signing_beside(noted, keys.load(who)):
+    noted.levels.append(f"{verification_summary.REPLAYED}{stretches}")
+    with suppress(CheckError), verification_summary.signing_beside(noted, keys.load(who)):
         if failed:
             raise CheckError("a stretch gives other bits")
     record = world.run / f"replay-{keys.load(who).public_key.keyid[:8]}"
     payload = signing._read_envelope(signing.locate(record)).payload
     found = signing.parse_statement(payload, "replay")
-    predicate = {**found.predicate, "timeVerified": documents.stamp(time.time() - age), **edits}
+    predicate = {**found.predicate, "timeVerified": build_documents.stamp(time.time() - age), **edits}
     signing.write(record, replace(found, predicate=predicate), keys.load(who), replace=True)
     return signing.locate(record)
 

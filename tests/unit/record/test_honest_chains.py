@@ -18,7 +18,7 @@ from toolkit import signing
 from toolkit.cli import app
 from toolkit.record import attestation, find
 from toolkit.record.attestation import describe
-from toolkit.wheel import folder
+from toolkit.wheel import wheel_folder
 
 Change = Callable[[World], object]
 
@@ -66,9 +66,9 @@ def lose_wheel(world: World) -> None:
 def add_another_build(world: World) -> None:
     """Put a signed wheel of the same name beside, as another set of options makes it."""
     staging, other = finish_build(world.root / "again"), world.wheel.with_name("another")
-    with zipfile.ZipFile(folder.find_wheel(staging), "a") as archive:
+    with zipfile.ZipFile(wheel_folder.find_wheel(staging), "a") as archive:
         archive.comment = b"another"
-    folder.write_sums(staging)
+    wheel_folder.write_sums(staging)
     publish(staging, other)
     world.sign(other, "stranger")
     shutil.rmtree(world.wheel)

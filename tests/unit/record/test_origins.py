@@ -8,21 +8,21 @@ from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest
 from toolkit.cli import app
-from toolkit.record import Target, verify, wheel
-from toolkit.wheel import folder, inspection
+from toolkit.record import Target, verify, verify_wheel
+from toolkit.wheel import inspection, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
 
 
 def test_a_chain_is_read_from_the_nearest_link_on() -> None:
-    assert [link["kind"] for link in wheel.flatten(maker.describe_wheel())] == ["wheel", "lock"]
-    assert wheel.flatten(None) == []
+    assert [link["kind"] for link in verify_wheel.flatten(maker.describe_wheel())] == ["wheel", "lock"]
+    assert verify_wheel.flatten(None) == []
 
 
 def test_a_locked_set_is_known_by_its_digest() -> None:
-    (found,) = wheel.verify_origin(maker.describe_wheel())
+    (found,) = verify_wheel.verify_origin(maker.describe_wheel())
     assert (found.id, found.state, found.evidence) == ("lock", "ok", "cpu.txt of this clone")
-    (other,) = wheel.verify_origin({"kind": "lock", "name": "cpu.txt", "digest": ZERO})
+    (other,) = verify_wheel.verify_origin({"kind": "lock", "name": "cpu.txt", "digest": ZERO})
     assert (other.id, other.state) == ("lock", "absent")
 
 
@@ -31,13 +31,13 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     (tmp_path / "dist").mkdir()
     record = publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / "one")
     link = {"kind": "wheel", "name": "a wheel", "digest": record.digest}
-    findings = wheel.verify_origin(link)
+    findings = verify_wheel.verify_origin(link)
     assert [item.id for item in findings][:3] == ["origin", "wheel.sums", "wheel.digest"]
     assert {item.id for item in findings if item.state != "ok"} == {"wheel.inspection"}
-    assert [item.state for item in wheel.verify_origin({**link, "digest": ZERO})] == ["absent"]
+    assert [item.state for item in verify_wheel.verify_origin({**link, "digest": ZERO})] == ["absent"]
     with (tmp_path / "dist" / "one" / "build.log").open("a") as log:
         log.write("x")
-    (damaged,) = wheel.verify_origin(link)
+    (damaged,) = verify_wheel.verify_origin(link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence
 
@@ -60,7 +60,7 @@ def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     staging = finish_build(tmp_path / "staging")
     (staging / "build.log").write_bytes(b"a" * (2 << 20))
-    folder.write_sums(staging)
+    wheel_folder.write_sums(staging)
     target = tmp_path / "dist" / "one"
     target.parent.mkdir()
     publish(staging, target)
@@ -73,7 +73,7 @@ def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: 
     memory.write_text(json.dumps({f"file:{log.resolve()}": entry}))
     with digest.remembering(tmp_path / ".toolkit"):
         assert digest.digest_file(log) == promised
-        folder.check_sums(target)
+        wheel_folder.check_sums(target)
     done = CliRunner().invoke(app, ["verify", str(target)])
     assert done.exit_code == 8, done.output
     assert "build.log is not what SHA256SUMS says" in done.output

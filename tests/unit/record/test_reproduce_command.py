@@ -17,7 +17,7 @@ from toolkit.errors import InterruptionError
 from toolkit.record import reproduction
 from toolkit.settings import resolve
 from train.cli import parse
-from train.config.run import digest_fields
+from train.config.configuration import digest_fields
 from train.native import library
 
 ZERO = "sha256:" + "0" * 64

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.record import signed
 from tests.unit.record.signed import World
 from toolkit import __version__, digest, keys
-from toolkit.record import attestation, find, summary
+from toolkit.record import attestation, find, verification_summary
 
 REQUIRED = {"verifier", "resourceUri", "policy", "verificationResult", "verifiedLevels"}
 OPTIONAL = {"timeVerified", "inputAttestations", "dependencyLevels", "slsaVersion"}
@@ -29,11 +29,11 @@ def check(value: Any) -> dict[str, Any]:
     predicate: dict[str, Any] = value["predicate"]
     assert predicate.keys() >= REQUIRED
     assert predicate.keys() <= REQUIRED | OPTIONAL
-    assert predicate["verifier"] == {"id": summary.VERIFIER, "version": {"toolkit": __version__}}
+    assert predicate["verifier"] == {"id": verification_summary.VERIFIER, "version": {"toolkit": __version__}}
     assert datetime.fromisoformat(predicate["timeVerified"]).tzinfo
     policy = base64.b64decode(predicate["policy"]["content"])
     assert predicate["policy"]["digest"]["sha256"] == digest.digest_bytes(policy).removeprefix("sha256:")
-    assert predicate["policy"]["uri"] == summary.POLICY
+    assert predicate["policy"]["uri"] == verification_summary.POLICY
     levels = predicate["verifiedLevels"]
     assert predicate["verificationResult"] == ("FAILED" if levels == ["FAILED"] else "PASSED")
     claimed = [each for each in levels if each.startswith("SLSA_")]
@@ -61,7 +61,7 @@ def test_a_summary_says_what_was_verified(world: World, record: str, levels: lis
     assert done.exit_code == 0, done.output
     value = read(world.root / "summary.json")
     predicate = check(value)
-    assert predicate["verifiedLevels"] == [summary.UNEVALUATED, *levels]
+    assert predicate["verifiedLevels"] == [verification_summary.UNEVALUATED, *levels]
     described = attestation.describe(find(str(target)), signed.STATE)
     assert {each["name"]: f"sha256:{each['digest']['sha256']}" for each in value["subject"]} == described.subjects
     used = predicate["inputAttestations"]
@@ -76,7 +76,7 @@ def test_only_what_lacks_nothing_is_called_complete(world: World) -> None:
     shutil.rmtree(world.environment)
     assert world.verify(world.run, "--summary", "summary.json").exit_code == 0
     levels = check(read(world.root / "summary.json"))["verifiedLevels"]
-    assert levels == [summary.UNEVALUATED, "TOOLKIT_RECORDED", "TOOLKIT_SIGNED"]
+    assert levels == [verification_summary.UNEVALUATED, "TOOLKIT_RECORDED", "TOOLKIT_SIGNED"]
     assert world.verify(world.run, "--summary", "summary.json", "--strict").exit_code == 7
     assert check(read(world.root / "summary.json"))["verificationResult"] == "FAILED"
 
@@ -136,18 +136,18 @@ def test_an_older_summary_does_not_outlive_a_damaged_record(world: World) -> Non
 
 
 def test_what_changes_meanwhile_gets_no_summary(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    look, place = summary._look, world.root / "summary.json"
+    look, place = verification_summary._look, world.root / "summary.json"
 
-    def change(asked: summary.Summary) -> object:
+    def change(asked: verification_summary.Summary) -> object:
         found = look(asked)
         signed.flip(world.run / "curves.png")
         return found
 
-    monkeypatch.setattr(summary, "_look", change)
-    asked = summary.Summary(target=find(str(world.run)), state=signed.STATE, policy=(), options={})
+    monkeypatch.setattr(verification_summary, "_look", change)
+    asked = verification_summary.Summary(target=find(str(world.run)), state=signed.STATE, policy=(), options={})
     with (
-        pytest.raises(summary.IntegrityError, match="has changed while it was verified"),
-        summary.writing(place, asked, None),
+        pytest.raises(verification_summary.IntegrityError, match="has changed while it was verified"),
+        verification_summary.writing(place, asked, None),
     ):
         pass
     assert not place.exists()

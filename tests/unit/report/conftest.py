@@ -8,7 +8,7 @@ import pytest
 from tests.unit.record import maker, signed
 from toolkit import report
 from toolkit.report.chain import Trust
-from toolkit.report.view import Page
+from toolkit.report.page_model import Page
 
 
 @pytest.fixture(scope="session")

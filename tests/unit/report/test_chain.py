@@ -10,7 +10,7 @@ from toolkit import digest, report, signing
 from toolkit.record import find, rebuild
 from toolkit.report import chain
 from toolkit.report.chain import Trust
-from toolkit.report.view import Chain
+from toolkit.report.page_model import Chain
 
 
 def follow(place: Place, path: Path | None = None) -> Chain:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from toolkit.report import chart, matrix
 from toolkit.report.chart import Range
-from toolkit.report.view import Chart, Matrix, Series
+from toolkit.report.page_model import Chart, Matrix, Series
 
 NUMBERS = st.floats(-1e9, 1e9)
 

@@ -12,9 +12,9 @@ from tests.unit.report.test_escaping import PAYLOADS, require_harmless
 from toolkit import digest, manifest
 from toolkit.errors import IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.record import run as runs
+from toolkit.record import verify_run
 from toolkit.report import comparison
-from train.config.run import digest_fields
+from train.config.configuration import digest_fields
 from train.use.compare import tabulate
 
 
@@ -83,8 +83,8 @@ def test_an_environment_is_read_once_for_all_runs(
     place: Place, others: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    verify = runs.verify_parent
-    monkeypatch.setattr(runs, "verify_parent", lambda *a, **k: asked.append(a) or verify(*a, **k))
+    verify = verify_run.verify_parent
+    monkeypatch.setattr(verify_run, "verify_parent", lambda *a, **k: asked.append(a) or verify(*a, **k))
     place.describe(*others)
     assert len(asked) == 1
 

@@ -12,7 +12,20 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit.findings import check
 from toolkit.report import page
-from toolkit.report.view import Cell, Chain, Chart, Document, Link, Matrix, Number, Page, Section, Series, Table, Text
+from toolkit.report.page_model import (
+    Cell,
+    Chain,
+    Chart,
+    Document,
+    Link,
+    Matrix,
+    Number,
+    Page,
+    Section,
+    Series,
+    Table,
+    Text,
+)
 
 PAYLOADS = [
     "<script>alert(1)</script>",

@@ -15,7 +15,7 @@ from toolkit import digest, report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import curves, images, page
 from toolkit.report.chain import Trust
-from toolkit.report.reading import RunFolder, show_bytes, show_seconds
+from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
 from train.errors import TrainError
 
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.report.conftest import Place
 from toolkit.cli import app
 from toolkit.report import text
-from toolkit.report.view import Cell, Chain, Link, Matrix, Number, Page, Section, Table
+from toolkit.report.page_model import Cell, Chain, Link, Matrix, Number, Page, Section, Table
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests import schemas
 from tests.unit.schemas.making import TEXTS, near
-from toolkit import keys, lock, manifest, plan, signing, sweep
+from toolkit import keys, lock, manifest, signing, steps, sweep
 from toolkit.errors import ToolkitError
 from toolkit.settings import resolve
 from train.cli import parse
@@ -57,7 +57,7 @@ def read_manifest(path: Path) -> object:
 
 
 def read_plan(path: Path) -> object:
-    return plan.Plan.from_json(json.loads(path.read_text()))
+    return steps.Plan.from_json(json.loads(path.read_text()))
 
 
 def read_run(path: Path) -> object:

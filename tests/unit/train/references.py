@@ -14,8 +14,8 @@ import keras
 import numpy as np
 import pytest
 
+from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.model.densenet import build
 from train.step import state
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import main, parse
+from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.errors import PreflightError, UsageError
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from train.cli import find_config, main, parse
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import UsageError
 
 COMMANDS = [

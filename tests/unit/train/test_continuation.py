@@ -7,7 +7,7 @@ import pytest
 from tests.unit.train import runs
 from toolkit import training
 from toolkit.engine import container
-from toolkit.record.run import verify_own
+from toolkit.record.verify_run import verify_own
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import checkpoint, reader

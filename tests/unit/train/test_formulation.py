@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
+from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.model import normalization
 from train.model.block import Mode
 from train.model.densenet import build

@@ -11,8 +11,8 @@ import typer
 
 from tests import pages
 from train.cli import declare_options, parse
+from train.config.configuration import DEFAULTS, INCIDENTAL, OPTIONS, TrainConfig
 from train.config.option import list_options, option, read_blocks
-from train.config.run import DEFAULTS, INCIDENTAL, OPTIONS, TrainConfig
 from train.errors import UsageError
 
 CHANGES: dict[str, Any] = {

@@ -14,9 +14,9 @@ from tests.unit.train.own.making import write_classes
 from toolkit import training
 from toolkit.engine import container
 from train.cli import main, parse
+from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.config.resolution import complete
-from train.config.run import TrainConfig
 from train.errors import DataError, IntegrityError, UsageError
 from train.model import formulation, pretrained
 from train.model.densenet import build

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from train.config.configuration import STRONGEST
 from train.config.resolution import resolve
-from train.config.run import STRONGEST
 from train.data import load
 from train.data.order import locate
 from train.input import randaugment

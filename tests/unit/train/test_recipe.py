@@ -13,8 +13,8 @@ import tensorflow as tf
 from tests.native import needs_native
 from tests.tiers import slow
 from tests.unit.train import runs
+from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.data import load
 from train.errors import UsageError
 from train.input import mixing

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tests.loaded import ROOT
 from tests.native import needs_native
 from train.cli import parse
+from train.config.configuration import digest_fields
 from train.config.resolution import resolve
-from train.config.run import digest_fields
 from train.native import library
 from train.run import job
 from train.step import budget, runtime

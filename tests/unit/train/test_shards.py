@@ -11,8 +11,8 @@ from tensorflow.python.ops import collective_ops
 from tests.tiers import slow
 from train import data
 from train.cluster import cluster, workers
+from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.config.run import TrainConfig
 from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
 from train.run import shards

@@ -19,7 +19,7 @@ from train.model import formulation
 from train.model.block import Mode
 from train.model.lockstep import Lockstep
 from train.run import shards
-from train.step import kernels, step
+from train.step import kernel_choice, step
 
 
 def run_in_parts(mode: Mode, *, together: bool) -> list[Any]:
@@ -107,7 +107,7 @@ def test_a_norm_of_all_shards_that_makes_no_sense_is_refused(options: dict[str, 
 
 def test_it_takes_stock_kernels_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure(sync_norm=True, kernels="auto")
-    assert kernels.fix_kernels(config, {}).reason == "stock kernels: native ones do not work with --sync-norm"
+    assert kernel_choice.fix_kernels(config, {}).reason == "stock kernels: native ones do not work with --sync-norm"
     assert config.digest != configure(kernels="auto").digest
     monkeypatch.setattr(formulation, "choose", lambda _: formulation.FOR_GPU)
     with pytest.raises(PreflightError, match="does not work on GPUs"):

@@ -15,8 +15,8 @@ from tests.unit.train.references import (
     normalize_bytes,
     set_weights,
 )
+from train.config.configuration import Memory
 from train.config.resolution import resolve
-from train.config.run import Memory
 from train.model import block, normalization
 from train.model.densenet import build
 from train.step import optimizer, state, step

@@ -8,17 +8,17 @@ import pytest
 
 from toolkit import project
 from toolkit.errors import ToolkitError
-from toolkit.versions import load_table, matrix, proofs
+from toolkit.versions import load_table, matrix, proven_toolchains
 
 TABLE = load_table()
 GROUPS = matrix.list_groups(TABLE)
 PLACE = ("2.19.0", "12.6.1", "17")
-PROOF = proofs.Proof(
+PROOF = proven_toolchains.Proof(
     tensorflow=PLACE[0],
     cuda=PLACE[1],
     clang="17.0.6",
     date="2026-11-22",
-    digest=proofs.digest_inputs(*PLACE),
+    digest=proven_toolchains.digest_inputs(*PLACE),
     proven=("7.5", "8.0"),
     failed={"9.0": "an error"},
 )
@@ -27,18 +27,18 @@ PROOF = proofs.Proof(
 @pytest.fixture(autouse=True)
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "proven.yaml"
-    monkeypatch.setattr(proofs.read, "__defaults__", (path,))
-    proofs.write([PROOF], path)
+    monkeypatch.setattr(proven_toolchains.read, "__defaults__", (path,))
+    proven_toolchains.write([PROOF], path)
     return path
 
 
 CROSS_PLACE = ("2.21.0", "12.8.1", "18")
-CROSS = proofs.Proof(
+CROSS = proven_toolchains.Proof(
     tensorflow=CROSS_PLACE[0],
     cuda=CROSS_PLACE[1],
     clang="18.1.8",
     date="2026-11-24",
-    digest=proofs.digest_inputs(*CROSS_PLACE, cross=True),
+    digest=proven_toolchains.digest_inputs(*CROSS_PLACE, cross=True),
     proven=("8.7", "9.0"),
     failed={},
     platform="linux/arm64",
@@ -57,7 +57,7 @@ def list_states() -> dict[str, str]:
 
 
 def test_proofs_are_read_as_they_were_written(written: Path) -> None:
-    assert proofs.read(written) == {("linux/amd64", *PLACE): PROOF}
+    assert proven_toolchains.read(written) == {("linux/amd64", *PLACE): PROOF}
 
 
 def test_a_cell_is_proven_by_its_proof_alone() -> None:
@@ -68,30 +68,30 @@ def test_a_cell_is_proven_by_its_proof_alone() -> None:
 
 
 def test_a_proof_of_other_inputs_is_void(written: Path) -> None:
-    proofs.write([replace(PROOF, digest="sha256:" + "0" * 64)], written)
+    proven_toolchains.write([replace(PROOF, digest="sha256:" + "0" * 64)], written)
     assert set(list_states().values()) == {"untried"}
 
 
 def test_a_proof_by_a_cross_compiler_counts_for_its_platform_alone_and_says_so(written: Path) -> None:
     before = written.read_bytes()
-    proofs.write([PROOF, CROSS], written)
+    proven_toolchains.write([PROOF, CROSS], written)
     assert written.read_bytes().startswith(before), "proofs that were there are written as before"
-    assert proofs.read(written)["linux/arm64", *CROSS_PLACE] == CROSS
+    assert proven_toolchains.read(written)["linux/arm64", *CROSS_PLACE] == CROSS
     assert {name for name, state in list_cross_states().items() if state == "proven (cross)"} == {"8.7", "9.0"}
     assert list_states()["7.5"] == "proven"
-    proofs.write([replace(CROSS, platform="linux/amd64", host="")], written)
+    proven_toolchains.write([replace(CROSS, platform="linux/amd64", host="")], written)
     assert set(list_cross_states().values()) == {"untried"}
-    proofs.write([replace(CROSS, host="", digest=proofs.digest_inputs(*CROSS_PLACE))], written)
+    proven_toolchains.write([replace(CROSS, host="", digest=proven_toolchains.digest_inputs(*CROSS_PLACE))], written)
     assert list_cross_states()["9.0"] == "proven", "one made on such a machine"
 
 
 def test_a_proof_by_a_cross_compiler_depends_on_its_own_files_too(written: Path) -> None:
-    proofs.write([replace(CROSS, digest=proofs.digest_inputs(*CROSS_PLACE))], written)
+    proven_toolchains.write([replace(CROSS, digest=proven_toolchains.digest_inputs(*CROSS_PLACE))], written)
     assert set(list_cross_states().values()) == {"untried"}
 
 
 def test_the_grid_names_the_platform_and_marks_what_a_cross_compiler_proved(written: Path) -> None:
-    proofs.write([CROSS], written)
+    proven_toolchains.write([CROSS], written)
     grid = matrix.render_grid(list(matrix.list_cells(TABLE, "linux/arm64")))
     assert "TensorFlow 2.21.0 for linux/arm64, Python" in grid
     assert "c proven (cross) (2)" in grid
@@ -101,10 +101,10 @@ def test_the_grid_names_the_platform_and_marks_what_a_cross_compiler_proved(writ
 
 def test_a_new_proof_keeps_what_the_same_inputs_proved_of_other_capabilities() -> None:
     made = replace(PROOF, proven=("9.0",), failed={"8.0": "an error"})
-    joined = proofs.join(made, replace(PROOF, failed={"9.0": "another", "8.6": "a third"}))
+    joined = proven_toolchains.join(made, replace(PROOF, failed={"9.0": "another", "8.6": "a third"}))
     assert (joined.proven, joined.failed) == (("7.5", "9.0"), {"8.6": "a third", "8.0": "an error"})
     for other in (None, replace(PROOF, digest="sha256:0"), replace(PROOF, clang="17.0.7"), replace(PROOF, host="x")):
-        assert proofs.join(made, other) == made
+        assert proven_toolchains.join(made, other) == made
 
 
 def test_only_what_is_untried_is_listed_where_that_is_asked(written: Path) -> None:
@@ -112,7 +112,7 @@ def test_only_what_is_untried_is_listed_where_that_is_asked(written: Path) -> No
     assert matrix.list_groups(TABLE, untried=True)[PLACE] == [
         name for name in known if name not in ("7.5", "8.0", "9.0")
     ]
-    proofs.write([replace(PROOF, digest="sha256:0")], written)
+    proven_toolchains.write([replace(PROOF, digest="sha256:0")], written)
     assert matrix.list_groups(TABLE, untried=True)[PLACE] == known
 
 
@@ -149,16 +149,16 @@ def test_a_change_of_any_input_makes_a_proof_void(
         shutil.copytree(project.ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(project, "ROOT", root)
     patched = ("2.19.0", "12.8.0", "18") if "cub-loads" in name else ("2.21.0", "13.0.0", "22")
-    with_patch = proofs.digest_inputs(*patched)
+    with_patch = proven_toolchains.digest_inputs(*patched)
     with (root / name).open("a") as file:
         file.write("# changed\n")
-    proofs.digest_inputs.cache_clear()
+    proven_toolchains.digest_inputs.cache_clear()
     try:
-        assert (proofs.digest_inputs(*PLACE) != PROOF.digest) == void
+        assert (proven_toolchains.digest_inputs(*PLACE) != PROOF.digest) == void
         if name.startswith(("bazel_patches/kernels/", "docker/scripts/")):
-            assert proofs.digest_inputs(*patched) != with_patch
+            assert proven_toolchains.digest_inputs(*patched) != with_patch
     finally:
-        proofs.digest_inputs.cache_clear()
+        proven_toolchains.digest_inputs.cache_clear()
 
 
 def test_without_proofs_nothing_is_proven(written: Path) -> None:
@@ -169,7 +169,7 @@ def test_without_proofs_nothing_is_proven(written: Path) -> None:
 def test_a_damaged_file_is_named(written: Path) -> None:
     written.write_text("proofs: [{tensorflow: 2.19.0}]")
     with pytest.raises(ToolkitError, match=r"proven\.yaml is damaged"):
-        proofs.read(written)
+        proven_toolchains.read(written)
 
 
 def test_each_set_of_the_table_has_one_cell_and_each_refusal_a_reason() -> None:

@@ -3,7 +3,7 @@ import pytest
 from tests.command import Run
 from toolkit import lock, versions
 from toolkit.errors import UnsupportedError
-from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan
 
 TABLE = versions.load_table()
 

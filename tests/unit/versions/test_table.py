@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from toolkit import project, versions
-from toolkit.demands import Rating
 from toolkit.errors import ToolkitError, UnsupportedError, UsageError
+from toolkit.policy_requirements import Rating
 from toolkit.versions import numbers, table
 from toolkit.versions.sets import name_wheel
 

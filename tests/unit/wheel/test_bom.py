@@ -7,15 +7,15 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.test_fitness import GOOD
 from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
-from toolkit.wheel import documents
-from toolkit.wheel.plan import BuildContext, BuildOptions, plan
+from toolkit.wheel import build_documents
+from toolkit.wheel.build_plan import BuildContext, BuildOptions, plan
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def write(**origins: BuildContext) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
-    text = documents.write_bill(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
+    text = build_documents.write_bill(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
     return value
@@ -45,7 +45,7 @@ def test_tree_that_was_brought_along_is_named_by_content(source: BuildContext) -
 
 def test_wheel_has_the_name_that_advisory_databases_have_for_tensorflow() -> None:
     assert write()["metadata"]["component"]["cpe"] == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
-    assert documents.name_cpe("2.19.0+sm120") == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
+    assert build_documents.name_cpe("2.19.0+sm120") == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
 
 
 def test_bazel_has_the_version_and_the_hash_of_the_one_that_ran() -> None:

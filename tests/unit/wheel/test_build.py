@@ -10,7 +10,7 @@ from toolkit import lock, versions
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.wheel import build
-from toolkit.wheel.plan import BuildOptions, plan
+from toolkit.wheel.build_plan import BuildOptions, plan
 
 LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
 

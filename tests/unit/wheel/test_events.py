@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.wheel import log
+from toolkit.wheel import bazel_output
 
 FAILED = {
     "id": {"actionCompleted": {"label": "//tensorflow/core/kernels:fill", "primaryOutput": "fill.o"}},
@@ -32,8 +32,8 @@ def finished(code: int | None) -> dict[str, object]:
     return {"id": {"buildFinished": {}}, "finished": {"exitCode": exit_code}}
 
 
-def read(*objects: object) -> log.Outcome:
-    return log.read_events(json.dumps(item) for item in objects)
+def read(*objects: object) -> bazel_output.Outcome:
+    return bazel_output.read_events(json.dumps(item) for item in objects)
 
 
 def test_a_good_build() -> None:
@@ -46,20 +46,20 @@ def test_cached_actions_are_recorded_by_kind_and_said() -> None:
     record = read(finished(None), METRICS).record()
     assert record["cached_by"] == {"disk cache hit": 9, "remote cache hit": 2}
     assert (record["cached"], record["remote"], record["reused"]) == (11, 0, 3)
-    assert log.describe_outcome(record) == (
+    assert bazel_output.describe_outcome(record) == (
         "18 actions, 11 of them from a cache (9 disk cache hits, 2 remote cache hits), "
         "3 more unchanged since an earlier build"
     )
 
 
 def test_remote_actions_are_said() -> None:
-    record = log.Outcome(executed=11, runners={"total": 11, "remote": 11}).record()
-    assert log.describe_outcome(record) == "11 actions, none of them from a cache, 11 on the remote executor"
+    record = bazel_output.Outcome(executed=11, runners={"total": 11, "remote": 11}).record()
+    assert bazel_output.describe_outcome(record) == "11 actions, none of them from a cache, 11 on the remote executor"
 
 
 def test_a_record_of_an_earlier_version_is_described() -> None:
     record = {"executed": 2, "cached": 1, "runners": {"total": 2, "disk cache hit": 1}}
-    assert log.describe_outcome(record) == "2 actions, 1 of them from a cache (1 disk cache hit)"
+    assert bazel_output.describe_outcome(record) == "2 actions, 1 of them from a cache (1 disk cache hit)"
 
 
 def test_a_failed_build_names_its_actions() -> None:
@@ -70,8 +70,8 @@ def test_a_failed_build_names_its_actions() -> None:
 
 def test_a_killed_build_has_no_verdict() -> None:
     lines = [json.dumps(FAILED), json.dumps(finished(0))[:20]]
-    assert log.read_events(lines).exit_code is None
-    assert len(log.read_events(lines).failures) == 1
+    assert bazel_output.read_events(lines).exit_code is None
+    assert len(bazel_output.read_events(lines).failures) == 1
 
 
 JSON = st.recursive(
@@ -107,5 +107,5 @@ JSON = st.recursive(
 
 @given(st.lists(JSON), st.lists(st.text()))
 def test_no_events_crash_it(objects: list[object], noise: list[str]) -> None:
-    found = log.read_events([*(json.dumps(item) for item in objects), *noise])
+    found = bazel_output.read_events([*(json.dumps(item) for item in objects), *noise])
     assert found.cached == sum(count for name, count in found.runners.items() if "cache hit" in name)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
-from toolkit.wheel import log as logs
+from toolkit.wheel import bazel_output
 
 STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not complete successfully: exit code: '
 
@@ -42,7 +42,7 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
     ],
 )
 def test_known_failures_say_what_to_do(said: str, kind: type[ToolkitError], advice: str) -> None:
-    found = logs.explain(BuildError("the build failed", why=said, remedy="the log"), [])
+    found = bazel_output.explain(BuildError("the build failed", why=said, remedy="the log"), [])
     assert type(found) is kind
     assert advice in found.remedy
     assert found.why
@@ -59,7 +59,7 @@ def test_the_cause_is_found_in_the_log_of_bazel(tmp_path: Path) -> None:
         "ERROR: Build did NOT complete successfully\n"
     )
     error = BuildError("the build failed at [bazel-build 2/2] RUN --mount=…", why=f"{STEP}1", remedy="x")
-    found = logs.explain(error, [tmp_path / "none", log])
+    found = bazel_output.explain(error, [tmp_path / "none", log])
     assert found.what == "the build failed in the stage bazel-build"
     assert [line.strip() for line in found.why.splitlines()] == [
         "ERROR: BUILD:25:10: Compiling host.cc failed: (Exit 1): clang failed",
@@ -125,33 +125,35 @@ ERROR: Build did NOT complete successfully
     ids=["analysis", "action"],
 )
 def test_a_key_line_of_bazel_comes_with_the_lines_that_continue_it(said: str, told: list[str]) -> None:
-    assert logs.find_causes(said) == told
+    assert bazel_output.find_causes(said) == told
     # The step repeats the same lines with indentation: each is reported once.
     indented = "".join(f"    {line}\n" for line in said.splitlines())
-    assert logs.find_causes(said + indented) == told
+    assert bazel_output.find_causes(said + indented) == told
 
 
 def test_the_lines_that_continue_a_cause_are_few() -> None:
-    causes = logs.find_causes("ERROR: x failed:\n" + "".join(f"line {at}\n" for at in range(100)))
+    causes = bazel_output.find_causes("ERROR: x failed:\n" + "".join(f"line {at}\n" for at in range(100)))
     assert causes[:2] == ["ERROR: x failed:", "  line 0"]
     assert len(causes) == 7
 
 
 def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
     """Without a filter ``docker builder prune`` removes these mounts, which cost hours of compiling."""
-    found = logs.explain(BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), [])
+    found = bazel_output.explain(
+        BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), []
+    )
     assert "`docker builder prune --filter type=regular`" in found.remedy
     assert "compiled files are used again" in found.remedy
 
 
 def test_causes_are_few_and_short() -> None:
     said = "\n".join(f"x.cc:{at}: error: {'y' * 1000} does not match" for at in range(100))
-    causes = logs.find_causes(said)
+    causes = bazel_output.find_causes(said)
     assert len(causes) == 8
     assert all(len(line) <= 301 for line in causes)
     assert all(line.startswith("x.cc:") and line.endswith("y does not match") for line in causes)
 
 
 def test_a_failure_without_words_stays_what_it_was() -> None:
-    found = logs.explain(BuildError("the build failed", why="exit code 1", remedy="the log"), [])
+    found = bazel_output.explain(BuildError("the build failed", why="exit code 1", remedy="the log"), [])
     assert (found.what, found.why, found.remedy) == ("the build failed", "exit code 1", "the log")

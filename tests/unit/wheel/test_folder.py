@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 
 from toolkit.errors import BuildError, IntegrityError
-from toolkit.wheel import folder
+from toolkit.wheel import wheel_folder
 
 
 @pytest.fixture
 def dist(tmp_path: Path) -> Path:
     for name in ("x.whl", "build.log"):
         (tmp_path / name).write_text(name)
-    folder.write_sums(tmp_path)
+    wheel_folder.write_sums(tmp_path)
     return tmp_path
 
 
 def test_sums_are_those_of_coreutils(dist: Path) -> None:
-    assert set(folder.check_sums(dist)) == {"x.whl", "build.log"}
+    assert set(wheel_folder.check_sums(dist)) == {"x.whl", "build.log"}
     if shutil.which("sha256sum"):
-        subprocess.run(["sha256sum", "--check", "--strict", "--quiet", folder.SUMS], cwd=dist, check=True)
+        subprocess.run(["sha256sum", "--check", "--strict", "--quiet", wheel_folder.SUMS], cwd=dist, check=True)
 
 
 def test_every_change_is_noticed(dist: Path) -> None:
@@ -32,24 +32,24 @@ def test_every_change_is_noticed(dist: Path) -> None:
             case "is not in":
                 (dist / "new").write_text("")
             case "no sum":
-                (dist / folder.SUMS).write_text("nonsense\n")
+                (dist / wheel_folder.SUMS).write_text("nonsense\n")
             case "no readable":
-                (dist / folder.SUMS).unlink()
+                (dist / wheel_folder.SUMS).unlink()
 
     for action in ("is not what", "is missing", "is not in", "no sum", "no readable"):
         for name in ("x.whl", "build.log"):
             (dist / name).write_text(name)
         (dist / "new").unlink(missing_ok=True)
-        folder.write_sums(dist)
+        wheel_folder.write_sums(dist)
         spoil(action)
         with pytest.raises(IntegrityError) as caught:
-            folder.check_sums(dist)
+            wheel_folder.check_sums(dist)
         assert action in str(caught.value)
 
 
 def test_everything_that_is_wrong_is_named_at_once(dist: Path) -> None:
     (dist / "more").write_text("more")
-    folder.write_sums(dist)
+    wheel_folder.write_sums(dist)
     for name in ("x.whl", "build.log"):
         (dist / name).write_text("other")
     (dist / "more").unlink()
@@ -58,7 +58,7 @@ def test_everything_that_is_wrong_is_named_at_once(dist: Path) -> None:
     (dist / "dangling").symlink_to("nowhere")
     (dist / "linked").symlink_to("build.log")
     with pytest.raises(IntegrityError) as caught:
-        folder.check_sums(dist)
+        wheel_folder.check_sums(dist)
     assert caught.value.why.split("; ") == [
         "build.log is not what SHA256SUMS says",
         "dangling is no regular file",
@@ -79,22 +79,22 @@ def test_a_listed_file_that_became_something_else_is_noticed(dist: Path, kind: s
         (dist.parent / f"{dist.name}.log").write_text("build.log")
         (dist / "build.log").symlink_to(dist.parent / f"{dist.name}.log")
     with pytest.raises(IntegrityError) as caught:
-        folder.check_sums(dist)
+        wheel_folder.check_sums(dist)
     assert caught.value.why == "build.log is no regular file"
 
 
 def test_one_file_is_held_to_the_sums_beside_it(dist: Path) -> None:
-    folder.check_sum(dist / "x.whl")
+    wheel_folder.check_sum(dist / "x.whl")
     (dist / "new.whl").write_text("nobody wrote a sum of it")
     with pytest.raises(IntegrityError, match="has changed since it was made") as caught:
-        folder.check_sum(dist / "new.whl")
+        wheel_folder.check_sum(dist / "new.whl")
     assert "new.whl is not in" in caught.value.why
     (dist / "x.whl").write_text("other")
     with pytest.raises(IntegrityError) as caught:
-        folder.check_sum(dist / "x.whl")
+        wheel_folder.check_sum(dist / "x.whl")
     assert caught.value.why == "x.whl is not what SHA256SUMS says"
-    (dist / folder.SUMS).unlink()
-    folder.check_sum(dist / "x.whl")
+    (dist / wheel_folder.SUMS).unlink()
+    wheel_folder.check_sum(dist / "x.whl")
 
 
 @pytest.mark.parametrize("names", [[], ["a.whl", "b.whl"]])
@@ -102,4 +102,4 @@ def test_exactly_one_wheel_is_a_result(tmp_path: Path, names: list[str]) -> None
     for name in names:
         (tmp_path / name).write_text("")
     with pytest.raises(BuildError, match=f"{len(names)} wheels"):
-        folder.find_wheel(tmp_path)
+        wheel_folder.find_wheel(tmp_path)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import digest
 from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import archive, fatbin, inspection, library
+from toolkit.wheel import archive, elf, fatbin, inspection
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
 
 def test_the_highest_version_of_all_libraries_is_needed() -> None:
     versions = [("GLIBC", "2.9"), ("GLIBC", "2.17"), ("CXXABI", "1.3")]
-    assert library.find_highest(versions) == {"GLIBC": "2.17", "CXXABI": "1.3"}
+    assert elf.find_highest(versions) == {"GLIBC": "2.17", "CXXABI": "1.3"}
 
 
 @pytest.mark.parametrize("unpacked", [1 << 20, 1 << 40])
@@ -177,7 +177,7 @@ def test_no_text_crashes_the_build_info_reader(text: str) -> None:
 @given(st.lists(st.tuples(st.sampled_from(["sm", "compute"]), st.integers(10, 130)), min_size=1), st.integers(0, 64))
 def test_fat_binaries_are_read_back(entries: list[tuple[str, int]], padding: int) -> None:
     data = make_fatbin(*entries[:1]) + b"\0" * padding + make_fatbin(*entries)
-    assert library.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
+    assert elf.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
 
 
 @given(st.binary(max_size=200))
@@ -185,7 +185,7 @@ def test_no_bytes_crash_the_fat_binary_reader(noise: bytes) -> None:
     whole = make_fatbin(("sm", 75))
     for data in (noise, whole[:4] + noise, whole + noise, whole[:-1]):
         try:
-            found = library.read_architectures(data)
+            found = elf.read_architectures(data)
         except ValueError:
             continue
         assert all(name.partition("_")[0] in {"sm", "compute"} for name in found)

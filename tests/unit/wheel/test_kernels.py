@@ -8,7 +8,7 @@ import pytest
 from tests.unit.wheel.test_publication import PLAN
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, UsageError
-from toolkit.wheel import kernels
+from toolkit.wheel import kernel_proof
 
 NUMBERS = {"seconds": 12.5, "kernels": 40, "registers": 96, "spills": 8, "cause": "", "error": "", "kept": "0a"}
 FAILED = {**NUMBERS, "kernels": 0, "registers": 0, "spills": 0, "kept": ""}
@@ -16,15 +16,15 @@ FAILED = {**NUMBERS, "kernels": 0, "registers": 0, "spills": 0, "kept": ""}
 
 def write(folder: Path, *rows: dict[str, Any]) -> Path:
     value = {"schema": 1, "versions": {}, "architectures": ["sm_75", "sm_120"]}
-    path = folder / kernels.REPORT
+    path = folder / kernel_proof.REPORT
     path.write_text(json.dumps(value | {"kernels": [{"file": f"{n}.cu.cc", **row} for n, row in enumerate(rows)]}))
     return path
 
 
 def test_a_report_is_summed_up(tmp_path: Path) -> None:
-    generated = {**FAILED, "cause": kernels.MISSING, "error": "'a.pb.h' file not found"}
-    report = kernels.read(write(tmp_path, NUMBERS, {**NUMBERS, "registers": 255}, generated))
-    kernels.require(report)
+    generated = {**FAILED, "cause": kernel_proof.MISSING, "error": "'a.pb.h' file not found"}
+    report = kernel_proof.read(write(tmp_path, NUMBERS, {**NUMBERS, "registers": 255}, generated))
+    kernel_proof.require(report)
     assert report.summarize() == (
         "2 of 3 files compile for sm_75, sm_120, 80 kernels, at most 255 registers, 16 bytes spilled, "
         "1 need a header that only Bazel has"
@@ -33,33 +33,35 @@ def test_a_report_is_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_file_that_does_not_compile_is_named(tmp_path: Path) -> None:
-    report = kernels.read(write(tmp_path, NUMBERS, {**FAILED, "cause": "assembler", "error": "ptxas fatal: no room"}))
+    report = kernel_proof.read(
+        write(tmp_path, NUMBERS, {**FAILED, "cause": "assembler", "error": "ptxas fatal: no room"})
+    )
     with pytest.raises(CheckError, match="1 of 2 files of GPU kernels do not compile") as caught:
-        kernels.require(report)
+        kernel_proof.require(report)
     assert caught.value.why == "1.cu.cc: assembler: ptxas fatal: no room"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "null", '{"kernels": [{}], "architectures": []}', "{"])
 def test_another_file_is_no_report(tmp_path: Path, text: str) -> None:
-    (tmp_path / kernels.REPORT).write_text(text)
+    (tmp_path / kernel_proof.REPORT).write_text(text)
     with pytest.raises(BuildError, match="is no report of kernels"):
-        kernels.read(tmp_path / kernels.REPORT)
+        kernel_proof.read(tmp_path / kernel_proof.REPORT)
 
 
 @pytest.mark.parametrize("wanted", ["0", "-3", "most", "1.5"])
 def test_another_number_is_refused_before_anything_runs(tmp_path: Path, wanted: str) -> None:
     with pytest.raises(UsageError, match="neither a number nor all"):
-        kernels.plan_task(PLAN, tmp_path, Console(), wanted=wanted)
+        kernel_proof.plan_task(PLAN, tmp_path, Console(), wanted=wanted)
 
 
 def test_a_build_without_a_network_proves_no_kernels(tmp_path: Path) -> None:
     alone = replace(PLAN, stages={"base": "docker-image://toolkit/offline:base-1"})
     with pytest.raises(UsageError, match="--prove-kernels needs a network"):
-        kernels.plan_task(alone, tmp_path, Console(), wanted="20")
+        kernel_proof.plan_task(alone, tmp_path, Console(), wanted="20")
 
 
 def test_the_step_compiles_the_tree_of_the_plan(tmp_path: Path) -> None:
-    (command,) = kernels.plan_task(PLAN, tmp_path, Console(), wanted="20").step.commands
+    (command,) = kernel_proof.plan_task(PLAN, tmp_path, Console(), wanted="20").step.commands
     assert command[command.index("--target") + 1] == "kernels-proof"
     assert "KERNELS=20" in command
     assert f"COMPUTE_CAPABILITIES={PLAN.arguments['COMPUTE_CAPABILITIES']}" in command

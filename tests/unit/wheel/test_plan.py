@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from toolkit import lock, versions
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
-from toolkit.plan import Plan
-from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan, read, write
-from toolkit.wheel.request import find_bazel
+from toolkit.steps import Plan
+from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan, read, write
+from toolkit.wheel.build_request import find_bazel
 
 TABLE = versions.load_table()
 SPEC = versions.resolve(TABLE)

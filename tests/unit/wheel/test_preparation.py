@@ -11,7 +11,7 @@ from tests.command import Run
 from toolkit.engine import client
 from toolkit.errors import EngineError, PreflightError
 from toolkit.settings import resolve
-from toolkit.wheel import request
+from toolkit.wheel import build_request
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -23,10 +23,10 @@ def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(m
     monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(version=lambda: {"Version": "26.1.5"}))
     monkeypatch.setattr(client, "select_base", refuse)
     settings = resolve({}, environment={})
-    found = request.find_images(settings, required=False)
+    found = build_request.find_images(settings, required=False)
     assert (found.base, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
     with pytest.raises(PreflightError):
-        request.find_images(settings, required=True)
+        build_request.find_images(settings, required=True)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_engine_that_stops_answering_leaves_open_what_it_did_not_tell(
     monkeypatch.setattr(client, "find_digest", lambda *_: "sha256:1")
     monkeypatch.setattr(engine if failing == "version" else client, failing, stop)
     settings = resolve({}, environment={})
-    found = request.find_images(settings, required=False, bazel="docker-image://bazel")
+    found = build_request.find_images(settings, required=False, bazel="docker-image://bazel")
     assert (found.base, found.digest) == (settings.base_image, "")
     assert (found.engine, found.bazel_digest) == told
     with pytest.raises(EngineError):
-        request.find_images(settings, required=True, bazel="docker-image://bazel")
+        build_request.find_images(settings, required=True, bazel="docker-image://bazel")
 
 
 def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:

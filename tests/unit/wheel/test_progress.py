@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.wheel.log import read_work
+from toolkit.wheel.bazel_output import read_work
 
 LINES = """\
 Analyzing: target //tensorflow/tools/pip_package:wheel (62 packages loaded, 276 targets configured)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from toolkit import __version__, lock, versions
-from toolkit.wheel import documents
-from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel import build_documents
+from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan
 
 TABLE = versions.load_table()
 LOCK = lock.collect(
@@ -18,17 +18,17 @@ LOCK = lock.collect(
     apt_snapshot="20261121T000000Z",
 )
 WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-RAN = documents.Program(version="7.7.1", sha256="5" * 64)
+RAN = build_documents.Program(version="7.7.1", sha256="5" * 64)
 HOST = {"engine": "docker 26.1.5", "kernel": "6.1", "cores": "2", "memory_bytes": "1"}
 FOLDER = BuildContext(location="/work/source", identity="sha256:" + "2" * 64)
 COMMIT = BuildContext(location="/work/source", identity="git:" + "3" * 40)
 IMAGE = BuildContext(location="docker-image://bazel", identity="sha256:" + "4" * 64)
 NAMED = BuildContext(location="docker-image://bazel:7", identity="docker-image://bazel:7")
-LENGTHS = {"sha256": 64, "gitCommit": 40, documents.TREE: 64}
+LENGTHS = {"sha256": 64, "gitCommit": 40, build_documents.TREE: 64}
 
 
 def describe(built: WheelPlan) -> dict[str, Any]:
-    return documents.describe_provenance(
+    return build_documents.describe_provenance(
         built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST, bazel=RAN
     )
 
@@ -96,7 +96,7 @@ def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
 
 def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
     dependencies = list_dependencies(plan(LOCK, BuildOptions(), source=FOLDER, bazel=NAMED))
-    assert {"name": "source", "digest": {documents.TREE: "2" * 64}} in dependencies
+    assert {"name": "source", "digest": {build_documents.TREE: "2" * 64}} in dependencies
     assert {"name": "bazel", "uri": "docker-image://bazel:7"} in dependencies
     assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(
         plan(LOCK, BuildOptions(), bazel=IMAGE)
@@ -127,7 +127,7 @@ def test_what_the_user_decides_is_complete() -> None:
 
 def test_the_builder_is_no_build_type_and_each_run_has_a_name_of_its_own() -> None:
     one, other = (describe(plan(LOCK, BuildOptions()))["predicate"]["runDetails"] for _ in range(2))
-    assert one["builder"]["id"] == documents.BUILDER != documents.BUILD_TYPE
+    assert one["builder"]["id"] == build_documents.BUILDER != build_documents.BUILD_TYPE
     assert one["builder"]["version"] == {"toolkit": __version__, "engine": "docker 26.1.5", "kernel": "6.1"}
     assert one["metadata"]["invocationId"] != other["metadata"]["invocationId"]
     assert (one["metadata"]["startedOn"], one["metadata"]["finishedOn"]) == (

@@ -10,10 +10,9 @@ from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbi
 from toolkit import lock, manifest, versions
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
-from toolkit.record import rebuild
-from toolkit.record import wheel as verification
-from toolkit.wheel import documents, folder, publication
-from toolkit.wheel.plan import BuildContext, BuildOptions, WheelPlan, plan, read
+from toolkit.record import rebuild, verify_wheel
+from toolkit.wheel import build_documents, publication, wheel_folder
+from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan, read
 
 TABLE = versions.load_table()
 LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
@@ -47,7 +46,7 @@ def finish_build(
     (path / "events.json").write_text(EVENTS)
     (path / "packages.txt").write_text("clang-17=1:17.0.6-22\nbash=5.2\n")
     (path / "build.log").write_text("INFO: Build completed successfully\n")
-    folder.write_sums(path)
+    wheel_folder.write_sums(path)
     return path
 
 
@@ -64,7 +63,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan = PLAN) -> manifest.Man
 def test_result_holds_everything(dist: Path) -> None:
     names = {path.name for path in dist.iterdir()}
     wheel = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-    assert names >= {wheel, "manifest.json", "SHA256SUMS", "build.log", documents.PROVENANCE, documents.BILL}
+    assert names >= {
+        wheel,
+        "manifest.json",
+        "SHA256SUMS",
+        "build.log",
+        build_documents.PROVENANCE,
+        build_documents.BILL,
+    }
     record = manifest.read(dist)
     assert record is not None
     facts = record.facts
@@ -81,7 +87,7 @@ def test_result_holds_everything(dist: Path) -> None:
 
 
 def test_provenance_is_a_slsa_statement(dist: Path) -> None:
-    statement = json.loads((dist / documents.PROVENANCE).read_text())
+    statement = json.loads((dist / build_documents.PROVENANCE).read_text())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     definition = statement["predicate"]["buildDefinition"]
@@ -92,18 +98,18 @@ def test_provenance_is_a_slsa_statement(dist: Path) -> None:
 
 
 def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None:
-    text = (dist / documents.BILL).read_text()
+    text = (dist / build_documents.BILL).read_text()
     problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     assert problem is None
     names = {item["name"] for item in json.loads(text)["components"]}
     assert {"nvidia-cudnn-cu12", "nvidia-nccl-cu12", "bazel", "clang-17", "bash"} <= names
     assert any(name.endswith("limits-float128.patch") for name in names)
     publish(finish_build(tmp_path / "again"), tmp_path / "other")
-    assert (tmp_path / "other" / documents.BILL).read_text() == text
+    assert (tmp_path / "other" / build_documents.BILL).read_text() == text
 
 
 def test_what_was_published_is_verified(dist: Path) -> None:
-    findings = verification.verify(dist)
+    findings = verify_wheel.verify(dist)
     assert {item.id for item in findings} == {
         "sums",
         "digest",
@@ -127,7 +133,7 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
             inner = inner[key]
         inner[last] = new
     path.write_text(json.dumps(value))
-    folder.write_sums(path.parent)
+    wheel_folder.write_sums(path.parent)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +144,14 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
         ("manifest.json", {"facts.lock.pins.bazel-sha256": "0" * 64}, "lock"),
         ("manifest.json", {"facts.inspection.needed": []}, "inspection"),
         ("manifest.json", {"facts.auditwheel.platform": "manylinux_2_1"}, "auditwheel"),
-        (documents.PROVENANCE, {"subject": []}, "provenance"),
-        (documents.PROVENANCE, {"predicateType": "x"}, "provenance"),
-        (documents.BILL, {"metadata.component.hashes": []}, "sbom"),
+        (build_documents.PROVENANCE, {"subject": []}, "provenance"),
+        (build_documents.PROVENANCE, {"predicateType": "x"}, "provenance"),
+        (build_documents.BILL, {"metadata.component.hashes": []}, "sbom"),
     ],
 )
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
     rewrite(dist / file, change)
-    findings = verification.verify(dist)
+    findings = verify_wheel.verify(dist)
     assert [item.id for item in findings if item.state == "fail"] == failing.split()
     with pytest.raises(CheckError, match=f"{len(failing.split())} of 8 findings do not hold"):
         require(findings, remedy="")
@@ -159,9 +165,9 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "dist").exists()
     brought = plan(LOCK, BuildOptions(), bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
     publish(staging, tmp_path / "dist", brought)
-    dependencies = json.loads((tmp_path / "dist" / documents.PROVENANCE).read_text())["predicate"]["buildDefinition"][
-        "resolvedDependencies"
-    ]
+    dependencies = json.loads((tmp_path / "dist" / build_documents.PROVENANCE).read_text())["predicate"][
+        "buildDefinition"
+    ]["resolvedDependencies"]
     assert {"name": "bazel-6.5.0", "digest": {"sha256": "f" * 64}} in dependencies
 
 
@@ -169,15 +175,15 @@ def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
     with (dist / "build.log").open("a") as log:
         log.write("x")
     with pytest.raises(IntegrityError):
-        verification.verify(dist)
+        verify_wheel.verify(dist)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 1, "kind": "image", "digest": "x"}'])
 def test_folder_without_a_wheels_manifest_is_named(dist: Path, text: str) -> None:
     (dist / "manifest.json").write_text(text)
-    folder.write_sums(dist)
+    wheel_folder.write_sums(dist)
     with pytest.raises(IntegrityError, match="no manifest of a wheel"):
-        verification.verify(dist)
+        verify_wheel.verify(dist)
 
 
 def spoil_sums(staging: Path) -> None:
@@ -185,14 +191,14 @@ def spoil_sums(staging: Path) -> None:
 
 
 def spoil_wheel(staging: Path) -> None:
-    wheel = folder.find_wheel(staging)
+    wheel = wheel_folder.find_wheel(staging)
     wheel.write_bytes(wheel.read_bytes()[:-100])
-    folder.write_sums(staging)
+    wheel_folder.write_sums(staging)
 
 
 def drop_wheel(staging: Path) -> None:
-    folder.find_wheel(staging).unlink()
-    folder.write_sums(staging)
+    wheel_folder.find_wheel(staging).unlink()
+    wheel_folder.write_sums(staging)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist" / "leftover").write_text("")
     publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
     assert not (tmp_path / "dist" / "leftover").exists()
-    require(verification.verify(tmp_path / "dist"), remedy="")
+    require(verify_wheel.verify(tmp_path / "dist"), remedy="")
 
 
 def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:

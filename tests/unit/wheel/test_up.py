@@ -11,10 +11,10 @@ from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import keys, lock, pipeline, signing, versions
 from toolkit.cli import app
 from toolkit.errors import CheckError
-from toolkit.plan import Task
 from toolkit.record import Target, attestation, find
+from toolkit.steps import Task
 from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.plan import BuildOptions, plan
+from toolkit.wheel.build_plan import BuildOptions, plan
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 

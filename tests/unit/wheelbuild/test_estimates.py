@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernels.tree import scatter
 
-from toolkit.wheel.log import read_work
+from toolkit.wheel.bazel_output import read_work
 from train.system.progress import Estimate, Work, render
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "progress"

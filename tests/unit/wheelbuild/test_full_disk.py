@@ -9,7 +9,7 @@ from tests.unit.wheel.test_failure import STEP
 from tests.unit.wheelbuild.test_request import GIVEN
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, PreflightError, ToolkitError
-from toolkit.wheel import log as logs
+from toolkit.wheel import bazel_output
 
 ACTION = "ERROR: /usr/src/tensorflow/tensorflow/core/kernels/BUILD:8:12: Linking tensorflow/core/kernels/libreduce_min"
 AFTER = "Target //tensorflow/tools/pip_package:wheel failed to build\nERROR: Build did NOT complete successfully\n"
@@ -63,7 +63,7 @@ def test_full_disk_is_that_of_the_machine_which_met_it(
     kept = tmp_path / "bazel.log"
     kept.write_text(log + AFTER + "\n".join(words))
     if isinstance(found, BuildError):
-        found = logs.explain(found, [kept])
+        found = bazel_output.explain(found, [kept])
     assert type(found) is kind
     assert what in found.what
     assert "disk" in str(found) or not executor

@@ -19,7 +19,7 @@ from tests.tiers import slow
 from train.cli import parse
 from train.errors import PreflightError
 from train.native import library, operations
-from train.step import kernels
+from train.step import kernel_choice
 
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 SAYS_TARGET = f"[ $1 = -dumpmachine ] && echo {platform.machine()}-linux-gnu && exit"
@@ -378,7 +378,7 @@ def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library.find.cache_clear()  # `quick` has found one
     with pytest.raises(library.CacheError, match=str(tmp_path)) as caught:
-        kernels.explain_stock(parse(["digits"]))
+        kernel_choice.explain_stock(parse(["digits"]))
     assert caught.value.exit_code == 4
     assert "XDG_CACHE_HOME" in caught.value.remedy
 

@@ -18,7 +18,7 @@ from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.step import budget, kernels, runtime, step
+from train.step import budget, kernel_choice, runtime, step
 from train.use import export
 
 NATIVE = ("--kernels", "native")
@@ -224,13 +224,13 @@ def test_what_native_kernels_cannot_do(
     assert main(["digits", *NATIVE, *options]) == UsageError.exit_code
     assert f"does not work with {options[0]}" in capsys.readouterr().err or options == ("--no-bottleneck",)
     monkeypatch.setattr(library, "find", lambda: pytest.fail("no library is needed to say so"))
-    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto", *options]), {})
+    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto", *options]), {})
     assert config.kernels == "stock"
     assert reason.startswith("stock kernels: native ones do not work with ")
 
 
 def test_auto_takes_native_kernels() -> None:
-    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
+    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
     assert config == parse(["digits", *NATIVE])
     assert reason == f"native kernels: {library.find().origin}"
 
@@ -239,36 +239,36 @@ def test_auto_refuses_bfloat16_where_it_is_slower(monkeypatch: pytest.MonkeyPatc
     fast = replace(library.find(), instructions="amx")
     monkeypatch.setattr(library, "find", lambda: fast)
     config = parse(["digits", "--kernels", "auto", *BFLOAT16])
-    assert kernels.fix_kernels(config, {}).config.kernels == "native"
+    assert kernel_choice.fix_kernels(config, {}).config.kernels == "native"
     monkeypatch.setattr(library, "find", lambda: replace(fast, instructions="avx512"))
     with pytest.raises(PreflightError, match="training is slower than in float32"):
-        kernels.fix_kernels(config, {})
-    assert kernels.fix_kernels(config, {"kernels": "0" * 64}).config.kernels == "native"
-    assert kernels.fix_kernels(parse(["digits", *NATIVE, *BFLOAT16]), {}).config.kernels == "native"
+        kernel_choice.fix_kernels(config, {})
+    assert kernel_choice.fix_kernels(config, {"kernels": "0" * 64}).config.kernels == "native"
+    assert kernel_choice.fix_kernels(parse(["digits", *NATIVE, *BFLOAT16]), {}).config.kernels == "native"
 
 
 def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_has_device_files", lambda: True)
+    monkeypatch.setattr(kernel_choice, "_has_device_files", lambda: True)
     monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
-    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
+    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
     assert (config.kernels, reason) == ("stock", "stock kernels: there is a GPU")
 
 
 @pytest.mark.parametrize(("size", "used"), [(32, "stock"), (63, "native"), (64, "native")])
 def test_auto_takes_stock_kernels_where_the_last_maps_have_one_pixel(size: int, used: str) -> None:
     config = replace(parse(["cifar10", "--model", "121", "--kernels", "auto"]), image_shape=(size, size, 3))
-    assert kernels.fix_kernels(config, {}).config.kernels == used
+    assert kernel_choice.fix_kernels(config, {}).config.kernels == used
 
 
 def test_only_device_files_make_a_gpu_possible(tmp_path: Path) -> None:
-    assert not kernels._has_device_files(tmp_path)
+    assert not kernel_choice._has_device_files(tmp_path)
     (tmp_path / "nvidia0").touch()
-    assert kernels._has_device_files(tmp_path)
+    assert kernel_choice._has_device_files(tmp_path)
 
 
 @pytest.mark.parametrize(("recorded", "used"), [({"kernels": "0" * 64}, "native"), ({"threads": 2}, "stock")])
 def test_a_resumed_run_keeps_its_kernels(recorded: dict[str, object], used: str) -> None:
-    config, reason = kernels.fix_kernels(parse(["digits", "--kernels", "auto"]), recorded)
+    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), recorded)
     assert (config.kernels, reason) == (used, "")
 
 

@@ -20,7 +20,7 @@ from toolkit.engine.content import Tree
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.record.wheel import verify_origin
+from toolkit.record.verify_wheel import verify_origin
 from toolkit.smoke import runner
 from train.system.files import LARGEST_STATE, read_text
 

@@ -7,15 +7,14 @@ from typing import Any, Final, Literal
 
 from packaging.version import Version
 
-from toolkit import digest, files, project
-from toolkit import plan as plans
+from toolkit import digest, files, project, steps
 from toolkit.doctor.advice import find_card, require_platform
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
 from toolkit.lock import Lock, rank
-from toolkit.plan import Plan, Step
 from toolkit.settings import Settings
 from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
+from toolkit.steps import Plan, Step
 from toolkit.versions import Locked, Table, numbers
 from toolkit.wheel import inspection
 
@@ -123,14 +122,14 @@ class GraftPlan:
 
 
 def write(folder: Path, found: GraftPlan, step: Step) -> None:
-    files.write_json(folder / plans.FILE, {**Plan(steps=(step,)).to_json(), "graft": found.to_json()})
+    files.write_json(folder / steps.FILE, {**Plan(steps=(step,)).to_json(), "graft": found.to_json()})
 
 
 def read(folder: Path) -> GraftPlan:
     """Return the plan in the folder of a grafted wheel. Raises IntegrityError: there is none, or it is damaged."""
-    value = files.read_json(folder / plans.FILE)
+    value = files.read_json(folder / steps.FILE)
     if not isinstance(value, dict) or not isinstance(value.get("graft"), dict):
-        raise IntegrityError(f"{folder / plans.FILE} is not the plan of a graft", remedy="graft the wheel again")
+        raise IntegrityError(f"{folder / steps.FILE} is not the plan of a graft", remedy="graft the wheel again")
     return GraftPlan.from_json(value["graft"])
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final, get_args
 
 from toolkit import signing
-from toolkit.demands import Replay, Severity
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, check, prefix
-from toolkit.record import Target, attestation, rebuild, software, summary, wheel
+from toolkit.policy_requirements import Replay, Severity
+from toolkit.record import Target, attestation, rebuild, software, verification_summary, verify_wheel
 from toolkit.record.rebuild import Level
 from toolkit.signing import Policy, Statement
 from toolkit.versions.rules import describe_fix
@@ -52,8 +52,8 @@ def _check(target: Target, state: Path, policy: Policy, accepted: Level) -> Iter
 
 
 def _check_builders(folder: Path, policy: Policy, accepted: Level, *, always: bool) -> Finding:
-    record = wheel.read_record(folder)
-    if not always and not wheel.has_foreign_results(record):
+    record = verify_wheel.read_record(folder)
+    if not always and not verify_wheel.has_foreign_results(record):
         return check("second-builder", True, "not asked for: no result in the wheel is of a cache or an executor")
     found = rebuild.count_builders(folder, policy, accepted)
     if found.facts["builds"] >= 2:
@@ -96,7 +96,10 @@ def _read_replay(record: Path, target: Target, state: Path, policy: Policy) -> t
     others = [each.name for each in signers if each.key.keyid not in trainers]
     if not others:
         raise IntegrityError(f"{', '.join(each.name for each in signers)} signed the run too, and is no other")
-    if found.predicate_type != summary.PREDICATE or found.subjects != attestation.describe(target, state).subjects:
+    if (
+        found.predicate_type != verification_summary.PREDICATE
+        or found.subjects != attestation.describe(target, state).subjects
+    ):
         raise IntegrityError(f"the statement of {', '.join(others)} is of another run, or of another state of it")
     if found.predicate.get("verificationResult") != "PASSED":
         raise IntegrityError(f"{', '.join(others)} found that the run does not hold")
@@ -106,7 +109,11 @@ def _read_replay(record: Path, target: Target, state: Path, policy: Policy) -> t
 def _count(found: Statement) -> int:
     levels = found.predicate.get("verifiedLevels")
     words = [str(each) for each in levels] if isinstance(levels, list) else []
-    counts = [each.removeprefix(summary.REPLAYED) for each in words if each.startswith(summary.REPLAYED)]
+    counts = [
+        each.removeprefix(verification_summary.REPLAYED)
+        for each in words
+        if each.startswith(verification_summary.REPLAYED)
+    ]
     return max((int(each) for each in counts if each.isascii() and each.isdigit() and len(each) < 10), default=0)
 
 

@@ -10,8 +10,8 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, CheckError, UsageError
-from toolkit.plan import Step, Task
-from toolkit.wheel.plan import WheelPlan
+from toolkit.steps import Step, Task
+from toolkit.wheel.build_plan import WheelPlan
 
 TARGET: Final = "kernels-proof"
 REPORT: Final = "kernels.json"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from train.config import checks
-from train.config.run import Kernels, TrainConfig
+from train.config.configuration import Kernels, TrainConfig
 from train.errors import PreflightError
 from train.native import library
 from train.record.reader import name_kernels

@@ -14,10 +14,10 @@ from packageurl import PackageURL
 
 from toolkit import __version__, files
 from toolkit.errors import CheckError
-from toolkit.graft.plan import GraftPlan
+from toolkit.graft.graft_plan import GraftPlan
 from toolkit.manifest import Manifest
 from toolkit.versions import load_table
-from toolkit.wheel import documents, inspection
+from toolkit.wheel import build_documents, inspection
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.publication import BuildRun
 
@@ -89,32 +89,34 @@ class Inputs:
 def write(folder: Path, plan: GraftPlan, record: Manifest, inputs: Inputs, ran: BuildRun) -> None:
     """Write provenance and bill of materials into the folder of a grafted wheel."""
     wheel = next(folder.glob("*.whl"))
-    files.write_json(folder / documents.PROVENANCE, _describe_provenance(plan, wheel.name, record.digest, inputs, ran))
-    files.write_atomically(folder / documents.BILL, _write_bill(plan, record, inputs))
+    files.write_json(
+        folder / build_documents.PROVENANCE, _describe_provenance(plan, wheel.name, record.digest, inputs, ran)
+    )
+    files.write_atomically(folder / build_documents.BILL, _write_bill(plan, record, inputs))
 
 
 def _describe_provenance(plan: GraftPlan, name: str, value: str, inputs: Inputs, ran: BuildRun) -> dict[str, Any]:
     return {
-        "_type": documents.STATEMENT,
-        "subject": [{"name": name, "digest": documents.split(value)}],
-        "predicateType": documents.PREDICATE,
+        "_type": build_documents.STATEMENT,
+        "subject": [{"name": name, "digest": build_documents.split(value)}],
+        "predicateType": build_documents.PREDICATE,
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"spec": dict(plan.lock.spec), "mode": plan.mode},
                 "internalParameters": {"plan": plan.digest},
                 "resolvedDependencies": [
-                    {"name": inputs.source, "digest": documents.split(inputs.original)},
-                    {"name": "ptxas", "digest": documents.split(inputs.ptxas)},
-                    {"name": "recipe", "digest": documents.split(plan.lock.pins["recipe"], documents.TREE)},
+                    {"name": inputs.source, "digest": build_documents.split(inputs.original)},
+                    {"name": "ptxas", "digest": build_documents.split(inputs.ptxas)},
+                    {"name": "recipe", "digest": build_documents.split(plan.lock.pins["recipe"], build_documents.TREE)},
                 ],
             },
             "runDetails": {
                 "builder": {"id": BUILDER, "version": {"toolkit": __version__, "kernel": ran.host["kernel"]}},
                 "metadata": {
                     "invocationId": f"urn:uuid:{uuid.uuid4()}",
-                    "startedOn": documents.stamp(ran.started),
-                    "finishedOn": documents.stamp(ran.finished),
+                    "startedOn": build_documents.stamp(ran.started),
+                    "finishedOn": build_documents.stamp(ran.finished),
                 },
             },
         },
@@ -126,8 +128,8 @@ def _write_bill(plan: GraftPlan, record: Manifest, inputs: Inputs) -> str:
     ancestor = _describe_wheel(str(found["version"]).partition("+")[0], inputs.original, ref=inputs.source)
     subject = _describe_wheel(str(found["version"]), record.digest, ref="wheel")
     subject.pedigree = Pedigree(ancestors=[ancestor])
-    runtime = list(documents.list_runtime(plan.lock.spec, load_table()))
-    tool = documents.describe_tool("ptxas", plan.lock.spec["cuda"], [_hash(inputs.ptxas)])
+    runtime = list(build_documents.list_runtime(plan.lock.spec, load_table()))
+    tool = build_documents.describe_tool("ptxas", plan.lock.spec["cuda"], [_hash(inputs.ptxas)])
     # Derived from plan and wheel, so that the same graft has the same bill.
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{record.digest}"), components=[*runtime, tool]
@@ -145,7 +147,7 @@ def _describe_wheel(version: str, value: str, *, ref: str) -> Component:
         version=version,
         type=ComponentType.LIBRARY,
         purl=PackageURL("pypi", name="tensorflow", version=version),
-        cpe=documents.name_cpe(version),
+        cpe=build_documents.name_cpe(version),
         bom_ref=ref,
         hashes=[_hash(value)],
     )

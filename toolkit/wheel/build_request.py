@@ -13,8 +13,8 @@ from toolkit.settings import Settings, find_own_platform, require_own_platform
 from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
 from toolkit.versions import resolve as resolve_versions
 from toolkit.versions.sets import lock_set
-from toolkit.wheel import processor
-from toolkit.wheel.plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel import cpu_target
+from toolkit.wheel.build_plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
 from train.system.addresses import find_credentials
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class WheelRequest:
     source: str = ""  # source, bazel: folder or URL that replaces the pinned one, or empty
     bazel: str = ""
     bazel_arguments: Sequence[str] = ()  # flags for Bazel
-    cpu_target: processor.Target = "avx"
+    cpu_target: cpu_target.Target = "avx"
     options: BuildOptions = field(default_factory=BuildOptions)  # how to build
 
 
@@ -90,7 +90,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
         _use_bundle(carried, pins, Path(settings.state), dry_run=dry_run)
     arguments = [
         *spec.bazel_arguments,
-        *processor.list_flags(request.cpu_target, spec.platform),
+        *cpu_target.list_flags(request.cpu_target, spec.platform),
         *request.bazel_arguments,
     ]
     stages = carried.contexts if carried else {}

@@ -19,7 +19,7 @@ from toolkit import __version__, digest, files, signing
 from toolkit.errors import CheckError, IntegrityError, ToolkitError, UsageError
 from toolkit.record import Target, attestation
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import documents
+from toolkit.wheel import build_documents
 from train.errors import TrainError
 
 if TYPE_CHECKING:
@@ -67,15 +67,17 @@ class Summary:
             predicate_type=PREDICATE,
             predicate={
                 "verifier": {"id": VERIFIER, "version": {"toolkit": __version__}},
-                "timeVerified": documents.stamp(time.time()),
+                "timeVerified": build_documents.stamp(time.time()),
                 "resourceUri": self.resource or resource,
                 "policy": {
                     "uri": POLICY,
-                    "digest": documents.split(digest.digest_bytes(policy)),
+                    "digest": build_documents.split(digest.digest_bytes(policy)),
                     "content": base64.b64encode(policy).decode(),
                     "mediaType": "application/json",
                 },
-                "inputAttestations": [{"name": name, "digest": documents.split(found)} for name, found in envelopes],
+                "inputAttestations": [
+                    {"name": name, "digest": build_documents.split(found)} for name, found in envelopes
+                ],
                 "verificationResult": "PASSED" if passed else "FAILED",
                 "verifiedLevels": self.levels if passed else ["FAILED"],
                 "slsaVersion": "1.1",

@@ -10,7 +10,7 @@ from toolkit import digest, files, manifest, project, signing
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.wheel import documents, folder, log
+from toolkit.wheel import bazel_output, build_documents, wheel_folder
 
 DIST = Path("dist")
 
@@ -31,9 +31,9 @@ def verify(path: Path, *, unread: str = "") -> list[Finding]:
 
     ``unread``: why the wheel's code is not read and compared with the record, which takes two minutes for TensorFlow's.
     """
-    digests = folder.check_sums(path)
+    digests = wheel_folder.check_sums(path)
     record = read_record(path)
-    wheel = folder.find_wheel(path)
+    wheel = wheel_folder.find_wheel(path)
     found = digests[wheel.name]
     return [
         check("sums", True, f"{len(digests)} files"),
@@ -71,9 +71,9 @@ def _look_up(value: object, names: Iterable[str]) -> object:
 
 def read_predicate(path: Path) -> Mapping[str, Any]:
     """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError: there is none."""
-    predicate = _read(path / documents.PROVENANCE).get("predicate")
+    predicate = _read(path / build_documents.PROVENANCE).get("predicate")
     if not isinstance(predicate, dict):
-        raise IntegrityError(f"{path} has no readable {documents.PROVENANCE}", remedy="build the wheel again")
+        raise IntegrityError(f"{path} has no readable {build_documents.PROVENANCE}", remedy="build the wheel again")
     return predicate
 
 
@@ -87,7 +87,7 @@ def describe_trust(record: Manifest) -> str:
     """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
     if is_grafted(record):
         return "whoever published the original wheel is trusted, and the machine that grafted it; --rebuild checks that"
-    said = log.describe_outcome(record.facts["bazel"])
+    said = bazel_output.describe_outcome(record.facts["bazel"])
     if has_foreign_results(record):
         return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
     return f"{said}: only the machine that built it is trusted"
@@ -100,9 +100,9 @@ def _check_lock_of(record: Manifest) -> Finding:
 
 def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
     """Compare the record of a graft with its plan, and look for its original in the locked sets."""
-    from toolkit.graft import plan as plans
+    from toolkit.graft import graft_plan
 
-    planned = plans.read(path)
+    planned = graft_plan.read(path)
     same = (planned.digest, planned.lock.describe()) == (record.facts["plan"], record.facts["lock"])
     yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
     name, value = (str((record.parent or {}).get(each)) for each in ("name", "digest"))
@@ -121,13 +121,15 @@ def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
 
 
 def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
-    from toolkit.graft import documents as documents_of_grafts  # slow to load, as the next one
-    from toolkit.graft import plan as plans
+    from toolkit.graft import (
+        graft_documents,  # slow to load, as the next one
+        graft_plan,
+    )
     from toolkit.wheel import inspection
 
     found, grafted = inspection.inspect(wheel), is_grafted(record)
     mismatches = (
-        documents_of_grafts.find_mismatches(plans.read(wheel.parent), found)
+        graft_documents.find_mismatches(graft_plan.read(wheel.parent), found)
         if grafted
         else list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
     )
@@ -143,18 +145,18 @@ def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
 
 
 def _check_provenance(path: Path, wheel: Path, value: str) -> Finding:
-    statement = _read(path / documents.PROVENANCE)
+    statement = _read(path / build_documents.PROVENANCE)
     subject = {"name": wheel.name, "digest": {"sha256": value.removeprefix("sha256:")}}
     ok = (
-        statement.get("_type") == documents.STATEMENT
-        and statement.get("predicateType") == documents.PREDICATE
+        statement.get("_type") == build_documents.STATEMENT
+        and statement.get("predicateType") == build_documents.PREDICATE
         and subject in statement.get("subject", [])
     )
     return check("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
 def _check_bill(path: Path, value: str) -> Finding:
-    bill = _read(path / documents.BILL)
+    bill = _read(path / build_documents.BILL)
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": value.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))

@@ -21,7 +21,7 @@ from toolkit import __version__, naming
 from toolkit.lock import REPOSITORY
 from toolkit.versions import Table
 from toolkit.versions.sets import name_wheel
-from toolkit.wheel.plan import IMAGE_SCHEME, WheelPlan
+from toolkit.wheel.build_plan import IMAGE_SCHEME, WheelPlan
 
 if TYPE_CHECKING:
     from toolkit.wheel.inspection import Inspection

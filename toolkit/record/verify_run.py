@@ -10,8 +10,8 @@ from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
-from toolkit.record import environment
-from train.config.run import digest_fields
+from toolkit.record import verify_environment
+from train.config.configuration import digest_fields
 from train.errors import IntegrityError
 from train.record import audit, metrics, reader
 from train.record.reader import RunRecord, SavedState
@@ -175,7 +175,7 @@ def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -
     record = manifest.read(found)
     held = _read_version((record.parent or {}).get("name", "")) if record else ""
     try:
-        findings = prefix("environment", environment.verify(found))
+        findings = prefix("environment", verify_environment.verify(found))
     except ToolkitError as error:
         findings = [check("environment", False, error.what)]
     return [_check_version(f"environment {link.get('digest')} in {found}", held, tensorflow), *findings]
@@ -184,13 +184,13 @@ def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -
 def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
     identity, reference = str(link.get("digest")), str(link.get("reference"))
     if reference.endswith(f"/{SIF}"):
-        folder = environment.find_image_record(identity, state, reference=reference)
+        folder = verify_environment.find_image_record(identity, state, reference=reference)
         record = manifest.read(folder) if folder else None
         if folder is None or record is None:
             return [absent("parent", f"image {reference} {identity}")]
         held = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
         version = _check_version(f"image {identity}", held, tensorflow)
-        return [version, *prefix("image", environment.verify_image_record(folder))]
+        return [version, *prefix("image", verify_environment.verify_image_record(folder))]
     try:
         found = inspect(identity)
         other = None if found else inspect(reference)
@@ -203,7 +203,7 @@ def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list
     held = found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", "")
     return [
         _check_version(f"image {identity}", held, tensorflow),
-        *prefix("image", environment.verify_image(identity, state)),
+        *prefix("image", verify_environment.verify_image(identity, state)),
     ]
 
 

@@ -19,7 +19,7 @@ import yaml
 from toolkit import digest, files, project
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, ToolkitError
-from toolkit.plan import repeat
+from toolkit.steps import repeat
 from toolkit.versions.numbers import order, parse
 from toolkit.versions.table import BROKEN, FIRST_PLATFORM, read_yaml
 

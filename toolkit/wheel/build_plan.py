@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit import digest, files, project
-from toolkit import plan as plans
+from toolkit import digest, files, project, steps
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.lock import Lock, rank
-from toolkit.plan import Plan, Step, quote_fields, repeat
+from toolkit.steps import Plan, Step, quote_fields, repeat
 from toolkit.versions import load_table
 from toolkit.versions.table import FIRST_PLATFORM
 from train.system.addresses import find_credentials
@@ -148,16 +147,16 @@ class WheelPlan:
 
 def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
     value = {**Plan(steps=(step,)).to_json(), "wheel": wheel_plan.to_json()}
-    files.write_json(folder / plans.FILE, value)
+    files.write_json(folder / steps.FILE, value)
 
 
 def read(folder: Path) -> WheelPlan | None:
     """Return the plan in a wheel's folder; None for earlier versions. Raises IntegrityError: it is damaged."""
-    if not (folder / plans.FILE).exists():
+    if not (folder / steps.FILE).exists():
         return None
-    value = files.read_json(folder / plans.FILE)
+    value = files.read_json(folder / steps.FILE)
     if not isinstance(value, dict) or not isinstance(value.get("wheel"), dict):
-        raise IntegrityError(f"{folder / plans.FILE} is not the plan of a wheel", remedy="build the wheel again")
+        raise IntegrityError(f"{folder / steps.FILE} is not the plan of a wheel", remedy="build the wheel again")
     return WheelPlan.from_json(value["wheel"])
 
 

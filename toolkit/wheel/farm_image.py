@@ -8,8 +8,8 @@ from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import connect, inspect, read_files, require_buildx
 from toolkit.errors import EngineError
-from toolkit.plan import Step, Task
-from toolkit.wheel.request import PlannedWheel
+from toolkit.steps import Step, Task
+from toolkit.wheel.build_request import PlannedWheel
 
 TARGET = "bazel-worker"
 NAME = "/etc/toolkit/toolchain"

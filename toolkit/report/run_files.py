@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from train.config.run import TrainConfig
+from train.config.configuration import TrainConfig
 from train.errors import TrainError
 from train.record import metrics, reader
 from train.record.metrics import EpochRecord
