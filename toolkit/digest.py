@@ -1,6 +1,6 @@
 """Computes content digests, written ``sha256:<64 hex digits>`` as OCI does.
 
-Inside :func:`remembering`, :func:`digest_file` caches digests of large files by path, size, times and inode. Only a
+Inside :func:`caching`, :func:`digest_file` caches digests of large files by path, size, times and inode. Only a
 cache that this user has written is read.
 `toolkit verify` does not use this cache, but hashes a large file once.
 """
@@ -50,7 +50,7 @@ _read: dict[tuple[int, ...], str] = {}
 
 
 @contextmanager
-def remembering(state: Path) -> Iterator[None]:
+def caching(state: Path) -> Iterator[None]:
     """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored."""
     path = state / REMEMBERED
     memory = _Memory(state.resolve(), known=_recall_all(path))
@@ -96,7 +96,7 @@ def digest_file(path: Path) -> str:
     return found
 
 
-def recall(key: str, make: Callable[[], Any]) -> Any:
+def cached(key: str, make: Callable[[], Any]) -> Any:
     """Return the JSON value that ``make`` returns; it is cached by the key, which names all that it depends on."""
     if not _active:
         return make()

@@ -33,7 +33,7 @@ def write_atomically(path: Path, data: str | bytes) -> None:
             stream.flush()
             # mkstemp makes files private, but other users should read these. By name, chmod would follow a link.
             set_mode(stream.fileno(), 0o644)
-            _give(stream.fileno(), path.parent)
+            _chown_one(stream.fileno(), path.parent)
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -151,7 +151,7 @@ def require_writable(folder: Path) -> None:
     try:
         for path in find_missing(folder):
             path.mkdir(exist_ok=True)
-            _give(path, path.parent)
+            _chown_one(path, path.parent)
         folder.mkdir(exist_ok=True)  # it may be a file
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -177,7 +177,7 @@ def require_room(folder: Path, remedy: str = ROOM) -> None:
         ) from error
 
 
-def _give(path: Path | int, parent: Path) -> None:
+def _chown_one(path: Path | int, parent: Path) -> None:
     """Give what root has made to the owner of the folder around it."""
     if os.getuid() == 0:
         owner = parent.stat()
@@ -185,7 +185,7 @@ def _give(path: Path | int, parent: Path) -> None:
             os.chown(path, owner.st_uid, owner.st_gid)
 
 
-def hand_over(top: Path, since: float, names: Collection[str] = ()) -> None:
+def chown_like_parent(top: Path, since: float, names: Collection[str] = ()) -> None:
     """Give what root wrote below a folder since a time to the owners of the folders in which it lies.
 
     Of the folder itself only the entries of these names count, if any are given.

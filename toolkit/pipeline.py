@@ -56,13 +56,13 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class EngineChoice:
     engine: Engine
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resolved:
+class ReadyEnvironment:
     request: Request
     engine: Engine
     why: str
@@ -95,7 +95,7 @@ class Resolved:
         return self.plan.spec.uses_gpu if self.plan else bool(self.request.settings.cuda)
 
 
-def resolve(request: Request, console: Console) -> Resolved:
+def resolve(request: Request, console: Console) -> ReadyEnvironment:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
     A missing base image is pulled, except in a dry run. What a GPU of this machine has to do with it is said in a line.
@@ -123,7 +123,7 @@ def resolve(request: Request, console: Console) -> Resolved:
     existing = choice.engine.find(plan)
     if existing and not _is_trusted(request, existing.folder, existing, console):
         plan, existing = replace(plan, force=True), None
-    resolved = Resolved(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
+    resolved = ReadyEnvironment(request=request, engine=choice.engine, why=choice.why, plan=plan, existing=existing)
     if line := _describe_gpu(resolved):
         console.heading("gpu", line)
     return resolved
@@ -171,7 +171,7 @@ def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
     return unused.name_wheel_flags(found.public_version, settings.python, found.build.cuda)
 
 
-def _describe_gpu(resolved: Resolved) -> str:
+def _describe_gpu(resolved: ReadyEnvironment) -> str:
     """Return one line if the set and the GPUs of this machine do not go together; empty if there is nothing to say."""
     request = resolved.request
     if request.gpu is False:
@@ -184,7 +184,7 @@ def _describe_gpu(resolved: Resolved) -> str:
     return "" if not request.runs or resolved.engine.has_gpu() else _describe_missing(resolved)
 
 
-def _describe_missing(resolved: Resolved) -> str:
+def _describe_missing(resolved: ReadyEnvironment) -> str:
     """Return one line that says what becomes of jobs of a set for CUDA, where the engine has no GPU."""
     why = f"the {resolved.engine.name} engine shows no GPU"
     if resolved.request.gpu:
@@ -202,7 +202,7 @@ def _may_have_gpu() -> bool:
     return not hides_gpus() and (has_gpu() or find_driver_program() is not None)
 
 
-def _describe_unused(resolved: Resolved) -> str:
+def _describe_unused(resolved: ReadyEnvironment) -> str:
     if not _may_have_gpu():
         return ""
     from toolkit.doctor import unused
@@ -228,21 +228,21 @@ def _is_trusted(request: Request, place: Path, environment: Environment, console
     return True
 
 
-def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> Choice:
+def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> EngineChoice:
     """Choose an engine; ``auto``: apptainer if there is an archive, else docker if it can build here, else the host.
 
     Raises EngineError or PreflightError.
     """
     if settings.engine == "host":
-        return Choice(engine=make_host_engine(settings), why="asked for")
+        return EngineChoice(engine=make_host_engine(settings), why="asked for")
     if settings.engine == "apptainer" or (settings.engine == "auto" and settings.archive):
-        return Choice(engine=make_apptainer_engine(settings), why="asked for")
+        return EngineChoice(engine=make_apptainer_engine(settings), why="asked for")
     try:
         return _choose_docker(settings, target=target, tag=tag)
     except (EngineError, PreflightError) as error:
         if settings.engine == "docker":
             raise
-        return Choice(engine=make_host_engine(settings), why=error.what)
+        return EngineChoice(engine=make_host_engine(settings), why=error.what)
 
 
 def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment]:
@@ -265,7 +265,7 @@ def make_apptainer_engine(settings: Settings) -> Engine:
     return ApptainerEngine(Path(settings.state), settings.archive)
 
 
-def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
+def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice:
     # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
     from toolkit.engine import bundle
     from toolkit.engine.client import BaseImage, connect, require_buildx, select_base, select_crossing
@@ -300,7 +300,7 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> Choice:
         carried=carried,
         crossing=select_crossing(client, settings, base) if crossed else None,
     )
-    return Choice(engine=engine, why=base.why or f"base {base.reference}")
+    return EngineChoice(engine=engine, why=base.why or f"base {base.reference}")
 
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
@@ -380,16 +380,19 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     )
 
 
-def resolve_image(request: Request, reference: str) -> Resolved:
+def resolve_image(request: Request, reference: str) -> ReadyEnvironment:
     """Return an existing image as the environment. Raises EngineError: no engine; UsageError: no image of that name."""
     engine, environment = adopt_image(request.settings, reference)
-    return Resolved(request=request, engine=engine, why="asked for", plan=None, existing=environment)
+    return ReadyEnvironment(request=request, engine=engine, why="asked for", plan=None, existing=environment)
 
 
 def plan_wheel(
     settings: Settings, request: "WheelRequest", console: Console, *, out: Path = DIST, dry_run: bool = False
 ) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
-    """Return a wheel's plan and the task that builds it. Raises what :func:`toolkit.wheel.build_request.resolve` raises."""
+    """Return a wheel's plan and the task that builds it.
+
+    Raises what :func:`toolkit.wheel.build_request.resolve` raises.
+    """
     # Most runs of `toolkit up` build no wheel, and start faster without these modules.
     from toolkit import lock
     from toolkit.wheel import build_request
@@ -401,7 +404,7 @@ def plan_wheel(
     return planned, build.plan_task(planned, settings, console, out=out, dry_run=dry_run)
 
 
-def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
+def environment_task(resolved: ReadyEnvironment, console: Console) -> Task[Environment]:
     plan, existing = resolved.plan, resolved.existing
     if plan is None:
         if existing is None:
@@ -421,7 +424,7 @@ def environment_task(resolved: Resolved, console: Console) -> Task[Environment]:
 
 
 def smoke_task(
-    resolved: Resolved,
+    resolved: ReadyEnvironment,
     prepared: Task[Environment],
     expectation: Expectation,
     console: Console,
@@ -450,7 +453,7 @@ def smoke_task(
 
 
 def train_task(
-    resolved: Resolved,
+    resolved: ReadyEnvironment,
     prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,

@@ -91,16 +91,16 @@ def share_cores(slots: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
+class LoggedCommand:
     argv: tuple[str, ...]
     log: Path  # gets its output
 
 
 @dataclass
-class Slots:
+class CommandPool:
     """Runs commands, some at a time, each on the cores of its slot and in a session of its own."""
 
-    commands: Mapping[int, Logged]
+    commands: Mapping[int, LoggedCommand]
     variables: Mapping[str, str]  # that the commands get besides those of this program
     held: int  # descriptor of a lock that the commands inherit
     grace: float  # seconds between asking a command to stop and killing it

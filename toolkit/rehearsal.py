@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from toolkit import pipeline
 from toolkit.console import Console
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
 from toolkit.engine.host import HostEngine
 from toolkit.errors import JobError, UnsupportedError, UsageError
-from toolkit.pipeline import choose_spec as choose_published
-from toolkit.pipeline import make_host_engine, use_wheel
 from toolkit.settings import Settings
 from toolkit.steps import Step, Task
 from toolkit.versions import load_table
@@ -61,8 +60,10 @@ def _fit(settings: Settings, wheel: Path) -> EnvironmentSpec:
                 remedy="`toolkit lock` makes one; then name it here by --tensorflow, --cuda and --cudnn",
             )
         settings = replace(settings, cuda=found.cuda, cudnn=found.cudnn)
-    spec = choose_published(replace(settings, tensorflow=asked))
-    return replace(use_wheel(spec, wheel, make_host_engine(settings).find_platform(fetch=False)), emulated=True)
+    spec = pipeline.choose_spec(replace(settings, tensorflow=asked))
+    return replace(
+        pipeline.use_wheel(spec, wheel, pipeline.make_host_engine(settings).find_platform(fetch=False)), emulated=True
+    )
 
 
 def require_machine_code(arguments: Sequence[str], wheel: Path) -> list[str]:
@@ -77,7 +78,7 @@ def plan_tasks(
 ) -> list[Task[Any]]:
     """Return the tasks: make the environment, and rehearse in it. Raises TrainError: an argument is invalid."""
     read(arguments)
-    engine = make_host_engine(settings)
+    engine = pipeline.make_host_engine(settings)
     plan = engine.plan(choose_spec(settings, wheel))
     arguments = [*arguments, *(require_machine_code(arguments, wheel) if wheel else [])]
     job = plan_job(arguments, plan.reference)

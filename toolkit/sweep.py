@@ -46,12 +46,12 @@ class Member:
 
     @property
     def label(self) -> str:
-        return describe(self.options) or "the only member"
+        return describe_options(self.options) or "the only member"
 
     @property
     def point(self) -> str:
         """What members have in common that differ in their seeds alone."""
-        return describe({name: value for name, value in self.options.items() if name != "seed"}) or "all"
+        return describe_options({name: value for name, value in self.options.items() if name != "seed"}) or "all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Sweep:
         return self.folder / "logs" / f"{member.number}.log"
 
 
-def describe(options: Options) -> str:
+def describe_options(options: Options) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items())
 
 
@@ -96,13 +96,13 @@ def read(file: Path, settings: Settings, *, limit: int) -> Sweep:
         try:
             config = training.read_arguments(arguments, settings)
         except TrainError as error:
-            name = f"member {number} ({describe(options) or 'the only one'})"
+            name = f"member {number} ({describe_options(options) or 'the only one'})"
             raise UsageError(f"{name} is refused: {error.what}", why=error.why, remedy=error.remedy) from error
         twin = known.setdefault(config.digest, number)
         if twin != number:
             raise UsageError(
                 f"members {twin} and {number} are the same run",
-                why=f"{describe(varied[twin])}; and {describe(options)}",
+                why=f"{describe_options(varied[twin])}; and {describe_options(options)}",
                 remedy="leave one of them out",
             )
         members.append(Member(number=number, options=options, arguments=arguments, config=config))
@@ -214,13 +214,13 @@ def run(
         complete = sweep.find_results()
         console.heading("sweep", f"{len(sweep.members)} members, {len(complete)} complete")
         commands = {
-            each.number: processes.Logged(
+            each.number: processes.LoggedCommand(
                 argv=(sys.executable, "-m", "toolkit", "train", *each.arguments, *options), log=sweep.find_log(each)
             )
             for each in sweep.members
             if each.number not in complete
         }
-        return processes.Slots(
+        return processes.CommandPool(
             commands, variables=variables, held=lock, grace=training.GRACE_SECONDS + 30, begin=begin, end=end
         ).run(processes.share_cores(slots))
 
@@ -331,7 +331,9 @@ def require_complete(sweep: Sweep, codes: Mapping[int, int], console: Console) -
     failed = [value for value in members if value["status"] == "failed"]
     for value in members:
         why = f"exit code {value['exit_code']}: {value['reason']}" if value in failed else "it is not complete"
-        console.say(f"{value['status']:<8} member {value['number']} ({describe(value['options']) or 'all'}): {why}")
+        console.say(
+            f"{value['status']:<8} member {value['number']} ({describe_options(value['options']) or 'all'}): {why}"
+        )
     count = f"{len(members)} of {len(sweep.members)} members"
     if failed:
         logs = f"the logs are in {shorten(sweep.folder)}/logs; the same command leaves complete members alone"

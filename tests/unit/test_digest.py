@@ -34,7 +34,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def ask(state: Path, file: Path) -> str:
-    with digest.remembering(state):
+    with digest.caching(state):
         return digest.digest_file(file)
 
 
@@ -45,7 +45,7 @@ def replace_content(file: Path) -> None:
 
 
 def test_a_file_is_read_once_a_process_and_not_again_in_the_next(state: Path, file: Path, reads: list[Path]) -> None:
-    with digest.remembering(state):
+    with digest.caching(state):
         assert len({digest.digest_file(file) for _ in range(5)}) == 1
     assert ask(state, file) == digest.digest_file(file)
     assert reads == [file, file], "once to remember, and once without"
@@ -124,17 +124,17 @@ def test_a_value_is_made_once_for_a_key(state: Path) -> None:
         return [1, 2]
 
     for _ in range(2):
-        with digest.remembering(state):
-            assert digest.recall("key", make) == [1, 2]
+        with digest.caching(state):
+            assert digest.cached("key", make) == [1, 2]
     assert len(made) == 1
-    assert digest.recall("key", make) == [1, 2]
+    assert digest.cached("key", make) == [1, 2]
     assert len(made) == 2, "only inside remembering"
     memory = state / digest.REMEMBERED
     known = json.loads(memory.read_text())
     known["known"]["value:key"]["value"] = [1]
     memory.write_text(json.dumps(known))
-    with digest.remembering(state):
-        assert digest.recall("key", make) == [1, 2]
+    with digest.caching(state):
+        assert digest.cached("key", make) == [1, 2]
     assert len(made) == 3, "a damaged value is made again"
 
 
@@ -159,11 +159,11 @@ def test_what_another_user_remembered_is_not_believed(
     """A clone or an archive can bring a memory along, with an entry for any file and any value."""
     with monkeypatch.context() as stranger:
         stranger.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
-        with digest.remembering(state):
+        with digest.caching(state):
             digest.digest_file(file)
-            assert digest.recall("key", lambda: "false") == "false"
-    with digest.remembering(state):
-        assert digest.recall("key", lambda: "true") == "true"
+            assert digest.cached("key", lambda: "false") == "false"
+    with digest.caching(state):
+        assert digest.cached("key", lambda: "true") == "true"
         digest.digest_file(file)
     assert reads == [file, file]
 
@@ -172,7 +172,7 @@ def test_commands_that_run_at_once_keep_what_each_has_cached(state: Path, file: 
     other = file.with_name("other")
     other.write_bytes(b"c" * SIZE)
     os.utime(other, ns=(10**18, 10**18))
-    with digest.remembering(state):
+    with digest.caching(state):
         ask(state, file)
         digest.digest_file(other)
     reads.clear()

@@ -7,7 +7,7 @@ from docker.errors import ImageNotFound
 
 from toolkit import naming, settings
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec
-from toolkit.engine.client import BaseImage, Crossing, select_crossing
+from toolkit.engine.client import BaseImage, CrossPlatform, select_crossing
 from toolkit.engine.docker import plan_image
 from toolkit.errors import PreflightError
 
@@ -66,7 +66,7 @@ ARM = settings.resolve({"platform": "linux/arm64"}, environment={})
 
 def _cross(base_id: str = "sha256:1", own_id: str = "sha256:2") -> EnvironmentPlan:
     own = BaseImage(reference="base:1-arm64", identity=own_id)
-    crossing = Crossing(platform="linux/arm64", machine="aarch64", base=own)
+    crossing = CrossPlatform(platform="linux/arm64", machine="aarch64", base=own)
     return plan_image(CPU, BaseImage(reference="base:1", identity=base_id), state=Path("state"), crossing=crossing)
 
 

@@ -14,13 +14,13 @@ from toolkit.cli.command import (
     DryRun,
     From,
     Jobs,
-    Origin,
     Session,
     Sign,
     Snapshot,
     Source,
     Trust,
     Wheel,
+    WheelSource,
     command,
     load_key,
     read_origin,
@@ -112,7 +112,7 @@ def build_wheel(
 
 
 @dataclass(frozen=True)
-class Obtained:
+class WheelResult:
     """A wheel that a command found, downloaded or built."""
 
     plan: "WheelPlan"
@@ -123,13 +123,13 @@ class Obtained:
 def obtain_wheel(
     session: Session,
     request: "WheelRequest",
-    origin: Origin,
+    origin: WheelSource,
     key: "Signer | None",
     *,
     out: Path,
     dry_run: bool,
     prove_kernels: str = "",
-) -> Obtained | None:
+) -> WheelResult | None:
     """Reuse, download or build a wheel, and sign one that is built; None: a dry run, and there is none yet.
 
     ``prove_kernels``: what :func:`toolkit.wheel.kernel_proof.plan_task` compiles before it, or empty.
@@ -151,7 +151,7 @@ def obtain_wheel(
     if here := build.find(planned.plan, out):
         origin.require_trusted(here.folder, "")
         if dry_run:
-            return Obtained(planned.plan, here, pulled=False)
+            return WheelResult(planned.plan, here, pulled=False)
     before = (
         [kernel_proof.plan_task(planned.plan, Path(settings.state), console, wanted=prove_kernels)]
         if prove_kernels
@@ -161,12 +161,12 @@ def obtain_wheel(
         return None
     built = task.result
     sign(session, key, (built.folder, not built.reused))
-    return Obtained(planned.plan, built, pulled=False)
+    return WheelResult(planned.plan, built, pulled=False)
 
 
 def _take_wheel(
-    session: Session, request: "WheelRequest", origin: Origin, *, out: Path, dry_run: bool
-) -> Obtained | None:
+    session: Session, request: "WheelRequest", origin: WheelSource, *, out: Path, dry_run: bool
+) -> WheelResult | None:
     """Return a wheel that --from finds; None: there is none, or no registry is asked.
 
     Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks.
@@ -189,7 +189,7 @@ def _take_wheel(
     if here := build.find(plan, out):
         origin.require_trusted(here.folder, "")
         console.heading("wheel", f"reused {here.wheel.name}")
-        return Obtained(plan, here, pulled=False)
+        return WheelResult(plan, here, pulled=False)
     found = exchange.pull(
         repository,
         plan,
@@ -203,10 +203,10 @@ def _take_wheel(
         console.heading("registry", f"{repository} has no {asked}: the wheel is built here")
         return None
     console.heading("wheel", f"pulled {found.wheel.name}")
-    return Obtained(plan, found, pulled=True)
+    return WheelResult(plan, found, pulled=True)
 
 
-def _report_wheel(console: "Console", found: Obtained) -> None:
+def _report_wheel(console: "Console", found: WheelResult) -> None:
     from toolkit import project
 
     plan, built = found.plan, found.built

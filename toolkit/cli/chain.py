@@ -16,12 +16,12 @@ from toolkit.cli.command import (
     From,
     Gpu,
     Jobs,
-    Origin,
     Session,
     Sign,
     Source,
     Trust,
     Wheel,
+    WheelSource,
     command,
     load_key,
     read_origin,
@@ -183,7 +183,7 @@ def _train(
 
 
 def _fit_card(
-    session: Session, request: "Request", card: str, origin: Origin, key: "Signer | None"
+    session: Session, request: "Request", card: str, origin: WheelSource, key: "Signer | None"
 ) -> "Request | None":
     """Choose the published wheel's set for a card, and graft the wheel if it has no machine code for it.
 
@@ -216,7 +216,7 @@ def _fit_card(
 
 
 def _build_wheel(
-    session: Session, request: "Request", wanted: "WheelRequest", origin: Origin, key: "Signer | None"
+    session: Session, request: "Request", wanted: "WheelRequest", origin: WheelSource, key: "Signer | None"
 ) -> "Request | None":
     """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here."""
     from toolkit.pipeline import DIST

@@ -254,7 +254,7 @@ def write_page(session: Session, folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class Origin:
+class WheelSource:
     """Whose signatures are asked for, and the registry that may have the wheel."""
 
     registry: str  # empty: none is asked
@@ -265,7 +265,7 @@ class Origin:
 
 def read_origin(
     session: Session, registry: str, trust: Sequence[Path] | None, *, allow_unsigned: bool, reuses: bool = False
-) -> Origin:
+) -> WheelSource:
     """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError: they do not go together.
 
     ``reuses``: whether --trust is for what the command reuses too, and may stand alone.
@@ -281,13 +281,13 @@ def read_origin(
     from toolkit.signing import Policy
 
     if not trust:
-        return Origin(registry, Policy(), lambda _place, _identity: None)
+        return WheelSource(registry, Policy(), lambda _place, _identity: None)
     from toolkit import signing
     from toolkit.record import verification
 
     policy = signing.read_policy(trust)
     state = Path(session.settings.state)
-    return Origin(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
+    return WheelSource(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
 
 
 def load_key(text: str) -> "Signer | None":
@@ -299,7 +299,7 @@ def load_key(text: str) -> "Signer | None":
 def _remembering(settings: Settings) -> AbstractContextManager[None]:
     from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
 
-    return digest.remembering(Path(settings.state))
+    return digest.caching(Path(settings.state))
 
 
 @contextmanager

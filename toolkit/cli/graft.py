@@ -40,8 +40,7 @@ def graft(
     earlier GPUs. By default the newest published wheel is taken, with a local version such as 2.21.0+sm120. Nothing but
     Python is needed: no container engine, no GPU, no root. An interrupted graft goes on where it stopped.
     """
-    from toolkit import graft as grafts
-    from toolkit import project
+    from toolkit import graft, project
     from toolkit.graft import graft_plan, job
     from toolkit.pipeline import read_wheel_option
     from toolkit.steps import run
@@ -77,7 +76,7 @@ def graft(
             "graft": facts["graft"],
             "run": flags,
         },
-        f"{folder}/{made.wheel.name}\n{made.record.digest}\n{grafts.describe_left(facts['graft'])}\n"
+        f"{folder}/{made.wheel.name}\n{made.record.digest}\n{graft.describe_left(facts['graft'])}\n"
         f"check it:  toolkit verify {folder}\n"
         f"use it:    toolkit up digits --wheel {folder} {flags}",
     )

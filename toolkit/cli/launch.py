@@ -16,7 +16,7 @@ Memory = Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory, as t
 SweepFile = Annotated[
     Path | None, typer.Option("--sweep", metavar="FILE", help="In place of DATASET: train each member of this sweep.")
 ]
-Slots = Annotated[int, typer.Option(min=0, help="Members of the sweep at the same time; 0: all.")]
+CommandPool = Annotated[int, typer.Option(min=0, help="Members of the sweep at the same time; 0: all.")]
 
 _OF_SWEEPS = ("slots", "limit")
 _OF_WORKERS: Mapping[str, tuple[object, ...]] = {
@@ -113,7 +113,7 @@ def slurm(
     context: typer.Context,
     dataset: Dataset = "",
     sweep: SweepFile = None,
-    slots: Slots = 0,
+    slots: CommandPool = 0,
     limit: Limit = LIMIT,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, with a worker each, or one for each GPU.")] = 2,
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each machine.")] = 0,
@@ -195,7 +195,7 @@ def kubernetes(
     runs_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for runs, which all pods can mount.")],
     dataset: Dataset = "",
     sweep: SweepFile = None,
-    slots: Slots = 0,
+    slots: CommandPool = 0,
     limit: Limit = LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
     kind: Annotated[Literal["job", "trainjob"], typer.Option(help="Indexed Job, or TrainJob of Kubeflow.")] = "job",

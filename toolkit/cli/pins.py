@@ -152,10 +152,10 @@ def lock(
     The run-time set of these versions (without --cuda the CPU set) is named too. If the clone has none, it is resolved
     from the version table, with hashes, and written to docker/requirements.
     """
-    from toolkit import lock as locking
+    from toolkit import lock
     from toolkit.wheel import build_request
 
-    console, path = session.console, Path(locking.FILE)
+    console, path = session.console, Path(lock.FILE)
     request = build_request.LockRequest(
         settings=session.settings, capabilities=compute_capability or (), apt_snapshot=apt_snapshot, day=exclude_newer
     )
@@ -164,5 +164,5 @@ def lock(
     lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(
         {"file": str(path), "level": shown.level, "floating": list(shown.floating), **shown.describe()},
-        "\n".join(lines + [f"  {line}" for line in locking.describe_floating(shown.floating)]),
+        "\n".join(lines + [f"  {line}" for line in lock.describe_floating(shown.floating)]),
     )

@@ -119,14 +119,13 @@ def report(
     exit code is 0 all the same, because this is for reading, and `toolkit verify` is for checking. With --trust,
     signatures are checked too.
     """
-    from toolkit import digest, files, signing
-    from toolkit import report as reports
-    from toolkit.report.chain import Trust as Asked
+    from toolkit import digest, files, report, signing
+    from toolkit.report.chain import PageContext
 
-    asked = Asked(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
-    described, text = reports.compose(targets, asked, beside or (), pictures=pictures)
+    context = PageContext(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    described, text = report.compose(targets, context, beside or (), pictures=pictures)
     content = text.encode()
-    place = out or Path(f"{reports.name_page(targets)}.html")
+    place = out or Path(f"{report.name_page(targets)}.html")
     files.write_atomically(place, content)
     states = {link.name: link.state for link in described.chain.links} if described.chain else {}
     value = {"page": str(place), "sha256": digest.digest_bytes(content).removeprefix("sha256:"), "bytes": len(content)}
@@ -148,13 +147,12 @@ def show(
     import shutil
     from dataclasses import asdict
 
-    from toolkit import report as reports
-    from toolkit import signing
+    from toolkit import report, signing
     from toolkit.report import text
-    from toolkit.report.chain import Trust as Asked
+    from toolkit.report.chain import PageContext
 
-    asked = Asked(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
-    page = reports.describe(targets, asked, pictures=False)
+    context = PageContext(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    page = report.describe(targets, context, pictures=False)
     links = page.chain.links if page.chain else ()
     value = {
         "kind": page.kind,

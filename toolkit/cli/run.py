@@ -140,8 +140,7 @@ def sweep(
     Members are runs as `toolkit train` makes them. The same command again goes on, and leaves complete ones alone.
     On a cluster, `toolkit launch slurm --sweep FILE` gives each member a job.
     """
-    from toolkit import pipeline, training
-    from toolkit import sweep as sweeps
+    from toolkit import pipeline, sweep, training
     from toolkit.errors import UsageError
     from toolkit.processes import share_cores
     from toolkit.steps import run
@@ -150,12 +149,12 @@ def sweep(
     console, settings = session.console, session.settings
     if summarise and member is not None:
         raise UsageError("--member runs one member, and --summarise runs none", remedy="leave one of them out")
-    planned = sweeps.read(file, settings, limit=limit)
+    planned = sweep.read(file, settings, limit=limit)
     options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     if dry_run:
         pipeline.resolve(request, console)
-        sweeps.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
+        sweep.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
         return
     share_cores(slots)  # refused before anything is made
     one = None if member is None else planned.pick(member)
@@ -173,15 +172,15 @@ def sweep(
         console.result(trained.result, training.describe(one.config, trained.result))
         return
     run([prepared], console)
-    variables = sweeps.pass_on(settings, resolved.engine.name)
-    codes = {} if summarise else sweeps.run(planned, options, variables, slots, console)
+    variables = sweep.pass_on(settings, resolved.engine.name)
+    codes = {} if summarise else sweep.run(planned, options, variables, slots, console)
     if planned.find_results():
-        value = sweeps.summarize(planned, codes, resolved.engine, prepared.result)
-        drawn = [str(planned.folder / sweeps.PICTURE), write_page(session, planned.folder)]
+        value = sweep.summarize(planned, codes, resolved.engine, prepared.result)
+        drawn = [str(planned.folder / sweep.PICTURE), write_page(session, planned.folder)]
         console.result(value, "\n".join([render(value["points"]), *filter(None, drawn)]))
     elif console.json:
-        console.result({"sweep": str(planned.folder), "members": sweeps.describe_members(planned, codes)}, "")
-    sweeps.require_complete(planned, codes, console)
+        console.result({"sweep": str(planned.folder), "members": sweep.describe_members(planned, codes)}, "")
+    sweep.require_complete(planned, codes, console)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle", long=True)

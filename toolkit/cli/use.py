@@ -122,9 +122,8 @@ def serve(
 
     The answers are those of `predict` to the bit. The server opens no connection. Beyond loopback it needs a token.
     """
-    from toolkit import inference, pipeline
+    from toolkit import inference, pipeline, steps
     from toolkit.steps import Task
-    from toolkit.steps import run as run_tasks
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
@@ -138,7 +137,7 @@ def serve(
     step = resolved.step(job)
     step = replace(step, commands=(*cluster.make, *step.commands, *cluster.remove))
     served = Task(step, lambda: inference.serve(resolved.engine, prepared.result, job))
-    run_tasks([prepared, served], console, dry_run=dry_run)
+    steps.run([prepared, served], console, dry_run=dry_run)
 
 
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:

@@ -161,7 +161,7 @@ class BaseImage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossing:
+class CrossPlatform:
     """Another platform, for which an image is made here: stages run on this machine, and their files enter its base."""
 
     platform: str
@@ -169,7 +169,7 @@ class Crossing:
     base: BaseImage
 
 
-def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseImage) -> Crossing:
+def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseImage) -> CrossPlatform:
     """Return the base image of the settings' platform that is like this machine's ``base``.
 
     It has that name with the platform's at its end. Else a registry has both under one name. Raises PreflightError:
@@ -185,7 +185,7 @@ def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseI
             why=f"{base.reference} is for this machine's platform, and an image for {place.name} needs one like it",
             remedy=f"`docker/base/bootstrap --platform {place.name}` makes one; --base-image names one of a registry",
         )
-    return Crossing(platform=place.name, machine=place.machine, base=found)
+    return CrossPlatform(platform=place.name, machine=place.machine, base=found)
 
 
 def select_base(client: docker.DockerClient, settings: Settings, python: str = "") -> BaseImage:

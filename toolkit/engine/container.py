@@ -58,8 +58,8 @@ class Container:
     cores: str = ""  # that it may use, as 0,1; empty for all
 
     def to_sdk(self) -> dict[str, Any]:
+        from docker import types
         from docker.types import DeviceRequest
-        from docker.types import Mount as BindMount
 
         chosen = {"device_ids": [self.device]} if self.device else {"count": -1}
         return {
@@ -74,7 +74,8 @@ class Container:
             "environment": dict(self.environment) | {name: os.environ[name] for name in self.inherit},
             # Not the short form, in which a path cannot have a colon.
             "mounts": [
-                BindMount(target, source, type="bind", read_only=read_only) for source, target, read_only in self.mounts
+                types.Mount(target, source, type="bind", read_only=read_only)
+                for source, target, read_only in self.mounts
             ],
             "network_mode": self.network,
             "ports": {f"{self.published[1]}/tcp": self.published} if self.published else None,

@@ -34,7 +34,7 @@ from toolkit.engine.bundle import Bundle
 from toolkit.engine.client import (
     PODMAN_BUILDS,
     BaseImage,
-    Crossing,
+    CrossPlatform,
     find_distribution,
     find_users,
     is_podman,
@@ -66,7 +66,7 @@ def plan_image(
     tag: str = "",
     distribution: str = "",
     carried: Bundle | None = None,
-    crossing: Crossing | None = None,
+    crossing: CrossPlatform | None = None,
 ) -> EnvironmentPlan:
     """Plan an image. ``base``: of all that runs here, and of the image itself unless that is for another platform.
 
@@ -134,7 +134,7 @@ class DockerEngine:
         target: str = "train",
         tag: str = "",
         carried: Bundle | None = None,
-        crossing: Crossing | None = None,
+        crossing: CrossPlatform | None = None,
     ) -> None:
         self._client = client
         self._base = base

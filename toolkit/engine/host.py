@@ -36,7 +36,7 @@ from toolkit.engine import (
     deadline,
 )
 from toolkit.engine.custody import Custody
-from toolkit.engine.user import hand_over
+from toolkit.engine.user import chown_job_files
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 from train.system import signals
 from train.system.addresses import hide
@@ -158,7 +158,7 @@ class HostEngine:
             try:
                 return follow(self.commands(environment.reference, job)[0], job, listener, started)
             finally:
-                hand_over(job, since)
+                chown_job_files(job, since)
 
 
 def hides_gpus() -> bool:

@@ -100,7 +100,7 @@ def make_caches(job: Job, user: User) -> None:
                 os.chown(folder, user.uid, user.gid)
 
 
-def hand_over(job: Job, since: float) -> None:
+def chown_job_files(job: Job, since: float) -> None:
     """Give what root's job on the host wrote since a time to the owners of the folders around it.
 
     In a container it has their ids from the start. Folders that were there before keep their owner.
@@ -109,7 +109,7 @@ def hand_over(job: Job, since: float) -> None:
     for mount in job.mounts:
         if mount.writable and not mount.shared and mount.source.is_dir():
             names = [part.name for part in parts if part.absolute().parent == mount.source.absolute()]
-            files.hand_over(mount.source, since, names)
+            files.chown_like_parent(mount.source, since, names)
 
 
 def find_existing(path: Path) -> Path:

@@ -45,7 +45,7 @@ class Assembler:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class PtxModule:
     """A PTX module that fat binaries of a wheel hold, perhaps several of them."""
 
     digest: str
@@ -60,7 +60,7 @@ class Assembled:
     reused: int = 0  # results of earlier grafts
 
 
-def generalize(text: bytes) -> bytes:
+def drop_gpu_suffix(text: bytes) -> bytes:
     """Return PTX without the suffix of its target, as in ``sm_90a``, with a blank in its place.
 
     Such PTX is for one GPU alone. Whether it uses what only that GPU has is what ptxas tells: it refuses it then.
@@ -68,7 +68,7 @@ def generalize(text: bytes) -> bytes:
     return _TARGET.sub(rb"\1 ", text, count=1)
 
 
-def is_general(text: bytes) -> bool:
+def has_no_gpu_suffix(text: bytes) -> bool:
     return _TARGET.search(text) is None
 
 
@@ -79,7 +79,7 @@ def read_target(text: bytes) -> int:
 
 
 def assemble(
-    assembler: Assembler, texts: Iterable[Text], architecture: int, progress: Callable[[Work], object]
+    assembler: Assembler, texts: Iterable[PtxModule], architecture: int, progress: Callable[[Work], object]
 ) -> Assembled:
     """Assemble PTX; ``progress`` gets what is done of their bytes. An interrupt ends every ptxas.
 
@@ -161,7 +161,7 @@ class _Running:
                 process.kill()
 
 
-def _assemble(assembler: Assembler, text: Text, architecture: int, running: _Running, work: Path) -> str:
+def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running: _Running, work: Path) -> str:
     """Assemble one text into the cache. Return what ptxas said if it refuses the text, else nothing."""
     target = assembler.locate(text.digest, architecture)
     with tempfile.TemporaryDirectory(dir=work) as folder:

@@ -63,7 +63,7 @@ class Reference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blob:
+class FatBinary:
     """A fat binary of a library."""
 
     section: str
@@ -78,14 +78,14 @@ class Blob:
 
 @dataclass(frozen=True, kw_only=True)
 class Inventory:
-    blobs: tuple[Blob, ...]
+    blobs: tuple[FatBinary, ...]
     relocatable: int  # parts of relocatable code, which are not read
     texts: tuple[str, ...]  # targets of PTX that stands as text in the library
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    blob: Blob
+    blob: FatBinary
     start: int  # offset of the fat binary in the new file
     address: int
     size: int
@@ -138,7 +138,7 @@ def take_inventory(data: mmap.mmap) -> Inventory:
         found = [item for name, header in coded for item in _list_containers(data, name, header)]
         references = _find_references(data, sections, {address: item for _, address, item in found})
         blobs = [
-            Blob(section=name, address=address, container=item, reference=references.get(address))
+            FatBinary(section=name, address=address, container=item, reference=references.get(address))
             for name, address, item in found
         ]
         relocatable, plain = sections.get(RELOCATABLE), sections.get(".rodata")
@@ -370,7 +370,7 @@ class _Room:
     shift: int  # from an offset to an address
 
 
-def _find_room(blobs: list[Blob]) -> list[_Room]:
+def _find_room(blobs: list[FatBinary]) -> list[_Room]:
     """Return the places of fat binaries that are moved; neighbours are joined."""
     found: list[_Room] = []
     for blob in blobs:

@@ -15,7 +15,7 @@ from elftools.elf.elffile import ELFFile
 
 from toolkit.errors import CheckError
 from toolkit.graft import assembly, cubin, library
-from toolkit.graft.library import Blob, Inventory, Layout
+from toolkit.graft.library import FatBinary, Inventory, Layout
 from toolkit.wheel import fatbin
 from toolkit.wheel.elf import SECTION
 from toolkit.wheel.fatbin import Container, Entry
@@ -113,7 +113,7 @@ def _compare_words(before: mmap.mmap, after: mmap.mmap, words: Mapping[int, byte
             raise ValueError(f"the text at {start:#x} is not what it should be")
 
 
-def _follow(after: mmap.mmap, blob: Blob, address: int) -> Container:
+def _follow(after: mmap.mmap, blob: FatBinary, address: int) -> Container:
     """Return the fat binary at the address that the library names now in the place that named the old one."""
     if blob.reference is None:
         return fatbin.read_container(after, blob.start)
@@ -183,7 +183,7 @@ def _compare_texts(before: mmap.mmap, after: mmap.mmap, old: Container, new: Con
     for one, two in zip(*texts, strict=True):
         found, now = fatbin.unpack(before, one), fatbin.unpack(after, two)
         if found != now:
-            if assembly.generalize(found) != now:
+            if assembly.drop_gpu_suffix(found) != now:
                 raise ValueError(f"the fat binary at {old.start:#x} has other PTX")
             changed = True
     return found, changed

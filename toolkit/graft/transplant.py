@@ -14,9 +14,9 @@ from toolkit import digest
 from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, UnsupportedError
 from toolkit.graft import assembly, cubin, library, proof
-from toolkit.graft.assembly import Assembled, Assembler, Text
+from toolkit.graft.assembly import Assembled, Assembler, PtxModule
 from toolkit.graft.graft_plan import GraftPlan
-from toolkit.graft.library import Blob, Inventory
+from toolkit.graft.library import FatBinary, Inventory
 from toolkit.wheel import archive, elf, fatbin
 
 _WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
@@ -177,10 +177,10 @@ def _describe(item: Library, left: Mapping[str, int]) -> Grafted:
 
 
 def _read_text(data: mmap, entry: fatbin.Entry) -> bytes:
-    return assembly.generalize(fatbin.unpack(data, entry).rstrip(b"\0") + b"\n")
+    return assembly.drop_gpu_suffix(fatbin.unpack(data, entry).rstrip(b"\0") + b"\n")
 
 
-def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, int], Text]:
+def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, int], PtxModule]:
     """Return the PTX to assemble by library and offset of its fat binary: of those that lack machine code for a card.
 
     In a repair: what is for one GPU alone.
@@ -194,19 +194,19 @@ def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, in
             if entry is None or (plan.architectures and not any(_needs(blob, each) for each in plan.architectures)):
                 continue
             try:
-                if plan.mode == "repair" and assembly.is_general(fatbin.unpack(item.data, entry)):
+                if plan.mode == "repair" and assembly.has_no_gpu_suffix(fatbin.unpack(item.data, entry)):
                     continue
                 content = _read_text(item.data, entry)
                 _require_stated(item.data, blob, content)
             except ValueError as error:
                 raise IntegrityError(f"{item.name} has damaged GPU code", why=str(error)) from error
-            texts[item.name, blob.start] = Text(
+            texts[item.name, blob.start] = PtxModule(
                 digest=digest.digest_bytes(content), size=len(content), read=partial(_read_text, item.data, entry)
             )
     return texts
 
 
-def _require_stated(data: mmap, blob: Blob, text: bytes) -> None:
+def _require_stated(data: mmap, blob: FatBinary, text: bytes) -> None:
     """Raise ValueError unless PTX and newest machine code of a fat binary are for the GPUs that its table states."""
     entry = _find_text(blob)
     if entry and assembly.read_target(text) != entry.architecture:
@@ -216,18 +216,18 @@ def _require_stated(data: mmap, blob: Blob, text: bytes) -> None:
         raise ValueError(f"{newest.name} at {newest.start:#x} holds machine code of sm_{number}")
 
 
-def _find_text(blob: Blob) -> fatbin.Entry | None:
+def _find_text(blob: FatBinary) -> fatbin.Entry | None:
     """Return the newest PTX of a fat binary."""
     found = [entry for entry in blob.container.entries if entry.kind == "compute"]
     return max(found, key=lambda entry: entry.architecture, default=None)
 
 
-def _needs(blob: Blob, architecture: int) -> bool:
+def _needs(blob: FatBinary, architecture: int) -> bool:
     return not any(entry.kind == "sm" and entry.architecture == architecture for entry in blob.container.entries)
 
 
 def _assemble(
-    assembler: Assembler, texts: Mapping[tuple[str, int], Text], architecture: int, console: Console
+    assembler: Assembler, texts: Mapping[tuple[str, int], PtxModule], architecture: int, console: Console
 ) -> Assembled:
     distinct = {text.digest: text for text in texts.values()}
     workers = assembly.count_workers()
@@ -243,7 +243,7 @@ def _assemble(
 def _compose(
     plan: GraftPlan,
     item: Library,
-    texts: Mapping[tuple[str, int], Text],
+    texts: Mapping[tuple[str, int], PtxModule],
     results: Mapping[int, Assembled],
 ) -> tuple[dict[int, tuple[bytes, frozenset[int]]], dict[str, int]]:
     """Return the new fat binaries of a library by offset, and what stays without machine code for a card, by reason.
@@ -292,10 +292,10 @@ def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str])
     if entry.kind != "compute":
         return raw
     text = fatbin.unpack(data, entry)
-    if assembly.is_general(text):
+    if assembly.has_no_gpu_suffix(text):
         return raw
     try:
-        return fatbin.edit(raw, text, assembly.generalize(text))
+        return fatbin.edit(raw, text, assembly.drop_gpu_suffix(text))
     except ValueError:
         left["PTX for one GPU alone, which cannot be changed in its place"] += 1
         return raw

@@ -14,12 +14,11 @@ from toolkit.engine.user import IMAGE_USER
 from toolkit.errors import EngineError, PreflightError, UsageError
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
+from train import errors
 from train.cli import find_config
 from train.cluster.cluster import HIGHEST_PORT
 from train.config.configuration import TrainConfig
 from train.errors import CheckError, DataError, GpuError, IntegrityError, TrainError
-from train.errors import PreflightError as JobPreflightError
-from train.errors import UsageError as JobUsageError
 from train.peers import PORT
 from train.service.options import count_grace
 
@@ -28,7 +27,7 @@ RESTARTS = 100
 
 PERMANENT = sorted(
     each.exit_code
-    for each in (TrainError, JobUsageError, JobPreflightError, CheckError, IntegrityError, DataError, GpuError)
+    for each in (TrainError, errors.UsageError, errors.PreflightError, CheckError, IntegrityError, DataError, GpuError)
 )
 """Exit codes of failures that would happen again: a defect, an option, too little memory or disk, a check, the data, no
 usable GPU.

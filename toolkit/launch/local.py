@@ -18,7 +18,7 @@ from toolkit import pipeline, training
 from toolkit.console import Console
 from toolkit.engine import Cluster, Engine, Environment, Job, Stop
 from toolkit.errors import GpuError, JobError, PreflightError
-from toolkit.pipeline import Resolved
+from toolkit.pipeline import ReadyEnvironment
 from toolkit.steps import Task
 from train.cluster.cluster import describe
 from train.config.configuration import TrainConfig
@@ -30,7 +30,7 @@ TAIL_LINES = 15
 
 
 def plan_task(
-    resolved: Resolved,
+    resolved: ReadyEnvironment,
     prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,

@@ -1,7 +1,7 @@
 """Writes the bill of materials of an environment or an image, in CycloneDX 1.6, from what is recorded and installed.
 
-A wheel has its own, written by its build (:mod:`toolkit.wheel.build_documents`); a bill of what has such a wheel in it refers
-to that by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
+A wheel has its own, written by its build (:mod:`toolkit.wheel.build_documents`); a bill of what has such a wheel in it
+refers to that by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
 """
 
 import re
@@ -53,7 +53,7 @@ def make(target: Target, state: Path) -> Bom:
         raise UsageError(
             "a bill of materials is for an environment or an image",
             why=f"this is of the kind {target.kind}",
-            remedy=f"the bill of a wheel is {build_documents.BILL} in its folder, and what a run was made in has one too",
+            remedy=f"the bill of a wheel is {build_documents.BILL} in its folder; what a run was made in has one too",
         )
     folder = attestation.find_folder(target, state)
     record = manifest.read(folder)

@@ -39,7 +39,7 @@ PROBE = project.ROOT / "train" / "use" / "probe.py"
 class Reproduction:
     record: RunRecord
     arguments: tuple[str, ...]
-    resolved: pipeline.Resolved
+    resolved: pipeline.ReadyEnvironment
 
     def choose_folder(self) -> Path:
         base = Path(self.resolved.request.settings.runs) / f"{self.record.folder.resolve().name}-again"
@@ -178,7 +178,7 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
 
 def _choose_environment(
     link: Mapping[str, Any], request: pipeline.Request, console: Console, *, verified: bool
-) -> pipeline.Resolved:
+) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     settings = request.settings
     asked = request.wheel or any(
@@ -188,7 +188,7 @@ def _choose_environment(
     if recorded:
         engine, found = recorded
         console.heading(found.kind, f"the run's own {found.reference}")
-        return pipeline.Resolved(request=request, engine=engine, why="the run's own", plan=None, existing=found)
+        return pipeline.ReadyEnvironment(request=request, engine=engine, why="the run's own", plan=None, existing=found)
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
     # Without --gpu, the first run decides whether the second gets GPUs, and not this machine.

@@ -15,13 +15,13 @@ from pathlib import Path
 from toolkit import files, manifest, record
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.report import artifact, comparison, page, run, sweep
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
 from toolkit.training import PAGE
 
 
 def compose(
-    targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True
+    targets: Sequence[str], trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
 ) -> tuple[Page, str]:
     """Return what the page of one thing says, or that of several runs side by side, and its HTML.
 
@@ -32,7 +32,7 @@ def compose(
         return described, page.render(described)
 
 
-def describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+def describe(targets: Sequence[str], trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
     """Return what the page of one thing says, or that of several runs side by side.
 
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
@@ -55,7 +55,7 @@ def _explaining(targets: Sequence[str]) -> Iterator[None]:
         ) from error
 
 
-def _describe(targets: Sequence[str], trust: Trust, beside: Sequence[Path], *, pictures: bool) -> Page:
+def _describe(targets: Sequence[str], trust: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
     first = Path(targets[0])
     folder = first.parent if first.name == manifest.FILE else first
     whole = len(targets) == 1 and sweep.is_sweep(folder)
@@ -89,5 +89,5 @@ def write_beside(folder: Path, state: Path) -> None:
     Of a run it compares the folder with its record. What the run was made from, and the runs of a sweep, are shown and
     not compared, because that takes seconds.
     """
-    trust = Trust(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
+    trust = PageContext(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
     files.write_atomically(folder / PAGE, compose([str(folder)], trust)[1])

@@ -10,7 +10,7 @@ from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.report import chain
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.report.run_files import show_bytes, show_seconds
 from toolkit.smoke import runner
@@ -26,7 +26,7 @@ LINE: Final = 120
 _KINDS: Final = {"wheel": "Wheel", "environment": "Environment", "image": "Image", "smoke": "Smoke report"}
 
 
-def describe(target: Target, trust: Trust) -> Page:
+def describe(target: Target, trust: PageContext) -> Page:
     """Return the page of a wheel, an environment, an image or a smoke report."""
     links = chain.follow(target, chain.verify(target, trust), trust)
     match target.kind:
@@ -245,7 +245,7 @@ def _describe_device(device: Mapping[str, Any]) -> str:
     return f"Device: {_show(device)}." if device else ""
 
 
-def _describe_base(target: Target, links: Chain, trust: Trust) -> Page:
+def _describe_base(target: Target, links: Chain, trust: PageContext) -> Page:
     try:
         folder: Path | None = attestation.find_folder(target, trust.state)
     except ToolkitError:

@@ -33,7 +33,7 @@ Findings = Sequence[Finding]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trust:
+class PageContext:
     """Where records are, and whose signatures are asked for: nobody's without a policy."""
 
     state: Path
@@ -42,7 +42,7 @@ class Trust:
     compared: Literal["chain", "run", "nothing"] = "chain"  # what is verified; the rest is shown as skipped
 
 
-def verify(target: Target, trust: Trust, known: "Parents | None" = None) -> Findings:
+def verify(target: Target, trust: PageContext, known: "Parents | None" = None) -> Findings:
     """Return the findings of ``toolkit verify``. A record that cannot be read is a finding that fails.
 
     ``known``: what was found of the environments and images of other runs, so that each is read once.
@@ -73,7 +73,7 @@ class Parents:
         return self._found[key]
 
 
-def follow(target: Target, findings: Findings, trust: Trust) -> Chain:
+def follow(target: Target, findings: Findings, trust: PageContext) -> Chain:
     """Return the links behind a thing, itself first, with the findings of each."""
     links = list(_Walk(trust, tuple(findings)).follow(target))
     return Chain(links=links, trusted=bool(trust.policy))
@@ -116,7 +116,7 @@ def _show_json(name: str, value: object) -> Document:
 
 @dataclass(frozen=True)
 class _Walk:
-    trust: Trust
+    trust: PageContext
     findings: tuple[Finding, ...]
 
     def follow(self, target: Target) -> Iterator[Link]:

@@ -11,7 +11,7 @@ from toolkit.digest import shorten
 from toolkit.findings import State
 from toolkit.record import Target
 from toolkit.report import chain
-from toolkit.report.chain import Parents, Trust
+from toolkit.report.chain import PageContext, Parents
 from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text
 from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
 from train.record.metrics import EpochRecord
@@ -44,7 +44,7 @@ class Compared:
         return next((link for link in self.links.links if link.name == name), None)
 
 
-def describe_runs(targets: Sequence[Target], trust: Trust) -> Page:
+def describe_runs(targets: Sequence[Target], trust: PageContext) -> Page:
     """Return the page of several runs. Raises a TrainError: one is no folder of a run."""
     runs = [RunFolder(each.folder) for each in targets]
     labels = label_runs([each.config.as_dict() for each in runs])
@@ -71,7 +71,7 @@ def describe_runs(targets: Sequence[Target], trust: Trust) -> Page:
 LEAD: Final = "A row is a link of the chain; the states are what toolkit verify found."
 
 
-def follow(runs: Sequence[RunFolder], labels: Sequence[str], trust: Trust) -> Iterator[Compared]:
+def follow(runs: Sequence[RunFolder], labels: Sequence[str], trust: PageContext) -> Iterator[Compared]:
     known = Parents()
     for run, label in zip(runs, labels, strict=True):
         target = Target(kind="run", folder=run.folder)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from toolkit.errors import IntegrityError
 from toolkit.record import Target, verify_run
 from toolkit.report import chain, curves, images, matrix
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.images import Budget
 from toolkit.report.page_model import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
 from toolkit.report.run_files import RunFolder, is_number, show_bytes, show_seconds
@@ -23,7 +23,7 @@ EVALUATION: Final = "evaluation.json"
 """What ``toolkit evaluate --out`` writes, beside other files."""
 
 
-def describe(target: Target, trust: Trust, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+def describe(target: Target, trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
     """Return the page of a run. ``beside``: folders of ``evaluate --out`` and ``predict --explain``.
 
     Raises a TrainError: it is no folder of a run.

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import digest, files, manifest
-from toolkit import sweep as sweeps
 from toolkit.digest import shorten
 from toolkit.errors import IntegrityError
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.comparison import LEAD, Compared, compare_chains, draw, follow
 from toolkit.report.page_model import NOTHING, Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
+from toolkit.sweep import describe_options
 
 if TYPE_CHECKING:
     from toolkit.findings import State
@@ -20,7 +20,7 @@ SHOWN: Final = 3
 """The most runs whose command stands at the end of the page."""
 
 
-def describe(folder: Path, trust: Trust) -> Page:
+def describe(folder: Path, trust: PageContext) -> Page:
     """Return the page of a sweep. Raises IntegrityError: its record is damaged."""
     record = manifest.read(folder)
     facts = dict(record.facts) if record else {}
@@ -34,12 +34,12 @@ def describe(folder: Path, trust: Trust) -> Page:
             f"the record of the sweep {folder} is damaged", why=str(error), remedy="`toolkit sweep` writes it again"
         ) from error
     runs = [RunFolder(place) for place in places]
-    labels = [sweeps.describe(each) or "the only member" for each in options]
+    labels = [describe_options(each) or "the only member" for each in options]
     there = [number for number, run in enumerate(runs) if run.value]
     compared = dict(zip(there, follow([runs[n] for n in there], [labels[n] for n in there], trust), strict=True))
     groups: dict[str, list[RunFolder]] = {}
     for number in there:
-        point = sweeps.describe({name: value for name, value in options[number].items() if name != "seed"}) or "all"
+        point = describe_options({name: value for name, value in options[number].items() if name != "seed"}) or "all"
         groups.setdefault(point, []).append(runs[number])
     complete = sum(each.get("status") == "complete" for each in members)
     seconds = sum(float(each.result["train_seconds"]) for each in compared.values())

@@ -9,7 +9,7 @@ from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Matrix, Page,
 from train.system.output import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table as Grid
+    import rich.table
 
 DIGITS: Final = 12
 """Digits of a digest that are shown."""
@@ -17,13 +17,13 @@ DIGITS: Final = 12
 
 def render(page: Page, *, width: int = 100) -> str:
     """Return the text of a page. Pictures, and tables that are closed on the page, are left out."""
+    import rich.text
     from rich.console import Console  # takes a tenth of a second to import
-    from rich.text import Text as Line
 
     stream = io.StringIO()
     console = Console(file=stream, width=width, no_color=True, highlight=False)
-    console.print(Line(f"{page.kind}: {printable(page.title)}"))
-    console.print(Line(printable(page.lead)))
+    console.print(rich.text.Text(f"{page.kind}: {printable(page.title)}"))
+    console.print(rich.text.Text(printable(page.lead)))
     if page.numbers:
         console.print()
         console.print(_make_grid(Table(caption="", columns=("", "", ""), rows=list(_list_numbers(page)))))
@@ -31,12 +31,12 @@ def render(page: Page, *, width: int = 100) -> str:
         parts = [grid for part in section.parts if (grid := _draw(part)) is not None]
         if parts:
             console.print()
-            console.print(Line(printable(section.title)))
+            console.print(rich.text.Text(printable(section.title)))
             for part in parts:
                 console.print(part)
     if page.commands:
         console.print()
-        console.print(Line("\n".join(printable(each) for each in page.commands)))
+        console.print(rich.text.Text("\n".join(printable(each) for each in page.commands)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
@@ -75,10 +75,10 @@ def _list_links(chain: Chain) -> Iterator[tuple[str, ...]]:
         yield link.name, link.state, digest, f"{link.title}{signature}"
 
 
-def _make_grid(table: Table) -> "Grid":
-    from rich.table import Table as Grid
+def _make_grid(table: Table) -> "rich.table.Table":
+    import rich.table
 
-    grid = Grid(box=None, padding=(0, 2, 0, 0), show_header=any(table.columns))
+    grid = rich.table.Table(box=None, padding=(0, 2, 0, 0), show_header=any(table.columns))
     for at, name in enumerate(table.columns):
         grid.add_column(printable(name), justify="right" if at in table.numeric else "left")
     for row in table.rows:
@@ -87,6 +87,6 @@ def _make_grid(table: Table) -> "Grid":
 
 
 def _make_line(cell: Cell) -> Any:
-    from rich.text import Text as Line
+    import rich.text
 
-    return Line(printable(cell.text) + (f" ({printable(cell.note)})" if cell.note else ""))
+    return rich.text.Text(printable(cell.text) + (f" ({printable(cell.note)})" if cell.note else ""))

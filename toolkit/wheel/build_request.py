@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import digest, lock
+from toolkit import digest, lock, versions
 from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, UnsupportedError, UsageError
 from toolkit.lock import Lock
 from toolkit.settings import Settings, find_own_platform, require_own_platform
 from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
-from toolkit.versions import resolve as resolve_versions
 from toolkit.versions.sets import lock_set
 from toolkit.wheel import cpu_target
 from toolkit.wheel.build_plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
@@ -141,7 +140,7 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
             why=f"the packages of its compilers are known for {', '.join(table.bases)}",
             remedy=f"--base-image {table.default.base_image}",
         )
-    return resolve_versions(
+    return versions.resolve(
         table,
         tensorflow=settings.tensorflow,
         python=settings.python,

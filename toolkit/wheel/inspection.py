@@ -102,7 +102,7 @@ def inspect(path: Path) -> Inspection:
     # The result follows from the file's name and content, and from this code.
     code = digest.digest_paths(project.ROOT, [Path(__file__).parent, _RULES])
     key = digest.digest_value(["inspection", path.name, content, code])
-    return _from_json(digest.recall(key, lambda: asdict(_inspect(path, content))))
+    return _from_json(digest.cached(key, lambda: asdict(_inspect(path, content))))
 
 
 def _from_json(value: dict[str, Any]) -> Inspection:

@@ -6,10 +6,10 @@ of options follow from it.
 
 import dataclasses
 import hashlib
-import json as json_
 import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -393,7 +393,7 @@ def digest_fields(fields: Mapping[str, Any], configuration: type = TrainConfig) 
     implied |= {"dataset"} if fields.get("data_sha256") else set()
     implied |= MODEL if fields.get("by_size") else set()
     decisive = {name: value for name, value in fields.items() if name not in implied}
-    return hashlib.sha256(json_.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def _is_usual(field: Field[Any], options: Mapping[str, Option], fields: Mapping[str, Any]) -> bool:

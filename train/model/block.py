@@ -183,7 +183,7 @@ Parts = list[tf.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathering:
+class SegmentedMaps:
     """The maps of a block in two parts, so that adding maps does not copy all the others.
 
     A buffer that grows by concatenation is copied for each layer, which moves O(depth²) channels. Here new maps are
@@ -263,7 +263,7 @@ class _Forward:
     def __init__(self, x: tf.Tensor, layers: Sequence[Layer], form: Formulation, dropout: Dropout) -> None:
         self.layers, self.form, self.dropout = layers, form, dropout
         growth = layers[0][-1].kernel.shape[-1]
-        self.gathering = Gathering(first=x.shape[form.axis], growth=growth, form=form)
+        self.gathering = SegmentedMaps(first=x.shape[form.axis], growth=growth, form=form)
         self.readers: list[list[Unit]] = []  # each layer's first unit, split like the maps
         self.between: list[tuple[tf.Tensor, ...]] = []  # maps between a layer's convolutions: few, so they are kept
         self.inner: list[tuple[Statistics, Saved]] = []

@@ -12,7 +12,7 @@ from typing import Final, Literal
 import tensorflow as tf
 
 from train.config.configuration import Kernels
-from train.model.lockstep import Lockstep
+from train.model.lockstep import ShardSync
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Formulation:
     # convolution with channels first
     channels_first: bool
     pointwise_as_product: bool  # compute 1x1 convolutions as products of matrices, which needs channels last
-    # layers whose maps are gathered in a short part before they join the long one, see ``train.model.block.Gathering``;
+    # layers whose maps are gathered in a short part before they join the long one (SegmentedMaps);
     # 0 keeps all maps of a block in one part, which takes fewer operations
     gathered: int
     # Each reader of normalised maps subtracts the part of the statistics from its own gradient, instead of one
@@ -42,7 +42,7 @@ class Formulation:
     # largest number of values for which a norm's statistics are one sum; for more, columns are summed first, which
     # needs channels last, see ``train.model.normalization``; None: always one sum
     longest_sum: int | None
-    lockstep: Lockstep | None = None  # norms take the statistics of all shards, which run side by side
+    lockstep: ShardSync | None = None  # norms take the statistics of all shards, which run side by side
     native: bool = False  # kernels of ``train.native``: channels first, float32 or bfloat16, blocks with bottleneck
 
     @property

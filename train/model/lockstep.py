@@ -20,7 +20,7 @@ Gather = Callable[[tf.Tensor, int], tf.Tensor]
 """A function of the values of a worker, (its shards, ...), and the number of the call; returns those of all workers."""
 
 
-class Lockstep:
+class ShardSync:
     """The shards of this worker, and a way to those of the others."""
 
     def __init__(self, own: int, shards: int, gather: Gather | None = None) -> None:

@@ -29,10 +29,10 @@ import yaml
 from train.config.configuration import Memory, Precision, TrainConfig
 from train.config.resolution import resolve
 from train.errors import CheckError, UsageError
+from train.rehearsal import transfers
 from train.rehearsal.kernels import KernelTable, read_table
 from train.rehearsal.request import Request
 from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
-from train.rehearsal.transfers import Memory as MemoryOfTensor
 from train.system import output
 from train.system.program import explain_errors
 
@@ -97,7 +97,7 @@ class _Auditor:
                 homeless.add(placeholder)
                 reason = f"a variable of {dtype} has no GPU kernel: it is kept on the host, and its readers run there"
                 self._report("dtype", nodes[placeholder], reason, operation="VarHandleOp", dtype=dtype)
-        memories: dict[str, MemoryOfTensor] = {
+        memories: dict[str, transfers.Memory] = {
             name: "argument" if name in traced.arguments else _locate_by_dtype(node)
             for name, node in nodes.items()
             if node.operation == "Placeholder"
@@ -198,7 +198,7 @@ def _holds(rule: Mapping[str, Any], node: Node) -> bool:
     )
 
 
-def _locate_by_dtype(node: Node) -> MemoryOfTensor:
+def _locate_by_dtype(node: Node) -> transfers.Memory:
     return "host" if node.results[0][1] in ON_HOST else "device"
 
 

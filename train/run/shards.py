@@ -24,7 +24,7 @@ from train.errors import CheckError, PreflightError, TrainError, UsageError
 from train.input.batches import Batches
 from train.model import formulation
 from train.model.formulation import Formulation
-from train.model.lockstep import Lockstep
+from train.model.lockstep import ShardSync
 from train.record.checkpoint import Values
 from train.record.reader import SLOTS
 from train.step.optimizer import Rule
@@ -201,7 +201,7 @@ def choose_form(config: TrainConfig, group: WorkerGroup | None) -> Formulation:
         )
     own = len(group.cluster.divide(config.shards)) if group else config.shards
     gather = (lambda value, number: group.gather_in_graph(value, FREE + number)) if group else None
-    return replace(form, lockstep=Lockstep(own, config.shards, gather))
+    return replace(form, lockstep=ShardSync(own, config.shards, gather))
 
 
 def digest_values(values: Values) -> str:

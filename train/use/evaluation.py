@@ -72,14 +72,14 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     shape = dataset.test.images.shape[1:]
     if shape != trained.inputs.shape:
         raise DataError(f"images of {dataset.source} are {shape}, and those of the run {trained.inputs.shape}")
-    from train.step.calibration import describe as describe_bins
+    from train.step import calibration
     from train.step.step import compile_evaluation_step, compute_logits, measure
 
     step = compile_evaluation_step(trained.compute_logits, trained.config)
     logits = compute_logits(step, dataset.test, lambda: "")
     assert logits is not None  # noqa: S101 - nothing stops it
     found = measure(logits, labels)
-    calibration = describe_bins(found.bins)
+    reliability = calibration.describe(found.bins)
     own = config.dataset == trained.config.dataset
     changed = own and dataset.digest != trained.position.environment["data_sha256"]
     return Report(
@@ -89,8 +89,8 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
         dataset.digest,
         found.accuracy,
         found.loss,
-        calibration["calibration_error"],
-        calibration["calibration"],
+        reliability["calibration_error"],
+        reliability["reliability"],
         tuple(report_classes(found.confusion, trained.inputs.class_names)),
         found.confusion.tolist(),
         "; ".join(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.engine import Job, Mount, container, user
-from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, hand_over, make_caches, redirect_cache
+from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, chown_job_files, make_caches, redirect_cache
 from toolkit.errors import DataError, PreflightError
 
 ALICE = (4321, 4322)
@@ -253,7 +253,7 @@ def test_roots_job_on_the_host_leaves_what_it_wrote_to_the_owners_of_the_folders
     place = Mount(source=runs / "alice" / "export", target="/out/export")
     export = Job(title="export", argv=(place,), mounts=(Mount(source=runs / "alice", target="/out", writable=True),))
     for job in (plan(runs, write(runs / "alice" / "run")), export, plan(runs, write(runs / "out"))):
-        hand_over(job, since)
+        chown_job_files(job, since)
     of_root = {str(path.relative_to(runs)) for path in runs.rglob("*") if path.lstat().st_uid == 0}
     linked = {"secret", "alice/run/name of a secret"}
     assert of_root == {"alice/old", "alice/own", "alice/beside", "out", "out/result", *linked}

@@ -12,13 +12,13 @@ from tests.unit.graft.maker import ROOT, make_ptx, write_ptxas
 from toolkit import digest
 from toolkit.errors import BuildError, PreflightError
 from toolkit.graft import assembly
-from toolkit.graft.assembly import Assembled, Assembler, Text
+from toolkit.graft.assembly import Assembled, Assembler, PtxModule
 from train.system import memory
 from train.system.progress import Work
 
 
-def make_text(data: bytes) -> Text:
-    return Text(digest=digest.digest_bytes(data), size=len(data), read=lambda: data)
+def make_text(data: bytes) -> PtxModule:
+    return PtxModule(digest=digest.digest_bytes(data), size=len(data), read=lambda: data)
 
 
 def assemble(assembler: Assembler, texts: Sequence[bytes], architecture: int = 120) -> Assembled:
@@ -63,11 +63,11 @@ def test_what_ptxas_refuses_is_told_in_its_words(assembler: Assembler, text: byt
 
 def test_ptx_for_one_gpu_is_made_general_in_its_length() -> None:
     bound = make_ptx("one", target="sm_90a")
-    general = assembly.generalize(bound)
+    general = assembly.drop_gpu_suffix(bound)
     assert general == bound.replace(b"sm_90a", b"sm_90 ")
-    assert (assembly.is_general(bound), assembly.is_general(general)) == (False, True)
-    assert assembly.generalize(general) == general
-    assert assembly.generalize(b"a.target sm_90a\n") == b"a.target sm_90a\n"
+    assert (assembly.has_no_gpu_suffix(bound), assembly.has_no_gpu_suffix(general)) == (False, True)
+    assert assembly.drop_gpu_suffix(general) == general
+    assert assembly.drop_gpu_suffix(b"a.target sm_90a\n") == b"a.target sm_90a\n"
 
 
 def test_an_interrupt_keeps_what_is_done(assembler: Assembler) -> None:

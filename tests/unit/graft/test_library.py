@@ -29,7 +29,7 @@ def take(folder: Path, data: bytes) -> library.Inventory:
         return library.take_inventory(mapped)
 
 
-def follow(data: mmap.mmap, blob: library.Blob) -> bytes:
+def follow(data: mmap.mmap, blob: library.FatBinary) -> bytes:
     """Return the fat binary that the library itself names, as the CUDA run time or the loader of MLIR finds it."""
     assert blob.reference is not None
     form = "<q" if blob.reference.kind == "relocation" else "<i"

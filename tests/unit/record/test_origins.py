@@ -71,7 +71,7 @@ def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: 
     memory.parent.mkdir(parents=True)
     entry = {"identity": digest._identify(log.stat()), "digest": promised}
     memory.write_text(json.dumps({f"file:{log.resolve()}": entry}))
-    with digest.remembering(tmp_path / ".toolkit"):
+    with digest.caching(tmp_path / ".toolkit"):
         assert digest.digest_file(log) == promised
         wheel_folder.check_sums(target)
     done = CliRunner().invoke(app, ["verify", str(target)])

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.record import maker, signed
 from toolkit import report
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
 
 
@@ -48,7 +48,7 @@ class Place:
         return path
 
     def _compose(self, *targets: Path, **options: Any) -> tuple[Page, str]:
-        return report.compose([str(each) for each in targets or [self.run]], Trust(state=self.state), **options)
+        return report.compose([str(each) for each in targets or [self.run]], PageContext(state=self.state), **options)
 
 
 @pytest.fixture

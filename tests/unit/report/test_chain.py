@@ -9,7 +9,7 @@ from tests.unit.report.reading import Element, parse
 from toolkit import digest, report, signing
 from toolkit.record import find, rebuild
 from toolkit.report import chain
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
 
 
@@ -106,7 +106,7 @@ def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
     policy = signing.read_policy(Path(world.root / name) for name in trust)
-    made, text = report.compose([str(target)], Trust(state=signed.STATE, policy=policy))
+    made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
     assert isinstance(made.chain, Chain)
     return made.chain, parse(text)
 
@@ -175,7 +175,7 @@ def test_a_page_of_a_wheel_says_what_it_holds(world: signed.World) -> None:
 
 
 def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
-    found, _ = report.compose([signed.TAG], Trust(state=signed.STATE))
+    found, _ = report.compose([signed.TAG], PageContext(state=signed.STATE))
     assert found.title == signed.TAG
     assert found.chain is not None
     assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}

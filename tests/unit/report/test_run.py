@@ -14,7 +14,7 @@ from tests.unit.report.test_escaping import require_harmless
 from toolkit import digest, report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import curves, images, page
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
 from train.errors import TrainError
 
@@ -215,7 +215,7 @@ def test_a_damaged_record_gives_a_page_or_a_message(place: Place, count: int) ->
         part[last] = chooser.choice(VALUES)
         path.write_text(json.dumps(value))
         try:
-            trust = Trust(state=place.state, compared="run")
+            trust = PageContext(state=place.state, compared="run")
             require_harmless(report.compose([str(place.run)], trust, pictures=False)[1])
             seen.add("page")
         except (ToolkitError, TrainError):

@@ -9,7 +9,7 @@ import pytest
 
 from toolkit import processes
 from toolkit.errors import PreflightError, UsageError
-from toolkit.processes import Logged, Slots
+from toolkit.processes import CommandPool, LoggedCommand
 
 
 @pytest.fixture
@@ -17,13 +17,13 @@ def lock(tmp_path: Path) -> int:
     return os.open(tmp_path, os.O_RDONLY)
 
 
-def make(tmp_path: Path, lock: int, programs: Sequence[str], ended: list[int]) -> Slots:
+def make(tmp_path: Path, lock: int, programs: Sequence[str], ended: list[int]) -> CommandPool:
     commands = {
-        number: Logged(argv=("sh", "-c", program), log=tmp_path / f"{number}.log")
+        number: LoggedCommand(argv=("sh", "-c", program), log=tmp_path / f"{number}.log")
         for number, program in enumerate(programs)
     }
     end = lambda number, _code: ended.append(number)  # noqa: E731
-    return Slots(commands, variables={"WORD": "x"}, held=lock, grace=10, begin=lambda *_: None, end=end)
+    return CommandPool(commands, variables={"WORD": "x"}, held=lock, grace=10, begin=lambda *_: None, end=end)
 
 
 def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, lock: int) -> None:

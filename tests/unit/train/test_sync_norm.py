@@ -17,14 +17,14 @@ from train.cli import parse
 from train.errors import PreflightError, UsageError
 from train.model import formulation
 from train.model.block import Mode
-from train.model.lockstep import Lockstep
+from train.model.lockstep import ShardSync
 from train.run import shards
 from train.step import kernel_choice, step
 
 
 def run_in_parts(mode: Mode, *, together: bool) -> list[Any]:
     """Return the loss, maps, statistics and gradients of two shards, put together."""
-    lockstep, layers, parts = Lockstep(2, 2), blocks.make_layers(), tf.split(blocks.make_input(), 2)
+    lockstep, layers, parts = ShardSync(2, 2), blocks.make_layers(), tf.split(blocks.make_input(), 2)
     form = replace(formulation.FOR_CPU, lockstep=lockstep if together else None)
     found = lockstep.run(lambda place: blocks.run(parts[place], layers, mode, form))
     (first, *gradients), (second, *others) = (each["gradients"] for each in found)
@@ -68,7 +68,7 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
     each = SIZE // PARTS
     together = make_step(config).compute(*(np.concatenate([part[:each]] * PARTS) for part in (images, labels))).numpy()
     assert all(np.array_equal(row, together[0]) for row in together)
-    form = replace(formulation.FOR_CPU, lockstep=Lockstep(1, PARTS, lambda value, _: tf.concat([value] * PARTS, 0)))
+    form = replace(formulation.FOR_CPU, lockstep=ShardSync(1, PARTS, lambda value, _: tf.concat([value] * PARTS, 0)))
     state, rule = step.start(config, form)
     dataset = data.load(config)
     alone = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form)
@@ -78,7 +78,7 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
 
 @pytest.mark.parametrize("failing", range(3))
 def test_the_error_of_a_shard_ends_all(failing: int) -> None:
-    lockstep = Lockstep(3, 3)
+    lockstep = ShardSync(3, 3)
 
     def work(place: int) -> tf.Tensor:
         total = lockstep.add(tf.constant(place))

@@ -229,11 +229,11 @@ def test_a_wheel_is_inspected_once_where_digests_are_remembered(
     monkeypatch.setattr(inspection, "_inspect", lambda path, content: inspected.append(path) or real(path, content))
     expected = inspection.inspect(cuda_wheel)
     for _ in range(2):
-        with digest.remembering(tmp_path / "state"):
+        with digest.caching(tmp_path / "state"):
             assert inspection.inspect(cuda_wheel) == inspection.inspect(cuda_wheel) == expected
     assert len(inspected) == 2, "once without remembering, once with"
     content = bytearray(cuda_wheel.read_bytes())
     content[len(content) // 2] ^= 1
     cuda_wheel.write_bytes(content)
-    with digest.remembering(tmp_path / "state"), pytest.raises(IntegrityError):
+    with digest.caching(tmp_path / "state"), pytest.raises(IntegrityError):
         inspection.inspect(cuda_wheel)
