@@ -17,7 +17,7 @@ from toolkit.doctor.hardware import Device
 from toolkit.engine import client
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.versions import matrix, proven_toolchains
-from toolkit.wheel import cpu_target
+from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_plan import BuildOptions, plan
 
 TABLE = versions.load_table()
@@ -235,6 +235,6 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
 
 
 def test_instructions_of_x86_are_refused_for_arm() -> None:
-    assert cpu_target.list_flags("avx", ARM) == []
+    assert cpu_targets.list_flags("avx", ARM) == []
     with pytest.raises(UnsupportedError, match="is for linux/amd64, and the wheel is for linux/arm64"):
-        cpu_target.list_flags("x86-64-v3", ARM)
+        cpu_targets.list_flags("x86-64-v3", ARM)

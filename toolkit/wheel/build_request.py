@@ -12,7 +12,7 @@ from toolkit.lock import Lock
 from toolkit.settings import Settings, find_own_platform, require_own_platform
 from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
 from toolkit.versions.sets import lock_set
-from toolkit.wheel import cpu_target
+from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_plan import IMAGE_SCHEME, BuildContext, BuildOptions, WheelPlan, plan
 from train.system.addresses import find_credentials
 
@@ -32,7 +32,7 @@ class WheelRequest:
     source: str = ""  # source, bazel: folder or URL that replaces the pinned one, or empty
     bazel: str = ""
     bazel_arguments: Sequence[str] = ()  # flags for Bazel
-    cpu_target: cpu_target.Target = "avx"
+    cpu_target: cpu_targets.Target = "avx"
     options: BuildOptions = field(default_factory=BuildOptions)  # how to build
 
 
@@ -89,7 +89,7 @@ def resolve(settings: Settings, request: WheelRequest, *, lock_file: Path, dry_r
         _use_bundle(carried, pins, Path(settings.state), dry_run=dry_run)
     arguments = [
         *spec.bazel_arguments,
-        *cpu_target.list_flags(request.cpu_target, spec.platform),
+        *cpu_targets.list_flags(request.cpu_target, spec.platform),
         *request.bazel_arguments,
     ]
     stages = carried.contexts if carried else {}

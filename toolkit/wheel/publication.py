@@ -11,7 +11,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import bazel_output, build_documents, build_plan, cpu_target, inspection, wheel_folder
+from toolkit.wheel import bazel_output, build_documents, build_plan, cpu_targets, inspection, wheel_folder
 from toolkit.wheel.build_plan import WheelPlan
 
 
@@ -89,7 +89,7 @@ def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,
-        "instructions": list(cpu_target.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
+        "instructions": list(cpu_targets.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
         "command": list(ran.command),
         "seconds": round(ran.finished - ran.started, 1),
         "host": dict(ran.host),

@@ -17,7 +17,7 @@ from toolkit.engine import host as module
 from toolkit.engine.host import HostEngine
 from toolkit.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
 from toolkit.files import write_json
-from toolkit.pipeline import Request, Resolved, environment_task, train_task
+from toolkit.pipeline import ReadyEnvironment, Request, environment_task, train_task
 from toolkit.settings import resolve
 
 QUIET = Console(verbosity=-1)
@@ -265,7 +265,9 @@ def test_no_job_starts_for_a_finished_run(
     write_json(config.run_dir / "manifest.json", record)
     jobs: list[Job] = []
     monkeypatch.setattr(engine, "run", lambda _environment, job, _listener: jobs.append(job))
-    resolved = Resolved(request=Request(settings=settings), engine=engine, why="", plan=None, existing=environment)
+    resolved = ReadyEnvironment(
+        request=Request(settings=settings), engine=engine, why="", plan=None, existing=environment
+    )
     prepared = environment_task(resolved, Console())
     prepared.result = environment
     assert train_task(resolved, prepared, ["digits"], config, Console()).action() == record

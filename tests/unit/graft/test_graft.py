@@ -17,7 +17,7 @@ from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import graft_plan, job, sources
 from toolkit.record import rebuild, verify_wheel
-from toolkit.report.chain import Trust
+from toolkit.report.chain import PageContext
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
 from toolkit.wheel import fatbin, inspection
@@ -171,7 +171,7 @@ def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Setti
 
 def test_its_page_has_each_library_and_the_wheel_that_it_was_made_from(graft: Graft, settings: Settings) -> None:
     made = graft("12.0")
-    found, text = report.compose([str(made.folder)], Trust(state=Path(settings.state)))
+    found, text = report.compose([str(made.folder)], PageContext(state=Path(settings.state)))
     assert found.kind == "Grafted wheel"
     numbers = {each.label: (each.text, each.note) for each in found.numbers}
     assert numbers["Compute capability"] == ("12.0", "")

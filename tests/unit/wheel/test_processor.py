@@ -12,7 +12,7 @@ from toolkit.errors import UnsupportedError
 from toolkit.smoke import runner
 from toolkit.smoke.inside import device
 from toolkit.smoke.inside.check import Expectation, Fail
-from toolkit.wheel import cpu_target
+from toolkit.wheel import cpu_targets
 
 V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2 popcnt cx16"
 V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -30,11 +30,11 @@ V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 def test_native_is_written_out_as_what_the_processor_has(
     monkeypatch: pytest.MonkeyPatch, has: str, flags: list[str]
 ) -> None:
-    monkeypatch.setattr(cpu_target, "_read_processor", lambda: frozenset(has.split()))
-    found = cpu_target.list_flags("native")
+    monkeypatch.setattr(cpu_targets, "_read_processor", lambda: frozenset(has.split()))
+    found = cpu_targets.list_flags("native")
     assert found == [f"--copt={flag}" for flag in flags]
-    assert {*cpu_target.list_instructions(found)} <= {*has.split()}
-    assert "avx2" in cpu_target.list_instructions(found)
+    assert {*cpu_targets.list_instructions(found)} <= {*has.split()}
+    assert "avx2" in cpu_targets.list_instructions(found)
 
 
 @pytest.mark.parametrize(
@@ -43,32 +43,32 @@ def test_native_is_written_out_as_what_the_processor_has(
 def test_an_older_processor_has_nothing_more_than_the_default(
     monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(cpu_target, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
+    monkeypatch.setattr(cpu_targets, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
     with pytest.raises(UnsupportedError, match=f"x86-64-v3 needs {lacks} too") as caught:
-        cpu_target.list_flags("native")
+        cpu_targets.list_flags("native")
     assert caught.value.remedy == remedy
 
 
 def test_the_default_adds_no_flag_and_needs_no_more_than_the_published_wheel() -> None:
-    assert cpu_target.list_flags("avx") == []
-    assert cpu_target.list_instructions([]) == ()
+    assert cpu_targets.list_flags("avx") == []
+    assert cpu_targets.list_instructions([]) == ()
 
 
 def test_a_level_needs_its_instructions_also_where_the_user_passed_its_flag() -> None:
-    for flags in (cpu_target.list_flags("x86-64-v3"), ["--copt=-march=x86-64-v3", "--config=mkl"]):
-        assert {*cpu_target.list_instructions(flags)} == {*V3.split()} - {"avx"}
-    assert "avx512vl" in cpu_target.list_instructions(cpu_target.list_flags("x86-64-v4"))
+    for flags in (cpu_targets.list_flags("x86-64-v3"), ["--copt=-march=x86-64-v3", "--config=mkl"]):
+        assert {*cpu_targets.list_instructions(flags)} == {*V3.split()} - {"avx"}
+    assert "avx512vl" in cpu_targets.list_instructions(cpu_targets.list_flags("x86-64-v4"))
 
 
 def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flags = cpu_target.list_flags("x86-64-v2")
+    flags = cpu_targets.list_flags("x86-64-v2")
     assert flags == ["--copt=-march=x86-64-v2", "--copt=-mno-avx", "--host_copt=-mno-avx"]
-    needed = cpu_target.list_instructions(flags)
+    needed = cpu_targets.list_instructions(flags)
     assert "sse4_2" in needed
     assert not any(name.startswith("avx") for name in needed)
-    assert cpu_target.list_instructions(["--copt=-march=x86-64-v2"]) == (), "AVX is still there"
+    assert cpu_targets.list_instructions(["--copt=-march=x86-64-v2"]) == (), "AVX is still there"
     monkeypatch.setattr(device, "read_flags", lambda: frozenset(needed))
     monkeypatch.setattr(device.platform, "machine", lambda: "x86_64")
     assert device.instructions(Expectation(instructions=needed))["has"] == ["sse4_2"]
@@ -79,9 +79,9 @@ def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_f
 def test_the_processor_of_this_machine_is_read(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\nbugs\t:\n\nprocessor\t: 1\nflags\t\t: fpu\n")
-    assert cpu_target._read_processor(file) == {"fpu", "avx", "avx2"}
+    assert cpu_targets._read_processor(file) == {"fpu", "avx", "avx2"}
     file.write_text("")
-    assert cpu_target._read_processor(file) == frozenset()
+    assert cpu_targets._read_processor(file) == frozenset()
 
 
 def test_another_target_is_another_wheel(run: Run) -> None:
