@@ -90,7 +90,7 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
         found.accuracy,
         found.loss,
         reliability["calibration_error"],
-        reliability["reliability"],
+        reliability["calibration"],
         tuple(report_classes(found.confusion, trained.inputs.class_names)),
         found.confusion.tolist(),
         "; ".join(

@@ -195,7 +195,7 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     place.write_text(json.dumps(value))
     with pytest.raises(IntegrityError, match="has changed since it was made"):
         records.verify(records.find(str(made.folder)), Path(settings.state))
-    verify_wheel.folder.write_sums(made.folder)
+    verify_wheel.wheel_folder.write_sums(made.folder)
     states = {item.id: item.state for item in verify_wheel.verify(made.folder)}
     assert states["plan"] == "fail"
 
