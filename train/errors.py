@@ -68,15 +68,19 @@ class DataError(TrainError):
 _COPY: Final = "give the folder of a local copy of the data set by --data-dir"
 
 
-def explain_unreadable(path: Path, error: OSError) -> DataError:
-    """Return the error of a path that cannot be read: where rights are missing, it names the owner and mode."""
+def explain_unreadable(path: Path, error: OSError, name: str = "") -> DataError:
+    """Return the error of a path that cannot be read: where rights are missing, it names the owner and mode.
+
+    `name` names the path in the message.
+    """
+    name = name or str(path)
     if not isinstance(error, PermissionError):
-        return DataError(f"cannot read {path}", why=error.strerror or str(error))
+        return DataError(f"cannot read {name}", why=error.strerror or str(error))
     closed = next((each for each in reversed(path.absolute().parents) if not os.access(each, os.X_OK)), path)
     found = closed.stat()
     owner, own = _name_user(found.st_uid), _name_user(os.geteuid())
     return DataError(
-        f"cannot read {path}",
+        f"cannot read {name}",
         why=f"{closed} belongs to {owner} and has mode {stat.S_IMODE(found.st_mode):04o}, and this job runs as {own}",
         remedy=f"let {own} read it (`chmod -R a+rX {closed}`, by {owner} or root), or give a copy that {own} owns",
     )

@@ -290,10 +290,9 @@ def wait(session):
 import typer
 app = typer.Typer()
 app.command()(wait)
-try:
-    sys.exit(app([], standalone_mode=False))
-except typer.Exit as ended:
-    sys.exit(ended.exit_code)
+
+from train.system import signals
+signals.lead(lambda: app([], standalone_mode=False))
 """
 
 

@@ -86,7 +86,7 @@ def read_file(path: Path, most: int, name: str = "") -> bytes:
             raise TooLargeError(
                 f"cannot read {name}", why=error.strerror or "", remedy="make it smaller, or remove it"
             ) from error
-        raise explain_unreadable(path, error) from error
+        raise explain_unreadable(path, error, name) from error
     except ValueError as error:  # a name with a null byte, or one that is no text
         raise DataError(f"cannot read {name!r}", why=f"no file can have this name: {error}") from error
 

@@ -23,7 +23,7 @@ from train.errors import PreflightError, UsageError
         (["digits", "--depth", "23"], "use --depth 22 or --depth 28"),
         (["digits", "--nonsense"], "No such option"),
         (["digits", "--epochs", "0"], "--epochs must be at least 1"),
-        (["digits", "--epochs", "many"], "valid integer"),
+        (["digits", "--epochs", "many"], "no whole number"),
         (
             ["digits", "--dropout", "1"],
             "--dropout must be less than 1, not 1.0\n  why: it is the share of values dropped",

@@ -3,10 +3,14 @@ from collections.abc import Callable
 import pytest
 
 from train import errors
-from train.errors import TrainError
+from train.errors import InterruptionError, TrainError
 from train.system.program import explain_errors
 
-KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TrainError)]
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, TrainError) and kind is not InterruptionError
+]
 
 
 def fail(error: BaseException) -> Callable[[], int]:
@@ -23,6 +27,11 @@ def test_a_known_error_ends_with_its_message_and_exit_code(
 ) -> None:
     assert fail(kind("it failed", why="a reason", remedy="a remedy"))() == kind.exit_code != 0
     assert capsys.readouterr() == ("", "error: it failed\n  why: a reason\n  try: a remedy\n")
+
+
+def test_an_interruption_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fail(InterruptionError("stopped after step 3", remedy="The same command goes on"))() == 130
+    assert capsys.readouterr() == ("", "stopped after step 3. The same command goes on.\n")
 
 
 def test_an_interrupt_ends_with_the_exit_code_of_a_signal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -251,7 +251,7 @@ def test_runs_are_compared_by_what_they_differ_in(
     assert "optimizer adam, learning rate 0.002" in said
     assert "optimizer sgd, learning rate 0.2" in said
     assert (tmp_path / "both.png").read_bytes().startswith(PNG)
-    assert compare.main([str(tmp_path / "none")]) == 9
+    assert compare.main([str(tmp_path / "none")]) == 2
 
 
 def test_a_line_cut_short_is_left_out(tmp_path: Path, folder: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_row_that_names_a_file_outside_of_the_data_set_is_refused(tmp_path: Pa
     with pytest.raises(DataError, match="row 8 of the train split") as caught:
         open_(folder)
     assert "leads out of the folder" in caught.value.why
-    assert open_(folder, "--skip-broken").notes[0].startswith("1 of 9")
+    assert any(note.startswith("1 of 9") for note in open_(folder, "--skip-broken").notes)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])
