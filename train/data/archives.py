@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from train.config import origin
-from train.data import kinds
+from train.data.kinds import read_kind
 from train.data.layout import Place
 from train.data.tables import explain
 from train.errors import DataError
@@ -54,7 +54,7 @@ def open_place(place: Path, cache: Path, digest: str, given: Collection[str] = (
     if len(names) == 1 and names[0].endswith(origin.ARCHIVES):  # which may hold nothing but an archive
         place = place / names[0]
         digest = origin.digest_path(place, cache)
-    if place.is_file() and kinds.read_kind(place).name in kinds.TABLES:
+    if place.is_file() and read_kind(place).use == "table":
         return Place(place, str(place))
     folder = place if place.is_dir() else _unpack(place, cache / "unpacked" / digest[:32])
     shown = str(place) if place.is_dir() else f"{place}!"
@@ -88,8 +88,8 @@ def _list(archive: Path) -> list[Member]:
     try:
         return list(_list_members(archive))
     except Exception as error:
-        kind = kinds.read_kind(archive)
-        is_archive = kind.name in kinds.PACKED
+        kind = read_kind(archive)
+        is_archive = kind.use == "unpack"
         raise DataError(
             f"cannot unpack {archive}"
             if is_archive or archive.name.endswith(origin.ARCHIVES)

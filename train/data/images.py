@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.presets import read_table
+from train.data.kinds import name_kind
 from train.errors import DataError, TooLargeError, TrainError
 from train.system.files import read_file
 
@@ -292,27 +292,27 @@ def _silence_tiff() -> None:
 
 def _explain_format(name: str, content: bytes) -> DataError:
     """Return the error of bytes that no reader takes; it says what they are, if their beginning tells it."""
-    table, start = read_table("data/formats"), content[:1024].decode("latin-1")
-
-    def find(kinds: dict[str, str]) -> str:
-        return next((kind for kind, pattern in kinds.items() if re.match(pattern, start, re.DOTALL)), "")
-
-    convert = "convert it to PNG or JPEG"
-    if kind := find(table["heif"]):
-        if HEIF in list_formats():
-            return _refuse(name, f"it is a {kind} file that is broken")
-        why = f"it is a {kind} file, which is read only where the Python package pillow-heif is installed"
+    kind = name_kind(content)
+    if kind.use == "heif" and HEIF not in list_formats():
+        why = f"it is a {kind.name} file, which is read only where the Python package pillow-heif is installed"
         install = "install that into an environment of your own with this TensorFlow: pip install pillow-heif"
-        return _refuse(name, why, f"{convert}, or {install}")
-    if kind := find(table["others"]):
-        return _refuse(name, f"it is a file of another format ({kind}), which is not read", f"{convert}, or remove it")
-    if kind := find(table["read"]):
-        why = f"it begins as a {kind} file, and is broken or of a kind that is not read"
+        return _refuse(name, why, f"{kind.remedy}, or {install}")
+    if kind.use in {"read", "heif"}:
+        why = f"it begins as a {kind.name} file, and is broken or of a kind that is not read"
         return _refuse(name, why, "save it anew as PNG or JPEG, or remove it")
+    if kind.use == "convert":
+        why = f"it is a file of another format ({kind.name}), which is not read"
+        return _refuse(name, why, f"{kind.remedy}, or remove it")
+    if kind.name:
+        why = f"it is {kind.described}, no image that can be read"
+        return _refuse(name, why, f"{kind.remedy}, or remove it" if kind.remedy else _REPLACE)
     return _refuse(name, f"these {len(content)} bytes are no image that can be read")
 
 
-def _refuse(name: str, why: str, remedy: str = "replace it by a whole image, or remove it") -> DataError:
+_REPLACE: Final = "replace it by a whole image, or remove it"
+
+
+def _refuse(name: str, why: str, remedy: str = _REPLACE) -> DataError:
     return DataError(f"cannot read {name}", why=why, remedy=remedy)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.config import origin
-from train.data import kinds
+from train.data.kinds import read_kind
 from train.errors import DataError
 
 SPLITS: Final = {
@@ -96,15 +96,15 @@ def describe_others(place: Place, names: Sequence[str]) -> str:
     suffixes = Counter(os.path.splitext(name)[1].lower() or "no suffix" for name in names)  # noqa: PTH122
     homes = Counter(name.rpartition("/")[0] or "the folder itself" for name in names)
     text = f"{_count(len(names), 'file')} without the suffix of an image ({_list(suffixes)}; in {_list(homes)})"
-    found = [(name, kind) for name in names if (kind := kinds.read_kind(place.folder / name)).name]
-    readable = [(name, kind) for name, kind in found if kind.suffix]
+    found = [(name, kind) for name in names if (kind := read_kind(place.folder / name)).name]
+    readable = [(name, kind) for name, kind in found if kind.use == "read"]
     if readable:
         name, kind = readable[0]
         text += (
             f", of which {len(readable)} {'is an image' if len(readable) == 1 else 'are images'} by content, such as "
             f"{place.show(name)} ({kind.name}): let the name end with the suffix of the format, here {kind.suffix}"
         )
-    foreign = Counter(kind.name for _, kind in found if kind.remedy == kinds.CONVERT)
+    foreign = Counter(kind.name for _, kind in found if kind.use in {"convert", "heif"})
     if foreign:
         text += f", of which {sum(foreign.values())} could be converted to PNG or JPEG ({_list(foreign)})"
     return text

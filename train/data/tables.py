@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.config import origin
-from train.data import kinds, layout
+from train.data import layout
 from train.data.dataset import Split
+from train.data.kinds import read_kind
 from train.data.layout import SPLITS, Layout, Place, name_split
 from train.data.pictures import IMAGE, Files, Pictures
 from train.errors import DataError, TrainError
@@ -103,7 +104,7 @@ def _find_splits(place: Place, given: set[str]) -> tuple[str, Layout]:
     """Return the kind of a folder, and what makes up each of its splits."""
     folder = place.folder
     if folder.is_file():
-        return kinds.read_kind(folder).name.split()[0].lower(), Layout({"train": [folder]})
+        return read_kind(folder).name.split()[0].lower(), Layout({"train": [folder]})
     names = origin.list_files(folder)
     if "dataset_dict.json" in names or "state.json" in names:
         import datasets

@@ -3,6 +3,7 @@ import errno
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -33,6 +34,12 @@ def read_regular(path: Path, limit: int = LARGEST_TEXT) -> bytes:
     if len(content) > limit:
         raise _refuse_size(path, len(content), limit)
     return content
+
+
+def read_start(path: Path, count: int) -> bytes:
+    """Return the first bytes of a regular file of any size. Raises OSError as `read_regular`."""
+    with _open_regular(path, sys.maxsize) as file:
+        return file.read(count)
 
 
 def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:

@@ -216,8 +216,10 @@ def test_no_program_is_started_for_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         (b"DDS " + bytes(124), "DDS"),
         (b"BLP2" + bytes(160), "BLP"),
         (b"8BPS\0\1" + bytes(50), "Photoshop"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "Git LFS pointer"),
+        (b"\x0a<!DOCTYPE svg PUBLIC '-'>", "SVG"),
         (b"II*\0\x08\0\0\0\0\0", "TIFF"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1miafavif", "AVIF"),
+        (b"\x93NUMPY\x01\0", "NumPy"),
     ],
 )
 def test_files_of_other_formats_are_named_with_what_to_do(content: bytes, kind: str) -> None:
@@ -225,6 +227,22 @@ def test_files_of_other_formats_are_named_with_what_to_do(content: bytes, kind: 
         images.decode(content)
     assert kind in caught.value.why
     assert "PNG" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "remedy"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "a pointer of Git LFS", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<svg>", "an HTML page", "the file itself"),
+        (b"7z\xbc\xaf\x27\x1c\0\x04", "a 7z archive", "unpack it"),
+        (b"<?xml" * 300, "text", "replace it"),
+    ],
+)
+def test_files_that_are_no_images_are_named_with_what_to_do(content: bytes, kind: str, remedy: str) -> None:
+    with pytest.raises(DataError, match="cannot read") as caught:
+        images.decode(content)
+    assert kind in caught.value.why
+    assert remedy in caught.value.remedy
 
 
 def make_rle_bitmap(width: int, height: int, data: bytes) -> bytes:
