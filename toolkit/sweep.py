@@ -105,6 +105,12 @@ def read(file: Path, settings: Settings, *, limit: int) -> Sweep:
                 why=f"{describe_options(varied[twin])}; and {describe_options(options)}",
                 remedy="leave one of them out",
             )
+        if config.report_broken and number:
+            raise UsageError(
+                "members of a sweep would write over each other's list of broken images",
+                why="--report-broken names one file, and members run at the same time",
+                remedy="leave it out, and let `toolkit train` of one member list them",
+            )
         members.append(Member(number=number, options=options, arguments=arguments, config=config))
     name = re.sub(r"[^\w.-]+", "-", file.stem)
     folder = Path(settings.runs) / f"sweep-{name}-{_digest(members).removeprefix('sha256:')[:8]}"

@@ -173,9 +173,19 @@ def list_files(folder: Path) -> list[str]:
     Names that begin with a dot are left out, and so is what is no file, such as a named pipe. Links are followed inside
     of the folder. A link that leads out of it, or to a folder around it, is a DataError.
     """
+    return _sort_files(folder)[0]
+
+
+def list_special(folder: Path) -> list[str]:
+    """Return the paths of what `list_files` leaves out because it is no file: named pipes, sockets and devices."""
+    return _sort_files(folder)[1]
+
+
+def _sort_files(folder: Path) -> tuple[list[str], list[str]]:
     outside: list[str] = []
+    special: list[str] = []
     try:
-        files = sorted(_walk(folder, "", (os.path.realpath(folder),), outside), key=os.fsencode)
+        files = sorted(_walk(folder, "", (os.path.realpath(folder),), outside, special), key=os.fsencode)
     except OSError as error:
         raise explain_unreadable(Path(error.filename or folder), error) from error
     if outside:
@@ -185,7 +195,7 @@ def list_files(folder: Path) -> list[str]:
             f"folder; {len(outside)} of its links lead out",
             remedy=f"make a copy with files in place of links (cp -rL {folder} COPY), or give a folder that holds both",
         )
-    return files
+    return files, sorted(special, key=os.fsencode)
 
 
 def lies_inside(path: Path, folder: Path) -> bool:
@@ -204,7 +214,7 @@ def _find_blobs(root: Path) -> Iterator[Path]:
             yield place.parent / "blobs"
 
 
-def _walk(folder: Path, prefix: str, above: tuple[str, ...], outside: list[str]) -> Iterator[str]:
+def _walk(folder: Path, prefix: str, above: tuple[str, ...], outside: list[str], special: list[str]) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
@@ -219,7 +229,7 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...], outside: list[str])
                         why=f"it is a link to {real}, so the images would never end",
                         remedy="remove the link",
                     )
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", (*above, real), outside)
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", (*above, real), outside, special)
             elif entry.is_file():
                 yield prefix + entry.name
             elif entry.is_symlink() and not Path(entry.path).exists():
@@ -228,3 +238,5 @@ def _walk(folder: Path, prefix: str, above: tuple[str, ...], outside: list[str])
                     why="a container sees only what lies in the folder itself",
                     remedy="remove the link, or replace it by the file",
                 )
+            else:
+                special.append(prefix + entry.name)

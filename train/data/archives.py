@@ -45,19 +45,20 @@ class Member:
     entry: zipfile.ZipInfo | tarfile.TarInfo
 
 
-def open_place(place: Path, cache: Path, digest: str, given: Collection[str] = ()) -> Place:
+def open_place(place: Path, cache: Path, digest: str, given: Collection[str] = (), shown: str = "") -> Place:
     """Return the folder with the data of a folder or an archive: the innermost around all of it.
 
-    A table is returned as it is, and so is the folder of a split that is `given`.
+    A table is returned as it is, and so is the folder of a split that is `given`. `shown` names the place in messages.
     """
+    shown = shown or str(place)
     names = origin.list_files(place) if place.is_dir() else []
     if len(names) == 1 and names[0].endswith(origin.ARCHIVES):  # which may hold nothing but an archive
-        place = place / names[0]
+        place, shown = place / names[0], f"{shown}/{names[0]}"
         digest = origin.digest_path(place, cache)
     if place.is_file() and read_kind(place).use == "table":
-        return Place(place, str(place))
+        return Place(place, shown)
     folder = place if place.is_dir() else _unpack(place, cache / "unpacked" / digest[:32])
-    shown = str(place) if place.is_dir() else f"{place}!"
+    shown += "" if place.is_dir() else "!"
     while True:
         entries = [entry for entry in folder.iterdir() if not origin.is_foreign(entry.name)]
         if len(entries) != 1 or not entries[0].is_dir() or entries[0].name in given or _holds_images(entries[0]):

@@ -108,8 +108,8 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
     return folder
 
 
-def fetch_own(dataset: str, cache: Path) -> tuple[Path, str]:
-    """Return the folder of ``hf:OWNER/NAME/FOLDER@REVISION`` in the cache, and a text that names it."""
+def fetch_own(dataset: str, cache: Path) -> tuple[Path, str, str]:
+    """Return the folder of ``hf:OWNER/NAME/FOLDER@REVISION`` in the cache, its name in messages, and one with the commit."""
     told = HUB.fullmatch(dataset)
     if told is None:
         raise DataError(f"not a data set of the Hub: {dataset}")
@@ -118,7 +118,7 @@ def fetch_own(dataset: str, cache: Path) -> tuple[Path, str]:
     ends = (*SUFFIXES, *ARCHIVES, ".parquet", ".arrow", "dataset_dict.json", "state.json", "dataset_info.json")
     patterns = [f"{start}*{end}" for end in ends]
     folder = fetch_from_hub(repository, patterns, cache / "hub", told["revision"])
-    return folder / inside, f"{repository} at {folder.name}"
+    return folder / inside, f"hf:{repository}/{inside}".rstrip("/"), f"{repository} at {folder.name}"
 
 
 def _refuse_name(repository: str, revision: str | None, error: Exception) -> DataError:

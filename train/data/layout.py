@@ -60,7 +60,8 @@ def arrange(place: Place, names: Sequence[str], given: Collection[str] = ()) -> 
     wanted = [name for name in names if not origin.is_foreign(name)]
     images = [name for name in wanted if origin.is_image(name)]
     others = [name for name in wanted if not origin.is_image(name)]
-    strange = describe_others(place, others)
+    special = [name for name in origin.list_special(place.folder) if not origin.is_foreign(name)]
+    strange = "; ".join(filter(None, [describe_others(place, others), _describe_special(special)]))
     if not images:
         raise DataError(
             f"there are no images in {place.shown}",
@@ -203,6 +204,11 @@ def _describe_beside(beside: Mapping[str, int], tops: Iterable[str]) -> str:
         return ""
     shown = [f"{_count(count, 'image')} in {top or 'the folder itself'}" for top, count in beside.items()]
     return f"{_shorten(shown)} beside the folders of the splits ({', '.join(sorted(tops))})"
+
+
+def _describe_special(names: Sequence[str]) -> str:
+    """Return what is said of named pipes, sockets and devices, which are never opened."""
+    return f"{len(names)} of no content that ends, such as a pipe or a device: {_shorten(names)}" if names else ""
 
 
 def _describe_empty(names: Sequence[str]) -> str:

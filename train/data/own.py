@@ -40,7 +40,7 @@ def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> D
     """
     cache, given, notes = Path(config.cache_dir), config.split.split(":") if config.split else [], list[str]()
     if config.data_sha256:
-        place, source = Path(config.data_dir), config.data_dir
+        place, shown, source = Path(config.data_dir), "", config.data_dir
         if origin.digest_path(place, cache) != config.data_sha256:
             raise DataError(
                 f"{place} is not what this run began with",
@@ -48,10 +48,10 @@ def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> D
                 remedy="give the data as it was, or begin a new run without --config",
             )
     else:
-        place, source = download.fetch_own(config.dataset, cache)
+        place, shown, source = download.fetch_own(config.dataset, cache)
     if len(given) > 2:
         raise DataError("--split names more than two splits", remedy="write it as TRAIN or TRAIN:TEST")
-    folder = archives.open_place(place, cache, config.data_sha256, given)
+    folder = archives.open_place(place, cache, config.data_sha256, given, shown)
     parts = {use: [name] for use, name in zip(("train", "test"), given, strict=False)}
     opened = tables.open_folder(folder, cache, source, parts, image=config.image_column, label=config.label_column)
     _report_left_out(opened.left_out, source, notes, config)

@@ -17,6 +17,7 @@ from train.cores import count_cores
 from train.data import images
 from train.data.order import stream
 from train.errors import DataError
+from train.system.addresses import hide
 from train.system.files import read_file, write_text
 from train.system.mounts import translate
 
@@ -167,6 +168,12 @@ class Pictures:
             return content, name
         if not path:
             raise DataError(f"{name} has neither bytes nor a path", remedy="leave the row out")
+        if origin.ADDRESS.fullmatch(path):
+            raise DataError(
+                f"cannot read {name}",
+                why=f"it is an address, and addresses are not fetched: {hide(path)}",
+                remedy="download the images, and put their contents or the paths of the files into the table",
+            )
         if not origin.lies_inside(self.folder / path, self.folder):
             raise DataError(
                 f"cannot read {name}",

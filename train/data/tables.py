@@ -1,6 +1,7 @@
 """Opens folders of images, tables and ``save_to_disk`` by the package `datasets`, which runs nothing that they ship."""
 
 import glob
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ def open_folder(
     classes = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
     others = [name for name, kind in features.items() if name in LABELS and isinstance(kind, datasets.Value)]
     label = label or _choose("label", classes or others, features, source)
-    pictures, columns = {}, {}
+    pictures, columns, paths = {}, {}, set[str]()
     for use, table in tables.items():
         if missing := [name for name in (image, label) if name not in table.features]:
             shown = ", ".join(table.features)
@@ -95,9 +96,24 @@ def open_folder(
             columns[use] = table.select_columns([label])[:][label]
             raw = table.select_columns([image]).rename_columns({image: IMAGE})
             raw = raw.cast_column(IMAGE, datasets.Image(decode=False))
+            paths |= _list_paths(raw)
         pictures[use] = Pictures(raw, named[use], folder, shown)
     labels, names = _number(columns, features[label], source, numbered=numbered)
-    return Opened({use: Split(pictures[use], labels[use]) for use in uses}, names, arranged.left_out, arranged.warnings)
+    beside = "" if alone or kind == "saved" else _describe_beside(kind, folder, paths)
+    return Opened({use: Split(pictures[use], labels[use]) for use in uses}, names, beside, arranged.warnings)
+
+
+def _list_paths(table: Any) -> set[str]:
+    """Return the paths of the images of a table that are files of their own."""
+    chunks = table.data.column(IMAGE).chunks
+    alone = (chunk.filter(chunk.field("bytes").is_null()) for chunk in chunks if chunk.field("bytes").null_count)
+    return {os.path.normpath(path) for chunk in alone for path in chunk.field("path").to_pylist() if path}
+
+
+def _describe_beside(kind: str, folder: Path, paths: set[str]) -> str:
+    """Return a sentence on the images that lie beside tables and that no row names; empty if there are none."""
+    count = sum(origin.is_image(name) and name not in paths for name in origin.list_files(folder))
+    return f"{count} image{'s' * (count != 1)} beside the {kind.capitalize()} files, which are read" if count else ""
 
 
 def _find_splits(place: Place, given: set[str]) -> tuple[str, Layout]:
@@ -115,9 +131,7 @@ def _find_splits(place: Place, given: set[str]) -> tuple[str, Layout]:
         return "saved", Layout({name: [table] for name, table in loaded.items()})
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
-            images = sum(map(origin.is_image, names))
-            beside = f"{images} images beside the {kind.capitalize()} files, which are read" if images else ""
-            return kind, Layout(_group_files(files, folder), beside)
+            return kind, Layout(_group_files(files, folder))
     return "images", layout.arrange(place, names, given)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.command import Run
 from tests.unit.sweep.conftest import OPTIONS, write
+from tests.unit.train.own.making import write_classes
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
 from toolkit.sweep import Sweep, expand, read
@@ -113,6 +114,17 @@ def test_a_sweep_that_cannot_run_is_refused(tmp_path: Path, value: object, messa
     with pytest.raises(UsageError) as caught:
         make(tmp_path, value)
     assert message in str(caught.value)
+
+
+def test_members_do_not_write_over_each_others_list_of_broken_images(tmp_path: Path) -> None:
+    sweep = {
+        "dataset": str(write_classes(tmp_path / "pets")),
+        "options": {"report-broken": str(tmp_path / "broken.jsonl")},
+        "grid": {"seed": [0]},
+    }
+    make(tmp_path, sweep)
+    with pytest.raises(UsageError, match="each other's list"):
+        make(tmp_path, sweep | {"grid": {"seed": [0, 1]}})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.server import QuietHandler, running
+from tests.unit.train.own.making import write_image
 from tests.unit.train.test_data import assert_same, make_split, write_parquet
 from train.cli import main, parse
 from train.data import Split, download, load
@@ -189,6 +190,15 @@ def test_any_set_of_the_hub_can_be_trained_on(mirror: type[Hub], tmp_path: Path)
     other = parse([f"hf:{REPOSITORY}/nothing", "--cache-dir", str(tmp_path / "cache")])
     with pytest.raises(DataError, match="there is no nothing/"):
         load(other)
+
+
+def test_an_image_of_the_hub_is_named_by_its_repository(mirror: type[Hub], tmp_path: Path) -> None:
+    image = write_image(tmp_path / "0.png").read_bytes()
+    mirror.files = {"pets/cat/0.png": image, "pets/cat/1.png": b"no image", "pets/dog/0.png": image}
+    mirror.digests = {name: hashlib.sha256(content).hexdigest() for name, content in mirror.files.items()}
+    with pytest.raises(DataError) as caught:
+        load(parse([f"hf:{REPOSITORY}/pets", "--cache-dir", str(tmp_path / "cache")]))
+    assert caught.value.what == f"cannot read hf:{REPOSITORY}/pets/cat/1.png"
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
     os.mkfifo(folder / "cat" / "pipe.png")
     dataset = open_(folder)
     assert len(dataset.train) + len(dataset.test) == 10
+    assert "cat/pipe.png" in dataset.notes[0]
 
 
 @pytest.mark.parametrize("skip", [False, True])

@@ -290,7 +290,7 @@ def test_addresses_are_not_fetched() -> None:
     [
         (HEIC, "HEIC"),
         (HEIC.replace(b"mif1", b"avif"), "AVIF"),
-        (b"%PDF-1.7", "PDF"),
+        (b"%PDF-1.7", "PDF file"),
         (b'<?xml version="1.0"?><!-- a drawing --><svg>', "SVG"),
         (b"<!DOCTYPE html><html>", "HTML page"),
         (b"RIFF\0\0\0\0WEBP", "WebP"),

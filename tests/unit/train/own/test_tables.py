@@ -68,6 +68,9 @@ def write_paths(folder: Path, *paths: str) -> Path:
 def test_rows_of_a_table_name_files_in_the_folder_of_the_data_set(tmp_path: Path) -> None:
     dataset = open_(write_paths(tmp_path / "pets"))
     assert len(dataset.train) + len(dataset.test) == 8
+    assert not any("left out" in note for note in dataset.notes)
+    write_image(tmp_path / "pets" / "files" / "other.png")
+    assert any("1 image beside" in note for note in open_(tmp_path / "pets").notes)
 
 
 @pytest.mark.parametrize("path", ["{}/other.png", "../other.png", "files/../../other.png", "/dev/zero", "/etc/passwd"])
@@ -78,6 +81,13 @@ def test_a_row_that_names_a_file_outside_of_the_data_set_is_refused(tmp_path: Pa
         open_(folder)
     assert "leads out of the folder" in caught.value.why
     assert any(note.startswith("1 of 9") for note in open_(folder, "--skip-broken").notes)
+
+
+def test_a_row_that_names_an_address_says_that_none_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="row 8 of the train split") as caught:
+        open_(write_paths(tmp_path / "pets", "https://example.org/cat.png?token=abcdef123"))
+    assert "not fetched: https://example.org/cat.png" in caught.value.why
+    assert "abcdef123" not in caught.value.why
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "saved"])
