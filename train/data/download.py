@@ -109,7 +109,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
 
 
 def fetch_own(dataset: str, cache: Path) -> tuple[Path, str, str]:
-    """Return the folder of ``hf:OWNER/NAME/FOLDER@REVISION`` in the cache, its name in messages, and one with the commit."""
+    """Return the folder of ``hf:OWNER/NAME/FOLDER@REVISION`` in the cache, its name, and a name with the commit."""
     told = HUB.fullmatch(dataset)
     if told is None:
         raise DataError(f"not a data set of the Hub: {dataset}")
