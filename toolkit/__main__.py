@@ -1,9 +1,13 @@
 import sys
 
-from train.system import signals
+from train.system import keyboard
 
 
 def main() -> None:
+    keyboard.settle()
+    # Imported here so that a Ctrl-C during the import prints no traceback.
+    from train.system import signals
+
     signals.lead(_run, _report_interrupt)
 
 
@@ -13,6 +17,7 @@ def _run() -> int:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # Imported here so that a signal during the import is handled too.
     from toolkit.cli import app
+    from train.system import signals
 
     try:
         code = app(prog_name="toolkit", standalone_mode=False)
@@ -38,6 +43,8 @@ def _report_usage(error: Exception) -> int:
 
 def _report_interrupt() -> None:
     """Say that a signal came before the command began, or after its end. A command reports its interrupts itself."""
+    from train.system import signals
+
     signals.say_interrupted()
     _report_as_json(signals.INTERRUPTED, "interrupted", "The same command goes on")
 

@@ -3,12 +3,10 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final, TextIO
 
-from train.system import signals
-from train.system.program import explain_errors
+from train.system import keyboard
 
-COMMANDS: Final = {
+COMMANDS = {
     "card": "train.report.card",
     "compare": "train.use.compare",
     "evaluate": "train.use.evaluation",
@@ -20,10 +18,14 @@ COMMANDS: Final = {
 """Module of each command beside training, by its name."""
 
 
-@explain_errors
 def start(argv: Sequence[str] | None = None) -> int:
     """Run a command, or the job, and return the exit code. Once the data is loaded, the job closes the network."""
-    argv = sys.argv[1:] if argv is None else argv
+    from train.system.program import explain
+
+    return explain(lambda: _start(sys.argv[1:] if argv is None else argv))
+
+
+def _start(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
         found: int = import_module(COMMANDS[argv[0]]).main(argv[1:])
         return found
@@ -38,23 +40,28 @@ def drop_output() -> None:
     What is written later, when libraries are unloaded, is dropped too.
     """
     for stream in (sys.stdout, sys.stderr):
-        if not _is_read(stream):
+        try:
+            stream.flush()
+            read = _is_read(stream.fileno())
+        except OSError:
+            read = False
+        if not read:
             with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
                 os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def _is_read(stream: TextIO) -> bool:
-    try:
-        stream.flush()
-    except OSError:
-        return False
+def _is_read(stream: int) -> bool:
     watcher = select.poll()
-    watcher.register(stream.fileno(), 0)  # errors are always reported
+    watcher.register(stream, 0)  # errors are always reported
     return not watcher.poll(0)
 
 
 def lead(program: Callable[[], int]) -> None:
     """Run a program of the job as the one of this process."""
+    keyboard.settle()
+    # Imported here so that a Ctrl-C during the import prints no traceback.
+    from train.system import signals
+
     signals.lead(program, end=drop_output)
 
 

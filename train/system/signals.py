@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from train.system import keyboard
+
 INTERRUPTED = 130
 """The exit code of a program that a signal ended."""
 
@@ -28,6 +30,9 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 AGAIN_SECONDS = 0.01
 """How long a callback gets to end before an interrupt that was lost in it is raised again."""
+
+LONGEST_SECONDS = 1.0
+"""How long :func:`listen` waits at its end for a signal that is sent again. A library may have set its own handler."""
 
 _active: "StopSignal | None" = None
 
@@ -70,9 +75,9 @@ class StopSignal:
         if not again:
             self.received.append(number)
         if len(self.received) == 1 and not again and (self.saving or self.deferring):
-            self.deferred = self.deferring > 0
+            self.deferred = not self.saving
         elif _is_inside(frame):
-            self.raised = True
+            self.raised, self.deferred = True, False
             raise Interrupt
 
     def find_lost(self, unraisable: "sys.UnraisableHookArgs") -> bool:
@@ -82,15 +87,22 @@ class StopSignal:
         self.lost = True
         try:
             # Not by `threading`, whose locks the interrupted code may hold.
-            _thread.start_new_thread(_raise_again, (self.received[-1], _thread.get_ident()))
+            _thread.start_new_thread(self._raise_again, ())
         except RuntimeError:  # no thread can be started: the record is left
             self.lost = False
         return True
 
+    def _raise_again(self) -> None:
+        time.sleep(AGAIN_SECONDS)
+        if self.lost:
+            signal.pthread_kill(threading.main_thread().ident or 0, self.received[-1])
 
-def _raise_again(number: int, thread: int) -> None:
-    time.sleep(AGAIN_SECONDS)
-    signal.pthread_kill(thread, number)
+    def wait_for_lost(self) -> None:
+        """Wait until a signal that is sent again has come. It must not meet the handlers of before."""
+        limit = time.monotonic() + LONGEST_SECONDS
+        while self.lost and time.monotonic() < limit:
+            time.sleep(AGAIN_SECONDS)
+        self.lost = False
 
 
 def _comes_from_interrupt(error: BaseException | None) -> bool:
@@ -124,23 +136,30 @@ def listen() -> Iterator[StopSignal]:
         finally:
             _active.saving = saving
         return
-    stop, print_ignored = StopSignal(), sys.unraisablehook
-    handled = [number for number in NUMBERS if signal.getsignal(number) is not signal.SIG_IGN]
+    stop = StopSignal()
+    hooks = sys.unraisablehook, threading.excepthook
+    # Python cannot set a handler again that it has not set, so such a one is left alone.
+    before = {number: handler for number in NUMBERS if (handler := signal.getsignal(number)) is not None}
 
     def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
         if not stop.find_lost(unraisable):
-            print_ignored(unraisable)
+            hooks[0](unraisable)
 
-    _active, sys.unraisablehook = stop, hook
-    before = {number: signal.signal(number, stop.receive) for number in handled}
+    def hook_thread(ended: "threading.ExceptHookArgs", /) -> object:
+        """Print nothing of a thread that ended because of the interrupt, as :func:`check` ends it."""
+        return None if stop.raised and _comes_from_interrupt(ended.exc_value) else hooks[1](ended)
+
     try:
+        _active, sys.unraisablehook, threading.excepthook = stop, hook, hook_thread
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, stop.receive)
         yield stop
     finally:
-        while stop.lost:  # the signal that is sent again must not meet the handlers of before
-            time.sleep(AGAIN_SECONDS)
-        for number, handler in before.items():
+        stop.wait_for_lost()
+        _active, (sys.unraisablehook, threading.excepthook) = None, hooks
+        for number, handler in reversed(before.items()):  # that of SIGINT, which may raise at once, comes last
             signal.signal(number, handler)
-        _active, sys.unraisablehook = None, print_ignored
 
 
 def say_interrupted() -> None:
@@ -187,8 +206,7 @@ def lead(
 
     Before and after, a signal ends the process by itself, without a traceback.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    keyboard.settle()
     code: str | int | None = 1
     with listen():
         try:

@@ -1,5 +1,6 @@
 import os
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -51,6 +52,47 @@ def test_no_signal_is_lost(program: Callable[[], int], capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
+def test_a_signal_that_another_handler_takes_does_not_keep_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    taken: list[int] = []
+
+    def replace_handler() -> int:
+        thing = Thing()
+        watched = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+        del thing
+        signal.signal(signal.SIGTERM, lambda number, _: taken.append(number))
+        del watched
+        return 0
+
+    before = signal.getsignal(signal.SIGTERM)
+    began = time.monotonic()
+    assert signals.run(replace_handler) == 130
+    assert time.monotonic() - began < 20
+    assert taken
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_a_thread_that_ends_by_an_interrupt_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    def start() -> int:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        thread = threading.Thread(target=signals.check)
+        thread.start()
+        thread.join()
+        return 0
+
+    assert signals.run(start) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_a_handler_that_python_cannot_set_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = signal.getsignal
+    monkeypatch.setattr(signal, "getsignal", lambda number: None if number == signal.SIGHUP else known(number))
+    with signals.listen():
+        assert known(signal.SIGHUP) == signal.SIG_DFL
+        assert known(signal.SIGTERM) != signal.SIG_DFL
+
+
 def test_a_signal_that_comes_before_the_program_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
     with signals.listen():
         signal.raise_signal(signal.SIGTERM)
@@ -81,6 +123,18 @@ def test_the_first_signal_waits_for_an_answer_and_a_second_one_does_not() -> Non
     assert done == ["answered"]
     assert signals.run(lambda: ask(signal.SIGINT, signal.SIGTERM)) == 130
     assert done == ["answered"]
+
+
+def test_a_signal_that_waits_for_the_end_of_a_step_is_not_raised_after_an_answer() -> None:
+    def train() -> int:
+        with signals.listen() as stop:
+            stop.begin_saving()
+            with signals.deferring():
+                signal.raise_signal(signal.SIGTERM)
+            assert stop() == "SIGTERM"
+            return 3
+
+    assert signals.run(train) == 3
 
 
 def test_a_server_that_was_asked_to_end_ends_well() -> None:
