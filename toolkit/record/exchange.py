@@ -16,7 +16,7 @@ from toolkit import digest, files, findings, signing
 from toolkit.console import Console
 from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
 from toolkit.engine.registry import Client, Repository
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.manifest import Manifest
 from toolkit.record import rebuild, verification, verify_wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
@@ -30,6 +30,9 @@ KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 
 _MOST_ENVELOPES: Final = 32
 """Envelopes are the files that no signature names, so their number and size are limited."""
+
+_MOST_WRITES: Final = 3
+"""How often an entry of an index is written, if other pushes replace the index at the same time."""
 
 _MEDIA_TYPES: Final = {
     ".whl": "application/zip",
@@ -91,18 +94,35 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
 def _add(
     client: Client, repository: Repository, platform: str, manifest: bytes, layers: Sequence[Layer], *, replace: bool
 ) -> None:
-    """Enter a manifest in an index as that of its platform. Raises CheckError: the index has another wheel for it."""
-    entries = {entry.platform: entry for entry in client.find_index(repository.tag, KIND) or ()}
-    there = entries.get(platform)
-    before = client.find(there.digest, KIND) if there and not replace else None
-    if before is not None and _list_subjects(before) != _list_subjects(layers):
-        raise CheckError(
-            f"{repository}:{repository.tag} has another wheel for {platform}",
-            why="its files differ from those here, which were pushed under the tag of their plan",
-            remedy="push under another tag, or replace it: --replace",
-        )
-    entries[platform] = Entry(platform=platform, digest=digest.digest_bytes(manifest), size=len(manifest))
-    client.publish(repository.tag, INDEX, compose_index(KIND, entries.values()))
+    """Enter a manifest in an index as that of its platform.
+
+    A registry replaces an index as a whole, so two pushes at the same time can lose an entry. The index is read again
+    after it was written, and written again if an entry is gone. Raises CheckError: the index has another wheel for the
+    platform; RegistryError: other pushes replace the index each time.
+    """
+    entry = Entry(platform=platform, digest=digest.digest_bytes(manifest), size=len(manifest))
+    expected = {platform: entry}
+    for writes in range(_MOST_WRITES + 1):
+        entries = {entry.platform: entry for entry in client.find_index(repository.tag, KIND) or ()}
+        there = entries.get(platform)
+        if there == entry and expected.keys() <= entries.keys():
+            return
+        if writes == _MOST_WRITES:
+            break
+        before = client.find(there.digest, KIND) if there and not replace else None
+        if before is not None and _list_subjects(before) != _list_subjects(layers):
+            raise CheckError(
+                f"{repository}:{repository.tag} has another wheel for {platform}",
+                why="its files differ from those here, which were pushed under the tag of their plan",
+                remedy="push under another tag, or replace it: --replace",
+            )
+        expected |= {**entries, platform: entry}
+        client.publish(repository.tag, INDEX, compose_index(KIND, expected.values()))
+    raise RegistryError(
+        f"{repository}:{repository.tag} lost entries of its index {_MOST_WRITES} times",
+        why="other pushes replace the index at the same time, and a registry keeps the last one as a whole",
+        remedy="run the same command again when the other pushes have ended",
+    )
 
 
 def _find_platform(folder: Path) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import digest, lock, versions
+from toolkit import digest, files, lock, versions
 from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, UnsupportedError, UsageError
 from toolkit.lock import Lock
@@ -227,17 +227,19 @@ def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
     table, settings = load_table(), request.settings
     runtime = plan_set(table, *request.versions)
     resolve_spec(settings, request.capabilities)
-    locked = lock.read(path)
+    lock.read(path)  # one that cannot be read ends the command before its work
     if not find_locked(table, *request.versions):
         with console.timed("set", runtime.requirements):
             lock_set(runtime, table, day=request.day or table.updated, ca_bundle=settings.ca_bundle)
-    present = _collect_present(request, locked)
-    if not present.pins["tensorflow-commit"]:
-        commit = lock.ask_commit(present.spec["tensorflow"])
-        present = replace(present, pins={**present.pins, "tensorflow-commit": commit})
+    present = _collect_present(request, lock.read(path))
+    commit = present.pins["tensorflow-commit"] or lock.ask_commit(present.spec["tensorflow"])
     named = lock.name_set(runtime.requirements)
-    present = replace(present, sets={name: value for name, value in named.items() if name not in present.pins})
-    lock.write(path, present)
+    with files.changing(path):  # another command may have written a day or a commit meanwhile
+        present = _collect_present(request, lock.read(path))
+        pins = {**present.pins, "tensorflow-commit": present.pins["tensorflow-commit"] or commit}
+        sets = {name: value for name, value in named.items() if name not in pins}
+        present = replace(present, pins=pins, sets=sets)
+        lock.write(path, present)
     return present
 
 
@@ -274,8 +276,8 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
     if not folder.is_dir():
         return
     # Releases up to 2.19.0 have the version in the first file, later ones in the second.
-    files = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
-    texts = [file.read_text(errors="replace") for file in files if file.is_file()]
+    places = (folder / "tensorflow/tools/pip_package/setup.py", folder / "tensorflow/tf_version.bzl")
+    texts = [file.read_text(errors="replace") for file in places if file.is_file()]
     written = next(filter(None, map(_VERSION.search, texts)), None)
     # Upstream's file has a note in its second line.
     named = (folder / ".bazelversion").read_text(errors="replace").partition("\n")[0].strip()

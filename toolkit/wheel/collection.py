@@ -101,10 +101,11 @@ def collect(
             if not fresh:
                 break
     archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
-    _write_unpinned(folder, archives)
-    files.write_json(
-        folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": [asdict(each) for each in archives]}
-    )
+    with files.changing(folder / FILE):  # both files are of one command, and the first keeps what other plans have
+        _write_unpinned(folder, archives)
+        files.write_json(
+            folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": [asdict(each) for each in archives]}
+        )
     return archives
 
 
@@ -262,8 +263,11 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 
 def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
-    known = {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
-    if known or (folder / UNPINNED).exists():
+    """Add what has no pinned hash to the list of a folder. What is no longer there leaves the list."""
+    before: Any = files.read_json(folder / UNPINNED) or {}
+    known = {url: sha256 for url, sha256 in before.items() if locate(folder, sha256).exists()}
+    known |= {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
+    if known or before:
         files.write_json(folder / UNPINNED, known)
 
 

@@ -81,6 +81,32 @@ def test_a_push_keeps_the_other_platforms_and_the_same_push_changes_nothing(tagg
     assert read_index(tagged) == before
 
 
+@pytest.mark.parametrize(("times", "ends"), [(1, True), (9, False)], ids=["once", "each time"])
+def test_two_pushes_at_the_same_time_lose_no_entry_unseen(tagged: World, times: int, ends: bool) -> None:
+    """The other push has read the index before this one has written it."""
+    add(tagged, ARM)
+    others = tagged.registry.tags.pop("2.19")
+    value = json.loads(others)
+    del value["manifests"][0]
+    written = 0
+
+    def replace_index(request: Any) -> bool:
+        nonlocal written
+        if request.command == "GET" and "2.19" in tagged.registry.tags and written < times:
+            written += 1
+            tagged.registry.tags["2.19"] = json.dumps(value).encode()
+        return False
+
+    tagged.registry.fault = replace_index
+    where = f"{tagged.registry.reference}:2.19"
+    if ends:
+        tagged.push(where=where)
+        assert list_platforms(tagged) == [AMD, ARM]
+    else:
+        with pytest.raises(RegistryError, match=r":2\.19 lost entries of its index"):
+            tagged.push(where=where)
+
+
 def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: World) -> None:
     other, where = copy(tagged), f"{tagged.registry.reference}:2.19"
     tagged.registry.tags["old"] = tagged.registry.tags.pop(exchange.name_tag(PLAN.digest))

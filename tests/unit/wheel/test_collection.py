@@ -216,6 +216,25 @@ def test_an_archive_that_bazel_wants_again_ends_the_questions(tmp_path: Path, mo
     assert path.read_bytes() == CONTENT
 
 
+def test_a_command_keeps_what_another_one_has_collected_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, others, gone = fill(tmp_path), "example.com/others", "example.com/gone"
+
+    def fetch(archive: Archive, partial: Path) -> str:
+        (tmp_path / collection.UNPINNED).write_text(json.dumps({others: SHA256, gone: "0" * 64}))
+        partial.write_bytes(b"other")
+        return f"https://{archive.urls[0]}"
+
+    asked = [Archive(sha256="", urls=("example.com/own",), pinned=False)]
+    monkeypatch.setattr(collection, "_ask", lambda *_args, **_options: asked)
+    monkeypatch.setattr(collection, "require_buildx", lambda: None)
+    (got,) = collection.collect(PLAN, tmp_path, [fetch], state=tmp_path, console=QUIET)
+    listed = json.loads((tmp_path / collection.UNPINNED).read_text())
+    assert listed == {"example.com/own": got.sha256, others: SHA256}
+    assert path.read_bytes() == CONTENT
+
+
 @pytest.mark.parametrize("damage", ["missing", "other"])
 def test_a_list_without_a_pinned_hash_is_fetched_again_where_its_bytes_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str

@@ -1,9 +1,13 @@
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from toolkit import lock
+from toolkit.console import Console
 from toolkit.errors import UnsupportedError, UsageError
+from toolkit.settings import Settings
 from toolkit.wheel import build_request
 
 
@@ -120,3 +124,21 @@ def test_a_tree_later_than_2_19_says_its_version_in_another_file(tmp_path: Path)
 
 def test_of_a_repository_elsewhere_nothing_is_known_yet() -> None:
     build_request.require_version("https://a/b.git#" + "0" * 40, tensorflow="2.19.0", bazel="6.5.0")
+
+
+def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    path, known, days = tmp_path / lock.FILE, lock.name_set, ["20261121T000000Z"]
+    asking = build_request.LockRequest(settings=Settings())
+
+    def write_another(name: str) -> dict[str, str]:
+        if days:
+            build_request.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
+        return known(name)
+
+    monkeypatch.setattr(lock, "name_set", write_another)
+    written = build_request.write_lock(asking, path, Console(verbosity=-1))
+    assert written.pins["apt-snapshot"] == "20261121T000000Z"
+    assert lock.read(path) == written
