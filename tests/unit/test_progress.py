@@ -275,6 +275,7 @@ PROGRAM = """
 import sys, time
 from toolkit.cli.command import command
 from toolkit.console import Console
+from train.system import signals
 from train.system.progress import Work
 
 @command()
@@ -291,8 +292,12 @@ import typer
 app = typer.Typer()
 app.command()(wait)
 
-from train.system import signals
-signals.lead(lambda: app([], standalone_mode=False))
+def main():
+    code = app([], standalone_mode=False)
+    signals.check()
+    return code
+
+signals.lead(main)
 """
 
 

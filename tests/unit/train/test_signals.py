@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -157,3 +159,20 @@ def test_an_interrupt_while_options_are_read_is_no_success(
     monkeypatch.setattr(cli, "resolve", resolve)
     assert cli.main(["digits", "--out", str(tmp_path)]) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
+
+
+@pytest.mark.parametrize("program", ["from toolkit.__main__ import main", "from train.__main__ import start as main"])
+def test_a_program_that_is_not_yet_loaded_ends_by_the_signal_without_a_word(program: str) -> None:
+    code = f"""
+import signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "train.system.signals":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+{program}
+from train.__main__ import lead
+main() if main.__module__ == "toolkit.__main__" else lead(main)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
