@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = os.environ.get("TOOLKIT_NVIDIA_TOOLS", "")
-"""The folder of the programs; docker/requirements/nvidia-tools.txt locks the packages that bring them."""
+"""The folder of the programs; .ci/requirements/nvidia-tools.txt locks the packages that bring them."""
 
 needed = pytest.mark.skipif(not FOLDER, reason="TOOLKIT_NVIDIA_TOOLS names no folder with NVIDIA's tools")
 
