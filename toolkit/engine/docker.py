@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -325,25 +326,43 @@ def run(
     # A terminal has only one stream: all output goes to the user, and none to the listener.
     terminal = job.terminal and not job.log and sys.stderr.isatty()
     described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
-    # By its name, which is known even if the engine's answer was lost.
-    with translating_errors(f"running {job.title}"), _finally(partial(_remove, client, described.name)):
-        try:
-            with signals.deferring():
-                created = client.containers.create(**described.to_sdk())
-            stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
-            created.start()
-            if started:
-                started(partial(_stop, client, described.name))
-            with (
-                _explaining_loss(job, described.name),
-                deadline(job, lambda: client.api.kill(described.name)),
-                job.log.open("wb") if job.log else nullcontext() as log,
-            ):
-                _follow(stream, terminal=terminal, listener=listener, log=log)
-                return int(created.wait(timeout=job.grace)["StatusCode"])
-        except KeyboardInterrupt:
-            _stop(client, described.name, job.grace)
-            raise
+    following: list[Future[None]] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        translating_errors(f"running {job.title}"),
+        # By its name, which is known even if the engine's answer was lost.
+        _finally(partial(_remove, client, described.name)),
+    ):
+        with signals.deferring():
+            created = client.containers.create(**described.to_sdk())
+        stream: Any = created.attach(stream=True, logs=True, demux=not terminal)  # type: ignore[call-overload]
+        with (
+            _explaining_loss(job, described.name),
+            deadline(job, lambda: client.api.kill(described.name)),
+            job.log.open("wb") if job.log else nullcontext() as log,
+        ):
+            try:
+                with signals.deferring():
+                    created.start()
+                    # By another thread, because an interrupt would lose what the job says at its end.
+                    following.append(pool.submit(_follow, stream, terminal=terminal, listener=listener, log=log))
+                if started:
+                    started(partial(_stop, client, described.name))
+                return _wait(created, following, job.grace)
+            except KeyboardInterrupt:
+                _stop(client, described.name, job.grace)
+                if _wait(created, following, job.grace) == signals.INTERRUPTED and not log:
+                    signals.mark_told()  # the job itself has said so on standard error
+                raise
+
+
+def _wait(created: Any, following: Collection[Future[None]], grace: float) -> int:
+    """Return the exit code of a job when all that it said was followed."""
+    while wait(following, processes.LISTEN_SECONDS).not_done:
+        pass
+    for each in following:
+        each.result()
+    return int(created.wait(timeout=grace)["StatusCode"])
 
 
 @contextmanager

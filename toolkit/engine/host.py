@@ -220,8 +220,8 @@ def follow(
 
     def end(process: "subprocess.Popen[str]") -> None:
         stop(process, grace=job.grace)
-        if signals.is_raised() and process.returncode == signals.INTERRUPTED and not (job.log or listener):
-            signals.mark_told()  # the job itself has said so
+        if signals.is_raised() and process.returncode == signals.INTERRUPTED and not job.log:
+            signals.mark_told()  # the job itself has said so on standard error
 
     with (
         job.log.open("w") if job.log else nullcontext() as log,

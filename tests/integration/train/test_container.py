@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.docker import stages
-from toolkit import inference
+from toolkit import inference, naming, ownership
 from toolkit.engine import container
 
 pytestmark = pytest.mark.engine
@@ -78,6 +80,26 @@ def test_docker_stop_saves_and_the_same_command_goes_on(image: str, runs: Path) 
     assert read_manifest(runs)["result"]["epochs"] == 12
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_said_once_with_what_is_saved(image: str, tmp_path: Path, number: signal.Signals) -> None:
+    """As a user does it; ``image`` has made the layers."""
+    variables = {**os.environ, "TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(tmp_path / "runs")}
+    argv = [sys.executable, "-m", "toolkit", "train", *OPTIONS, "--epochs", "50", "--engine", "docker"]
+    for expected in ("epoch 2/", "resumed after step"):
+        process = subprocess.Popen(argv, cwd=stages.ROOT, env=variables, stderr=subprocess.PIPE, text=True)
+        assert process.stderr
+        assert any(line.startswith(expected) for line in process.stderr)
+        process.send_signal(number)
+        after = process.stderr.read()
+        assert process.wait(timeout=60) == 130, after
+        assert after.count("interrupted") == 1, after
+        assert "saved" in after
+        assert "error" not in after
+    label = f"label={naming.STATE_LABEL}={ownership.find(tmp_path / 'state')}"
+    left = ["docker", "ps", "--all", "--quiet", "--filter", label]
+    assert not subprocess.run(left, capture_output=True, text=True, check=True).stdout
+
+
 def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) -> None:
     began = time.monotonic()
     argv = [
@@ -126,7 +148,8 @@ def test_images_are_classified_in_a_container_by_names_of_the_host(image: str, r
     assert black["image"] == again["image"] == str(photos / "black.png")
     assert black["guesses"] == again["guesses"]
     assert len(black["guesses"]) == 5
-    assert (broken["image"], broken["problem"]) == (str(photos / "broken.png"), "it has no bytes")
+    assert broken["image"] == str(photos / "broken.png")
+    assert "no bytes" in broken["problem"]
 
 
 def test_a_run_is_served_on_loopback_and_the_server_opens_no_connection(image: str, runs: Path) -> None:

@@ -1,5 +1,7 @@
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,3 +141,36 @@ def test_an_engine_that_goes_away_is_named_with_what_is_left_of_the_job() -> Non
     assert caught.value.exit_code == 5
     assert "start the engine" in caught.value.remedy
     assert "toolkit clean" in caught.value.remedy
+
+
+class StoppedEngine(Engine):
+    """Runs a job that says something when it is stopped, and then ends."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__([])
+        self._code = code
+        self._stopped = threading.Event()
+
+    def create(self, *, name: str, **_: object) -> object:
+        self.made.append(name)
+        return SimpleNamespace(attach=self.attach, start=str, wait=lambda **_: {"StatusCode": self._code})
+
+    def attach(self, **_: object) -> Iterator[tuple[None, bytes]]:
+        yield None, b"step 1\n"
+        os.kill(os.getpid(), signal.SIGINT)
+        self._stopped.wait(10)
+        yield None, b"interrupted, saved\n"
+
+    def stop(self, name: str, timeout: int) -> None:
+        super().stop(name, timeout)
+        self._stopped.set()
+
+
+@pytest.mark.parametrize(("code", "more"), [(130, ""), (143, "interrupted\n")])
+def test_what_a_job_says_when_it_is_interrupted_is_shown_and_not_said_again(
+    code: int, more: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine = StoppedEngine(code)
+    assert signals.run(lambda: run(engine, JOB, image="image", listener=print)) == 130  # type: ignore[arg-type]
+    assert capfd.readouterr().err == "step 1\ninterrupted, saved\n" + more
+    assert engine.made == []

@@ -3,6 +3,7 @@ import re
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from toolkit.errors import BuildError, CheckError, IntegrityError, JobError, Pre
 from toolkit.files import write_json
 from toolkit.pipeline import ReadyEnvironment, Request, environment_task, train_task
 from toolkit.settings import resolve
+from train.system import signals
 
 QUIET = Console(verbosity=-1)
 SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
@@ -97,6 +99,31 @@ def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: E
     with pytest.raises(KeyboardInterrupt):
         engine.run(environment, Job(title="test", argv=("-c", program), grace=10), interrupt)
     assert saved.exists()
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_what_an_interrupted_job_has_said_is_not_said_again(
+    engine: HostEngine, environment: Environment, tmp_path: Path, logged: bool
+) -> None:
+    ready = tmp_path / "ready"
+    told: list[None] = []
+    program = (
+        "import signal, sys, time; from pathlib import Path\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))\n"
+        f"Path({str(ready)!r}).touch(); time.sleep(60)"
+    )
+    job = Job(title="test", argv=("-c", program), grace=10, log=tmp_path / "log" if logged else None)
+
+    def interrupt(_stop: object) -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def run() -> int:
+        return engine.run(environment, job, lambda _line: None, interrupt)
+
+    assert signals.run(run, lambda: told.append(None)) == 130
+    assert bool(told) is logged
 
 
 @pytest.fixture
