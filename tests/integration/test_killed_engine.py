@@ -1,5 +1,8 @@
+import json
 import os
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -34,3 +37,37 @@ def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngi
     small_engine.run()
     argv, variables = ["docker", "image", "inspect", stages.STANDIN], os.environ | small_engine.variables
     assert subprocess.run(argv, env=variables, capture_output=True, check=False).returncode == 0
+
+
+def test_an_engine_killed_during_training_is_named_with_what_is_saved(
+    small_engine: SmallEngine, tmp_path: Path
+) -> None:
+    workspace = Workspace(tmp_path)
+    made = workspace.toolkit("build-image", "--json")
+    assert made.returncode == 0, made.stderr
+    small_engine.load(json.loads(made.stdout)["image"])
+    options = ("digits", "--depth", "10", "--epochs", "50", "--checkpoint-every", "5", "--progress", "plain")
+    argv = [sys.executable, "-m", "toolkit", "train", *options, "--engine", "docker"]
+    variables = workspace.variables | small_engine.variables | {"PYTHONPATH": str(workspace.root)}
+
+    def start(expected: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(argv, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True)
+        assert process.stderr
+        assert any(line.startswith(expected) for line in process.stderr)
+        return process
+
+    process = start("epoch 2/")
+    small_engine.kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 5, errors
+    assert errors.count("error:") == 1
+    assert "the container engine went away while the job" in errors
+    assert "saved up to the last checkpoint" in errors
+    assert "Traceback" not in errors
+
+    small_engine.run()
+    process = start("resumed after step")
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert workspace.toolkit("clean", "--yes").returncode == 0
