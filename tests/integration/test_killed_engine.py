@@ -4,12 +4,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.small_engine import SmallEngine
+from tests.integration.small_engine import SmallEngine, start
 from tests.integration.workspace import Workspace
 
 pytestmark = [
@@ -39,25 +40,32 @@ def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngi
     assert subprocess.run(argv, env=variables, capture_output=True, check=False).returncode == 0
 
 
-def test_an_engine_killed_during_training_is_named_with_what_is_saved(
-    small_engine: SmallEngine, tmp_path: Path
-) -> None:
-    workspace = Workspace(tmp_path)
-    made = workspace.toolkit("build-image", "--json")
+@pytest.fixture
+def training_engine(tmp_path: Path) -> Iterator[SmallEngine]:
+    """Return an engine that trains, and has no Bazel, whose image takes minutes."""
+    made = Workspace(tmp_path).toolkit("build-image", "--json")
     assert made.returncode == 0, made.stderr
-    small_engine.load(json.loads(made.stdout)["image"])
+    with start(tmp_path, gib=8) as engine:
+        engine.load(stages.STANDIN, json.loads(made.stdout)["image"])
+        yield engine
+
+
+def test_an_engine_killed_during_training_is_named_with_what_is_saved(
+    training_engine: SmallEngine, tmp_path: Path
+) -> None:
+    state = {"TOOLKIT_STATE": str(tmp_path / "state"), "PYTHONPATH": str(stages.ROOT)}
     options = ("digits", "--depth", "10", "--epochs", "50", "--checkpoint-every", "5", "--progress", "plain")
     argv = [sys.executable, "-m", "toolkit", "train", *options, "--engine", "docker"]
-    variables = workspace.variables | small_engine.variables | {"PYTHONPATH": str(workspace.root)}
+    variables = os.environ | training_engine.variables | state
 
-    def start(expected: str) -> "subprocess.Popen[str]":
+    def train(expected: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(argv, cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True)
         assert process.stderr
         assert any(line.startswith(expected) for line in process.stderr)
         return process
 
-    process = start("epoch 2/")
-    small_engine.kill()
+    process = train("epoch 2/")
+    training_engine.kill()
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 5, errors
     assert errors.count("error:") == 1
@@ -65,9 +73,8 @@ def test_an_engine_killed_during_training_is_named_with_what_is_saved(
     assert "saved up to the last checkpoint" in errors
     assert "Traceback" not in errors
 
-    small_engine.run()
-    process = start("resumed after step")
+    training_engine.run()
+    process = train("resumed after step")
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert workspace.toolkit("clean", "--yes").returncode == 0
