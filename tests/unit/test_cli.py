@@ -241,7 +241,6 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
         ["sweep", "nowhere.yaml"],
         ["build-image", "--wheel", "nowhere"],
         ["build-wheel", "--source", "./nowhere"],
-        ["log", "show", "nowhere"],
     ],
     ids=" ".join,
 )

@@ -1,6 +1,8 @@
 from train.__main__ import lead
+from train.system.program import explain_errors
 
 
+@explain_errors
 def start() -> int:
     from train.rehearsal.cli import main  # takes long to load, and a signal may come meanwhile
 
