@@ -45,7 +45,7 @@ def _check(line: str) -> None:
             _check(shlex.join(words[words.index("|") + 1 :]))
         case ["toolkit", "--help" | "--install-completion" | "--show-completion"]:
             pass
-        case ["toolkit", "launch" | "log" as group, name, *options]:
+        case ["toolkit", "launch" as group, name, *options]:
             with _commands()[group].commands[name].make_context(name, options):
                 pass
         case ["toolkit" | ".venv/bin/toolkit", name, *options]:
@@ -70,6 +70,7 @@ def _check(line: str) -> None:
             | ["curl", "--form", *_]
             | ["cosign", "verify-blob-attestation", *_]
             | ["model_signing", "verify", *_]
+            | ["rekor-cli", "upload", *_]
             | []
         ):
             pass

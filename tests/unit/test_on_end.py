@@ -49,7 +49,7 @@ def test_one_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(command, "HOOK_SECONDS", 0.2)
     with command._notifying("sleep 5", "up", command.Console()):
         pass
-    assert "timed out" in capsys.readouterr().err
+    assert "it took too long" in capsys.readouterr().err
 
 
 def test_it_is_an_option_and_no_setting(run: Run) -> None:

@@ -36,6 +36,7 @@ def pip(monkeypatch: pytest.MonkeyPatch) -> list[EnvironmentPlan]:
     def install(plan: EnvironmentPlan, _console: Console) -> None:
         (plan.folder / "venv" / "bin").mkdir(parents=True)
         host.interpreter(plan.folder).symlink_to(sys.executable)
+        (plan.folder / host.REPORT).write_text("{}")
         made.append(plan)
 
     monkeypatch.setattr(host, "_install", install)

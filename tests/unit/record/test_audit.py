@@ -283,6 +283,7 @@ def test_an_environment_without_replay_says_what_to_do(toolkit: Run, run: Path) 
     python.unlink()
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{old.parent}" exec "{sys.executable}" "$@"\n')
     python.chmod(0o700)
+    maker.finish(python.parents[2])
     done = toolkit("verify", str(run), "--replay", "1")
     assert done.returncode == 3, done.stderr
     assert "cannot train parts of a run again" in done.stderr

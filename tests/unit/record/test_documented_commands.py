@@ -117,7 +117,8 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(project.locate("tests/fixtures/mini_tensorflow"), folder / "tensorflow")
     for name in ("my-copy", "downloads/distdir", "bazel/usr/local/bin", "my-tables"):
         (folder / name).mkdir(parents=True)
-    write_classes(folder / "my-photos")
+    for name in ("my-photos", "other-photos"):
+        write_classes(folder / name)
     shutil.make_archive(str(folder / "my-photos"), "zip", folder / "my-photos")
     (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
     (folder / "secrets.bazelrc").write_text("")

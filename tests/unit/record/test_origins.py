@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import digest
+from toolkit import digest, seals
 from toolkit.cli import app
 from toolkit.record import Target, verify, verify_wheel
 from toolkit.wheel import inspection, wheel_folder
@@ -69,8 +69,9 @@ def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: 
     log.write_bytes(b"b" * (2 << 20))
     memory = tmp_path / ".toolkit" / digest.REMEMBERED
     memory.parent.mkdir(parents=True)
-    entry = {"identity": digest._identify(log.stat()), "digest": promised}
-    memory.write_text(json.dumps({f"file:{log.resolve()}": entry}))
+    seals.make_key()
+    known = {"file:../dist/one/build.log": {"identity": digest._identify(log.stat()), "digest": promised}}
+    memory.write_text(json.dumps({"known": known, "mark": seals.mark("cached digests", known)}))
     with digest.caching(tmp_path / ".toolkit"):
         assert digest.digest_file(log) == promised
         wheel_folder.check_sums(target)

@@ -203,7 +203,7 @@ def use_image(run: Path) -> None:
         (go_on_elsewhere, 4, "more than one environment"),
         (leave_unfinished, 7, "its newest checkpoint is of step 44"),
         (break_record, 7, "weights: "),
-        (remove, 8, "no readable manifest of a run"),
+        (remove, 2, "there is no"),
         (read_elsewhere, 2, "--data-dir"),
         (begin_elsewhere, 2, "--source"),
         (upgrade_environment, 7, "packages: "),

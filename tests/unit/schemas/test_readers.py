@@ -29,8 +29,8 @@ RULES: Mapping[str, str] = {
     "files that must exist": r"cannot read the key|the CA bundle does not exist|No such file|Is a directory|"
     r"has no readable manifest|there is no folder|\[Errno",
     "names that are in tables": "unknown (dataset|model|recipe|log to)",
-    "what a number or a list written as text may be": "Invalid value for|not a batch size|not a number of blocks|"
-    r"not a range of steps|not a list of blocks|is refused: --[\w-]+ must be",
+    "what a number or a list written as text may be": "Invalid value for|is no (whole )?number|not a batch size|"
+    r"not a number of blocks|not a range of steps|not a list of blocks|is refused: --[\w-]+ must be",
     "whole numbers with a decimal point": r"wrong type: .*\d\.0",
     "which options go together": "is for your own images|cuts a batch|no extra split|no coarse labels|names block|"
     "is not a number of blocks|both begin with|block without layers|leaves no channels|chooses an epoch|"

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 
@@ -36,7 +37,7 @@ def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
         (["--compute-capability", "seven"], 2, "not a compute capability"),
         (["--source", "nowhere"], 2, "no source tree"),
         (["--source", "."], 2, "not TensorFlow's source tree"),
-        (["--remote-cache", "https://user:pw@cache", "--dry-run"], 2, "has credentials in it"),
+        (["--remote-cache", "https://user:pw@cache", "--dry-run"], 2, "remote-cache has a user or a password"),
         (["--bazelrc", "nowhere", "--dry-run"], 2, "there is no file nowhere"),
         (["--apt-snapshot", "yesterday", "--dry-run"], 2, "not a snapshot's day"),
         (["--bazel", "nowhere", "--dry-run"], 2, "no Bazel"),
@@ -55,8 +56,11 @@ def test_refusals_cost_nothing_and_leave_nothing(run: Run, arguments: list[str],
 
 
 def test_a_program_that_a_command_starts_is_noted(run: Run) -> None:
-    run("doctor", "--offline", "--engine", "host")
-    assert "nvidia-smi" in run.started
+    program = run.folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    run("doctor", "--offline", "--engine", "host", PATH=f"{run.folder}:{os.environ['PATH']}")
+    assert str(program) in run.started
 
 
 def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
