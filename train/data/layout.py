@@ -208,7 +208,10 @@ def _describe_beside(beside: Mapping[str, int], tops: Iterable[str]) -> str:
 
 def _describe_special(names: Sequence[str]) -> str:
     """Return what is said of named pipes, sockets and devices, which are never opened."""
-    return f"{len(names)} of no content that ends, such as a pipe or a device: {_shorten(names)}" if names else ""
+    if not names:
+        return ""
+    what = "pipe, socket or device" if len(names) == 1 else "pipes, sockets or devices"
+    return f"{len(names)} {what}, never opened: {_shorten(names)}"
 
 
 def _describe_empty(names: Sequence[str]) -> str:

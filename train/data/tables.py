@@ -80,6 +80,7 @@ def open_folder(
     import datasets
 
     datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # an error of it becomes a DataError
     with explain(source):
         tables = {use: _join(kind, [part for name in uses[use] for part in found[name]], cache) for use in uses}
     features = next(iter(tables.values())).features

@@ -209,6 +209,7 @@ def test_no_program_is_started_for_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     ("content", "kind"),
     [
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
+        (b"<svg/>", "SVG"),
         (b"<?xml version='1.0'?>\n<!-- drawn -->\n<svg width='3'>", "SVG"),
         (b"%PDF-1.7\n", "PDF"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n", "PostScript"),
