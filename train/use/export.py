@@ -205,7 +205,9 @@ def _color_bitmap(file: Any, image: Any) -> Any:
         return tf.cast(tf.io.decode_raw(tf.strings.substr(file, place, kind.size), kind)[0], tf.int32)
 
     start, header, bits, compression = read(10, tf.int32), read(14, tf.int32), read(28, tf.uint16), read(30, tf.int32)
-    plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32))
+    # TensorFlow takes 32 bits for blue, green, red and alpha, whatever the masks of a file say.
+    usual = tf.equal(tf.strings.substr(file, 54, 12), b"\0\0\xff\0\0\xff\0\0\xff\0\0\0")
+    plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32) & usual)
     known = (header >= 40) & (tf.equal(bits, 8) | tf.equal(bits, 24) | tf.equal(bits, 32))
     words = "a BMP is taken if it is not compressed and has 8, 24 or 32 bits for a pixel; convert others to PNG"
 

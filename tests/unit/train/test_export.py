@@ -1,5 +1,6 @@
 import io
 import json
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,16 @@ def test_a_graph_refuses_bitmaps_of_other_kinds(place: int, value: int) -> None:
     encoded[place] = value
     with pytest.raises(Exception, match=r"convert others to PNG|must be"):
         export.decode(bytes(encoded), inputs)
+
+
+def test_a_graph_refuses_bitmaps_with_other_masks() -> None:
+    inputs = Inputs((), (8, 8, 3), (0.0,), (1.0,), 1.0)
+    pixels = encode(Image.new("RGBA", (8, 8), (250, 120, 10)), "BMP")[54:]
+    head = struct.pack("<2sIIIIiiHHIIiiII", b"BM", 66 + len(pixels), 0, 66, 40, 8, 8, 1, 32, 3, len(pixels), 0, 0, 0, 0)
+    usual, turned = ((0xFF0000, 0xFF00, 0xFF), (0xFF, 0xFF00, 0xFF0000))
+    assert (export.decode(head + struct.pack("<3I", *usual) + pixels, inputs).numpy()[0, 0] == (250, 120, 10)).all()
+    with pytest.raises(Exception, match="convert others to PNG"):
+        export.decode(head + struct.pack("<3I", *turned) + pixels, inputs)
 
 
 def encode(image: Any, form: str = "PNG") -> bytes:
