@@ -141,13 +141,13 @@ def listen() -> Iterator[StopSignal]:
     # Python cannot set a handler again that it has not set, so such a one is left alone.
     before = {number: handler for number in NUMBERS if (handler := signal.getsignal(number)) is not None}
 
+    # What fails after an interrupt may fail because of it: a generator that was left half-way, or a thread.
     def hook(unraisable: "sys.UnraisableHookArgs", /) -> None:
-        if not stop.find_lost(unraisable):
+        if not stop.find_lost(unraisable) and not stop.raised:
             hooks[0](unraisable)
 
     def hook_thread(ended: "threading.ExceptHookArgs", /) -> object:
-        """Print nothing of a thread that ended because of the interrupt, as :func:`check` ends it."""
-        return None if stop.raised and _comes_from_interrupt(ended.exc_value) else hooks[1](ended)
+        return None if stop.raised else hooks[1](ended)
 
     try:
         _active, sys.unraisablehook, threading.excepthook = stop, hook, hook_thread

@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import subprocess
@@ -5,7 +6,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,24 @@ def test_a_thread_that_ends_by_an_interrupt_prints_nothing(capsys: pytest.Captur
         return 0
 
     assert signals.run(start) == 130
+    assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_what_an_interrupted_generator_fails_with_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def generate() -> Iterator[int]:
+        try:
+            yield 0
+        finally:
+            raise TypeError("what it needs was never set")
+
+    def leave() -> int:
+        generator = generate()
+        next(generator)
+        signal.raise_signal(signal.SIGINT)
+        return 0
+
+    assert signals.run(leave) == 130
+    gc.collect()
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
