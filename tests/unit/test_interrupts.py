@@ -72,6 +72,7 @@ def test_a_command_that_is_interrupted_while_it_plans(
     assert found["130"] > count / 2
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [4, weekly(1000)])
 def test_a_graft_that_is_interrupted_leaves_a_whole_wheel_or_none(
     tmp_path: Path, start: Callable[..., Callable[[int, int], Ended]], monkeypatch: pytest.MonkeyPatch, count: int
