@@ -52,7 +52,7 @@ def test_run_and_image_hold(run: Path, folder: Path) -> None:
     done = toolkit(folder, "verify", str(run), "--strict", "--json")
     assert done.returncode == 0, done.stderr
     states = find_states(done)
-    assert set(states.values()) == {"ok"}
+    assert {name: state for name, state in states.items() if state != "ok"} == {"others": "skipped"}
     assert {"weights", "metrics", "parent", "image.id", "image.labels", "image.base", "image.lock"} <= states.keys()
     record = next(folder.glob("state/image-train-cpu-*"))
     for target in (read(record)["facts"]["tag"], str(record)):
