@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from toolkit import files, seals
 from toolkit.errors import IntegrityError, PreflightError
-from train.system.files import require_size
+from train.system.files import LARGEST_STATE, require_size
 
 SHORT = 12
 REMEMBERED = Path("toolkit-cache", "digests.json")
@@ -156,14 +156,19 @@ def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def hash_file(path: Path | str) -> bytes:
-    """Return the SHA-256 of a file. Environments have tens of thousands of small ones."""
+def hash_file(path: Path | str, limit: int = LARGEST_STATE) -> bytes:
+    """Return the SHA-256 of a file. Raises OSError unless it is a regular file of at most so many bytes.
+
+    Environments have tens of thousands of small ones. A file with holes may have any size and take no disk.
+    """
     # A Path takes as long as the hashing of a small file. A pipe would wait for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb", buffering=0) as stream:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        if found.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and may have {limit:,}", str(path))
         if found.st_size < _LARGE:
             return hashlib.sha256(stream.read()).digest()
         return hashlib.file_digest(stream, "sha256").digest()

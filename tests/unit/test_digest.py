@@ -179,3 +179,10 @@ def test_commands_that_run_at_once_keep_what_each_has_cached(state: Path, file: 
     ask(state, file)
     ask(state, other)
     assert reads == []
+
+
+def test_a_file_with_a_hole_of_any_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    os.truncate(tmp_path / "file", 1 << 40)
+    with pytest.raises(OSError, match="may have"):
+        digest.hash_file(tmp_path / "file")

@@ -281,7 +281,10 @@ def examine(folder: Path, identity: str) -> Custody:
 
     def compare() -> tuple[str, str]:
         before = _read_fingerprint(folder)
-        same = before and digest.read_file(folder / SIF) == (record.facts.get("sif") if record else None)
+        try:
+            same = before and digest.read_file(folder / SIF) == (record.facts.get("sif") if record else None)
+        except OSError as error:
+            return f"{SIF} cannot be read: {error.strerror}", ""
         return "" if same else f"{SIF} has other bytes than its record", before
 
     return custody.inspect(folder, identity, partial(_read_fingerprint, folder), compare)

@@ -28,6 +28,7 @@ STAGES: Final = ("base", "uv", "compiler", "bazel-tools")
 """The stages that need a network, and those that all others stand on."""
 
 SCHEMA: Final = 1
+_LARGEST: Final = 256 << 30  # bytes of the images
 _AGAIN: Final = "run `toolkit collect` again where there is a network, and carry the folder over once more"
 
 
@@ -144,7 +145,7 @@ def _find_id(client: docker.DockerClient, name: str) -> str:
 def _require(path: Path, sha256: str) -> None:
     if not path.exists():
         raise IntegrityError(f"{path} is missing", remedy=_AGAIN)
-    if digest.hash_file(path).hex() != sha256:
+    if digest.hash_file(path, _LARGEST).hex() != sha256:
         raise IntegrityError(f"{path} is damaged", why=f"its SHA-256 is not {sha256}", remedy=_AGAIN)
 
 
@@ -160,4 +161,4 @@ def _save(names: list[str], path: Path) -> str:
                 "the images could not be saved", why=done.stderr.strip()[-400:], remedy="see the engine's log"
             )
         partial.replace(path)
-    return digest.hash_file(path).hex()
+    return digest.hash_file(path, _LARGEST).hex()

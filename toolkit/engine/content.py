@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files
+from train.system.files import read_regular
 from train.system.output import printable
 
 FILE: Final = "files.json"
@@ -25,6 +26,9 @@ SCHEMA: Final = 1
 TOP: Final = "venv"
 _LARGE: Final = 1_000_000  # bytes
 _SHOWN: Final = 3
+
+MOST: Final = 500_000
+"""Names in an environment: many times those of TensorFlow with all of CUDA. A link may lead to a whole disk."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +61,39 @@ def scan(folder: Path) -> Tree:
         tree.others.append(TOP)
         return tree
     root = os.path.realpath(folder / TOP)
-    pending, seen = [(TOP, str(folder / TOP))], {root}
+    pending, seen, count = [(TOP, str(folder / TOP))], {root}, 0
     while pending:
         name, path = pending.pop()
-        for entry in _list(tree, name, path):
+        entries = _list(tree, name, path)
+        count += len(entries)
+        if count > MOST:
+            tree.others.append(f"{TOP}, with more than {MOST:,} names,")
+            return tree
+        for entry in entries:
             below = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                pending.append((below, entry.path))
-            elif not entry.is_symlink():
-                found = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(found.st_mode):
-                    tree.files[below] = found
-                else:
-                    tree.others.append(below)
-            elif (target := _follow_link(tree, below, entry.path, root)) and target not in seen:
+            try:
+                target = _place(tree, below, entry, root)
+            except OSError:  # it is gone meanwhile, or may not be looked at
+                tree.others.append(below)
+                continue
+            if target and not (entry.is_symlink() and target in seen):
                 seen.add(target)
                 pending.append((below, target))
     return tree
+
+
+def _place(tree: Tree, name: str, entry: os.DirEntry[str], root: str) -> str:
+    """Put what has a name into a tree. Return the folder that is listed under that name, or an empty text."""
+    if entry.is_dir(follow_symlinks=False):
+        return entry.path
+    if entry.is_symlink():
+        return _follow_link(tree, name, entry.path, root)
+    found = entry.stat(follow_symlinks=False)
+    if stat.S_ISREG(found.st_mode):
+        tree.files[name] = found
+    else:
+        tree.others.append(name)
+    return ""
 
 
 def _list(tree: Tree, name: str, path: str) -> list[os.DirEntry[str]]:
@@ -126,11 +146,11 @@ def read(folder: Path, promised: object) -> Mapping[str, Any] | None:
     """Return the list of an environment; None if it is missing, damaged, or has another digest than promised."""
     path = folder / FILE
     try:
-        if path.is_symlink() or not path.is_file() or digest.read_file(path) != promised:
-            return None
-    except OSError:
+        text = b"" if path.is_symlink() else read_regular(path)
+        value = json.loads(text) if digest.digest_bytes(text) == promised else None
+    except (OSError, ValueError, RecursionError):
         return None
-    match files.read_json(path):
+    match value:
         case {"schema": 1, "files": {**listed}, "links": {**links}, "outside": {**outside}}:
             return {"files": listed, "links": links, "outside": outside}
     return None

@@ -22,7 +22,7 @@ from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record.verify_wheel import verify_origin
 from toolkit.smoke import runner
-from train.system.files import LARGEST_STATE, read_text
+from train.system.files import read_text
 
 
 def verify_report(path: Path) -> list[Finding]:
@@ -131,10 +131,8 @@ def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Inst
 
 
 def _may_be(file: os.stat_result, recorded: Recorded | None) -> bool:
-    """Return whether a file has the size that its package recorded, or where it recorded none, not too large a one."""
-    if recorded is None or recorded.size is None:
-        return file.st_size <= LARGEST_STATE
-    return file.st_size == recorded.size
+    """Return whether a file has the size that its package recorded, if it recorded one."""
+    return recorded is None or recorded.size in {None, file.st_size}
 
 
 def _check_files(recorded: Mapping[str, Recorded], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
@@ -276,7 +274,11 @@ def verify_image_record(folder: Path) -> list[Finding]:
 def _verify_sif(path: Path, record: Manifest) -> list[Finding]:
     if not path.is_file():
         return [absent("sif", f"there is no {path}; the image is {record.digest}")]
-    found, promised = digest.read_file(path), record.facts["sif"]
+    promised = record.facts["sif"]
+    try:
+        found = digest.read_file(path)
+    except OSError as error:
+        return [check("sif", False, f"{path} cannot be read: {error.strerror}")]
     text = found if found == promised else f"{path} has {found}, and its record says {promised}"
     return [check("sif", found == promised, text), *verify_origin(record.parent or {})]
 

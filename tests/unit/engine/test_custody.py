@@ -13,7 +13,7 @@ import pytest
 from tests.unit.record import maker
 from toolkit import seals
 from toolkit.console import Console
-from toolkit.engine import Environment, EnvironmentPlan, Job, host
+from toolkit.engine import Environment, EnvironmentPlan, Job, content, host
 from toolkit.engine.host import HostEngine
 from toolkit.errors import PreflightError
 
@@ -89,6 +89,10 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "bytecode without its source": replace(f"{PACKAGES}/json.pyc"),
     "bytecode": poison,
     "file gone": lambda folder: (folder / PACKAGES / "tensorflow.py").unlink(),
+    "file with a hole of 1 TB": lambda folder: os.truncate(folder / PACKAGES / "tensorflow.py", 1 << 40),
+    "list of 1 TB": lambda folder: (replace("venv/pyvenv.cfg")(folder), os.truncate(folder / "files.json", 1 << 40)),
+    "link to files that vanish": lambda folder: (folder / "venv/lib64").symlink_to("/proc/self/fd"),
+    "link to a whole disk": lambda folder: (folder / "venv/lib64").symlink_to("/"),
     "pipe": lambda folder: os.mkfifo(folder / PACKAGES / "pipe.py"),
     "linked environment": lambda folder: (
         (folder / "venv").rename(folder.parent / "moved"),
@@ -103,8 +107,13 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_environment_is_made_anew_and_the_reason_is_said(
-    state: Path, pip: list[EnvironmentPlan], capsys: pytest.CaptureFixture[str], name: str
+    state: Path,
+    pip: list[EnvironmentPlan],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
+    monkeypatch.setattr(content, "MOST", 1000)
     CHANGES[name](folder_of(state))
     assert find(state) is None
     assert not prepare(state).reused
@@ -125,6 +134,18 @@ def test_a_clone_that_its_owner_moved_or_copied_is_used(
     assert (folder_of(other) / "seal.json").read_text() == seal, "looking writes nothing"
     assert prepare(other).reused
     assert not pip
+
+
+def test_a_link_to_a_large_folder_ends_the_list(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "MOST", 50)
+    (tmp_path / "disk").mkdir()
+    for number in range(51):
+        (tmp_path / "disk" / str(number)).touch()
+    assert not content.scan(folder_of(state)).others
+    (folder_of(state) / "venv/lib64").symlink_to(tmp_path / "disk")
+    tree = content.scan(folder_of(state))
+    assert len(tree.files) < 50
+    assert tree.others
 
 
 def test_what_a_stranger_brought_along_is_not_run(

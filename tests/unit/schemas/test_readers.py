@@ -27,7 +27,7 @@ RULES: Mapping[str, str] = {
     "settings that belong together, because each may come from another layer": "was given without",
     "versions, which the version table knows": "not a version of",
     "files that must exist": r"cannot read the key|the CA bundle does not exist|No such file|Is a directory|"
-    r"has no readable manifest|there is no folder|\[Errno",
+    r"has no readable manifest|there is no [\w./]|\[Errno",
     "names that are in tables": "unknown (dataset|model|recipe|log to)",
     "what a number or a list written as text may be": "Invalid value for|is no (whole )?number|not a batch size|"
     r"not a number of blocks|not a range of steps|not a list of blocks|is refused: --[\w-]+ must be",
