@@ -27,8 +27,8 @@ TOP: Final = "venv"
 _LARGE: Final = 1_000_000  # bytes
 _SHOWN: Final = 3
 
-MOST: Final = 500_000
-"""Names in an environment: many times those of TensorFlow with all of CUDA. A link may lead to a whole disk."""
+MOST: Final = 300_000
+"""Names in an environment: several times those of TensorFlow with all of CUDA. A link may lead to a whole disk."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,11 +123,13 @@ def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]
 def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Installed]) -> Iterator[Finding]:
     recorded, gone = _read_records(folder, packages)
     tree = content.scan(folder)
-    wanted = tree.files.keys() if "files" in record.facts else tree.files.keys() & recorded.keys()
-    # What has another size is changed, and need not be read, which could take for ever.
+    listed = content.read(folder, record.facts["files"]) if "files" in record.facts else None
+    # What nobody listed is named, and need not be read, which could take for ever.
+    wanted = tree.files.keys() & (recorded.keys() | (listed["files"].keys() if listed else set()))
+    # What has another size is changed, and need not be read either.
     digests = content.hash_files(tree, [name for name in wanted if _may_be(tree.files[name], recorded.get(name))])
     yield _check_files(recorded, gone, digests)
-    yield _check_content(folder, record, tree, digests)
+    yield _check_content(folder, record, listed, tree, digests)
 
 
 def _may_be(file: os.stat_result, recorded: Recorded | None) -> bool:
@@ -141,16 +143,16 @@ def _check_files(recorded: Mapping[str, Recorded], gone: Sequence[str], digests:
     return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
 
 
-def _check_content(folder: Path, record: Manifest, tree: Tree, digests: Mapping[str, str]) -> Finding:
+def _check_content(
+    folder: Path, record: Manifest, listed: Mapping[str, Any] | None, tree: Tree, digests: Mapping[str, str]
+) -> Finding:
     """Return whether the interpreter, and all that it may read there, are those that the manifest's list has."""
-    promised = record.facts.get("files")
-    if promised is None:
+    if record.facts.get("files") is None:
         return absent(
             CONTENT,
             "an earlier version made it, and recorded neither its interpreter nor which files there are: what was "
             f"added would not be found. Remove {folder}, and the next command makes it again",
         )
-    listed = content.read(folder, promised)
     if listed is None:
         return check(CONTENT, False, f"{content.FILE} is not the list that the manifest names")
     wrong = content.compare(tree, digests, listed)
