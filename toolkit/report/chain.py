@@ -101,8 +101,11 @@ def _omit(findings: Findings, *names: str) -> Findings:
 
 
 def show(path: Path, name: str = "") -> Document:
-    """Return a file as a document; a large one is cut."""
-    text = read_regular(path).decode(errors="replace")
+    """Return a file as a document; a large one is cut, and of one that cannot be read the reason is shown."""
+    try:
+        text = read_regular(path).decode(errors="replace")
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}\n"
     return cut(name or path.name, text)
 
 

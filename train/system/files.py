@@ -108,7 +108,10 @@ def _require_regular(state: os.stat_result, name: str) -> None:
         )
 
 
-_USAGE: Final = {errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST}
+_USAGE: Final = {
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT, errno.EEXIST),
+    *(errno.EINVAL, errno.EFBIG),  # no regular file, or too large a one
+}
 _MACHINE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 

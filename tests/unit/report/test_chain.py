@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,16 @@ def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
     assert found.chain is not None
     assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}
     assert find(signed.TAG).kind == "image"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "hole of 1 TB"])
+def test_a_document_that_cannot_be_read_is_shown_with_the_reason(place: Place, kind: str) -> None:
+    path = max((place.run / "checkpoints").glob("*.json"))
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 1 << 40)
+    weights = next(link for link in follow(place).links if link.name == "weights")
+    assert "cannot be read" in weights.documents[0].text
