@@ -88,7 +88,7 @@ def open_folder(
     classes = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
     others = [name for name, kind in features.items() if name in LABELS and isinstance(kind, datasets.Value)]
     label = label or _choose("label", classes or others, features, source)
-    pictures, columns, paths = {}, {}, set[str]()
+    pictures, columns, files_of_rows = {}, {}, set[str]()
     for use, table in tables.items():
         if missing := [name for name in (image, label) if name not in table.features]:
             shown = ", ".join(table.features)
@@ -97,10 +97,10 @@ def open_folder(
             columns[use] = table.select_columns([label])[:][label]
             raw = table.select_columns([image]).rename_columns({image: IMAGE})
             raw = raw.cast_column(IMAGE, datasets.Image(decode=False))
-            paths |= _list_paths(raw)
+            files_of_rows |= _list_paths(raw)
         pictures[use] = Pictures(raw, named[use], folder, shown)
     labels, names = _number(columns, features[label], source, numbered=numbered)
-    beside = "" if alone or kind == "saved" else _describe_beside(kind, folder, paths)
+    beside = "" if alone or kind == "saved" else _describe_beside(kind, folder, files_of_rows)
     return Opened({use: Split(pictures[use], labels[use]) for use in uses}, names, beside, arranged.warnings)
 
 
