@@ -4,8 +4,7 @@ import re
 import signal
 from typing import Final
 
-LONGEST: Final = 2000
-"""Characters that are shown of what happened: a name in it may have any length."""
+from train.errors import shorten
 
 _LINE: Final = re.compile(r"\n(?=\S)")
 """A further line, which is indented so that it does not look like a message of its own."""
@@ -24,12 +23,11 @@ class ToolkitError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        what = self.what if len(self.what) <= LONGEST else f"{self.what[:LONGEST]}…"
-        lines = [what.replace("\n", "\\n")]  # a name in it may have any character
+        lines = [shorten(self.what.replace("\n", "\\n"))]  # a name in it may have any character
         if self.why:
-            lines.append(f"  why: {self.why}")
+            lines.append(f"  why: {shorten(self.why)}")
         if self.remedy:
-            lines.append(f"  try: {self.remedy}")
+            lines.append(f"  try: {shorten(self.remedy)}")
         return "\n".join(_LINE.sub("\n    ", line) for line in lines)
 
 

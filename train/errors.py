@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Final
 
 LONGEST: Final = 2000
-"""Characters that are shown of what happened: a name in it may have any length."""
+"""Characters that are shown of a line of an error: a name in it may have any length."""
 
 _LINE: Final = re.compile(r"\n(?=\S)")
 """A further line, which is indented so that it does not look like a message of its own."""
+
+
+def shorten(text: str) -> str:
+    """Return text whose lines are cut after :data:`LONGEST` characters."""
+    return "\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in text.split("\n"))
 
 
 class TrainError(Exception):
@@ -30,12 +35,11 @@ class TrainError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        what = self.what if len(self.what) <= LONGEST else f"{self.what[:LONGEST]}…"
-        lines = [what.replace("\n", "\\n")]  # a name in it may have any character
+        lines = [shorten(self.what.replace("\n", "\\n"))]  # a name in it may have any character
         if self.why:
-            lines.append(f"  why: {self.why}")
+            lines.append(f"  why: {shorten(self.why)}")
         if self.remedy:
-            lines.append(f"  try: {self.remedy}")
+            lines.append(f"  try: {shorten(self.remedy)}")
         return "\n".join(_LINE.sub("\n    ", line) for line in lines)
 
 
