@@ -57,6 +57,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "system.files",
         "system.output",
         "system.progress",
+        "system.keyboard",
         "system.signals",
     )
     names += ("service.guard", "service.options", "use.compare", "use.lists")
