@@ -51,7 +51,6 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "record",
         "rehearsal.cli",
         "system.memory",
-        "system.keyboard",
         "system.network",
         "system.addresses",
         "system.files",
