@@ -28,7 +28,7 @@ VERSIONS: Final = {
     "plan": steps.SCHEMA,
     "policy": 2,
     "run": reader.SCHEMA,
-    "settings": 1,
+    "settings": 2,
     "sweep": 1,
 }
 TITLES: Final = {
