@@ -22,8 +22,8 @@ def test_every_module_counts_the_cores_that_were_asked_for(asked: int) -> None:
     code = (
         "from tests import conftest; from train.run import conclusion; from train.step import runtime; import os;"
         "from train.data import pictures;"
-        "from toolkit.doctor import machine;"
-        "print(*(m.count_cores() for m in (conclusion, pictures, machine, runtime)), len(os.sched_getaffinity(0)))"
+        "from toolkit.doctor import hardware;"
+        "print(*(m.count_cores() for m in (conclusion, pictures, hardware, runtime)), len(os.sched_getaffinity(0)))"
     )
     variables = {**os.environ, threads.CORES: str(asked)}
     done = subprocess.run(
