@@ -23,7 +23,7 @@ UNSUPPORTED: Final = 3
 def main(argv: Sequence[str]) -> int:
     """Repeat stretches, and return the exit code."""
     try:
-        from train.run import job
+        from train.run.job import replay
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "train":
             raise
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         spans = [(int(first), int(last)) for first, _, last in (span.partition(":") for span in argv[1].split(","))]
         # What a run keeps and shows besides changes none of its bits.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
-        output.show_json(list(job.replay(config, read_record(Path(argv[0])), spans, close_network=True)))
+        output.show_json(list(replay(config, read_record(Path(argv[0])), spans, close_network=True)))
     except TrainError as error:
         output.say(f"error: {error}")
         return error.exit_code
