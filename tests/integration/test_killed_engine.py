@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,8 @@ def training_engine(tmp_path: Path) -> Iterator[SmallEngine]:
     """Return an engine that trains, and has no Bazel, whose image takes minutes."""
     made = Workspace(tmp_path).toolkit("build-image", "--json")
     assert made.returncode == 0, made.stderr
-    with start(tmp_path, gib=8) as engine:
+    # The path of a socket has 107 letters at most.
+    with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
         engine.load(stages.STANDIN, json.loads(made.stdout)["image"])
         yield engine
 
