@@ -120,7 +120,7 @@ def test_a_stopped_sweep_leaves_checkpoints_and_goes_on(commands: Commands, aske
         sweep.send_signal(asked)
         said = sweep.communicate(timeout=120)[1]
     assert sweep.returncode == 130, said
-    assert said.count("error:") == 1
+    assert "error:" not in said  # the user asked for it
     assert len(list(commands.folder.glob("runs/digits-*"))) == 2, "the third was not started"
     steps = {path.parents[1].name: int(path.stem[5:]) for path in sorted(find_checkpoints(commands.folder))}
     with starting(commands, file, "--slots", "2") as again:
