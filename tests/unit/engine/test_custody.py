@@ -153,6 +153,7 @@ def test_a_link_to_a_large_folder_ends_the_list(state: Path, tmp_path: Path, mon
 def test_what_a_stranger_brought_along_is_not_run(
     tmp_path: Path, pip: list[EnvironmentPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seals.make_key()  # that of this user, without which no mark would hold
     state, ran = tmp_path / "clone" / ".toolkit", tmp_path / "ran"
     with monkeypatch.context() as stranger:
         stranger.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
