@@ -1,6 +1,7 @@
 import gc
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def records_keep_to_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Put the handlers of signals back: a program that a test runs in this process leaves those of a program."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) != handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture
