@@ -10,10 +10,8 @@ import typer
 
 from toolkit.cli import app
 from toolkit.cli.command import OUTPUT, SETTINGS
+from toolkit.cli.help import describe_parameter
 from toolkit.errors import list_exit_codes
-
-TYPES = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X", "<str>": "TEXT", "<path>": "PATH"}
-"""What Typer calls the type of a value, and what the reference calls it, where the declaration has no name for it."""
 
 SHARED = {"Settings": SETTINGS, "Output": OUTPUT}
 """Options that many commands have, which are described once."""
@@ -65,18 +63,13 @@ def _walk(command: Any, name: str, parent: Any) -> Iterator[Command]:
 
 
 def _describe(parameter: Any, context: Any) -> Parameter:
-    written, text = parameter.get_help_record(context)
-    help_, _, extra = text.partition("  [")
-    kind = re.search(r" (<.+>)$", written)
-    if kind:
-        shown = TYPES.get(kind[1], kind[1].strip("<>"))
-        written = written.removesuffix(kind[0]) + (f" {shown}" if parameter.param_type_name == "option" else "")
+    written, text = describe_parameter(parameter, context)
+    meaning, _, extra = text.partition(" [")
     facts = extra.removesuffix("]").split("; ")
     is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts  # off unless it is given
     default = "required" if "required" in facts else "" if is_switch else name_default(parameter.default)
-    bounds = [at_least.expand(r"At least \1.") for fact in facts if (at_least := re.fullmatch(r"x>=([1-9]\d*)", fact))]
-    bounds += [both.expand(r"\1 to \2.") for fact in facts if (both := re.fullmatch(r"(\d+)<=x<=(\d+)", fact))]
-    return Parameter(parameter.name, written, default, " ".join([help_, *bounds]))
+    bounds = [f"{fact[0].upper()}{fact[1:]}." for fact in facts if re.match(r"at least |\d+ to \d+", fact)]
+    return Parameter(parameter.name, written, default, " ".join([meaning, *bounds]))
 
 
 def name_default(value: object) -> str:

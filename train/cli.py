@@ -185,9 +185,11 @@ def explain_usage(error: Any, program: str) -> UsageError:
     for theirs, ours in _NUMBERS.items():
         if theirs in what and (option := re.search(r"'(--?[\w-]+)'|for '(\w+)'", what)):
             what = f"the value of {option[1] or option[2]} {ours}"
+    if missing := re.fullmatch(r"Missing argument '(\w+)(?:\.\.\.)?'", what):
+        what = f"{missing[1].upper()} is missing"
     usage = " ".join(context.get_usage().split()).removeprefix("Usage: ") if context else ""
     path = context.command_path if context else program
-    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"{path} --help")
+    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"`{path} --help` has examples")
 
 
 def find_config(argv: Sequence[str]) -> Path | None:

@@ -201,6 +201,56 @@ def test_help_names_every_data_set_and_the_users_own(run: Run, words: tuple[str,
     assert "hf:OWNER/NAME[@REVISION]" in text
 
 
+def test_the_program_alone_says_where_to_start_and_shows_its_commands_by_groups(run: Run) -> None:
+    ended = run()
+    assert ended.returncode == 2
+    start, *groups = re.split(r"\n(?=[A-Z][\w ]+:\n)", ended.stderr)
+    assert "toolkit advise" in groups[0]
+    assert "toolkit up digits" in groups[0]
+    headings = [group.partition(":")[0] for group in groups[1:-1]]
+    assert headings == ["Start", "Get a TensorFlow", "Train", "Use a run", "Check and share", "This folder"]
+    assert start.startswith("Usage: toolkit")
+
+
+def test_help_shows_the_usual_options_of_the_job_and_no_names_of_types(run: Run) -> None:
+    text = run("train", "--help").stdout
+    assert re.search(r"^  --epochs N +Passes over", text, re.MULTILINE)
+    assert text.index("toolkit train digits") < text.index("--epochs") < text.index("--quiet")
+    assert not re.search(r"<\w+( range)?>|\{", text)
+
+
+@pytest.mark.parametrize(("words", "name"), [(("train",), "DATASET"), (("verify",), "TARGET"), (("predict",), "RUN")])
+def test_a_missing_argument_is_named_as_the_usage_names_it(run: Run, words: tuple[str, ...], name: str) -> None:
+    ended = run(*words)
+    assert ended.returncode == 2
+    assert f"{name} is missing" in ended.stderr
+    assert f"`toolkit {words[0]} --help`" in ended.stderr
+
+
+def test_the_table_of_versions_can_be_narrowed(run: Run) -> None:
+    value = json.loads(run("matrix", "--tensorflow", "2.19.0", "--cuda", "12.6.1", "--json").stdout)
+    assert [(row["version"], row["cuda"]) for row in value["rows"]] == [("2.19.0", ["12.6.1"])]
+    assert [row["version"] for row in value["cuda"]] == ["12.6.1"]
+    assert "before-2.18" not in {failure["id"] for failure in value["failures"]}
+    assert "P3" in {failure["id"] for failure in value["failures"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (("--tensorflow", "2.19.0", "--cuda", "12.9.1"), "--cuda 12.8.0"),
+        (("--cuda", "14.0.0"), "--cuda 13.0.0"),
+        (("--tensorflow", "2.19"), "--tensorflow 2.19.0"),
+    ],
+)
+def test_a_version_that_the_table_lacks_is_answered_by_the_nearest(
+    run: Run, words: tuple[str, ...], nearest: str
+) -> None:
+    ended = run("matrix", *words)
+    assert ended.returncode == 3
+    assert nearest in ended.stderr
+
+
 def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
     for arguments in (["--help"], ["matrix"], ["up", "--help"]):
         program = (

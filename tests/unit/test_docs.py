@@ -13,7 +13,9 @@ import yaml
 
 from benchmarks import farm
 from benchmarks.training import workers
+from tests.reference import read_commands
 from toolkit.cli import app
+from toolkit.cli.help import read_examples
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -89,12 +91,22 @@ def _fill(name: str, options: list[str]) -> list[str]:
     return options if options or not required else ["X"]
 
 
-COMMANDS = {f"{page.name}: {line}": line for page in PAGES for line in _find_commands(page.read_text()) if line}
+EXAMPLES = {f"help of {name or 'toolkit'}: {line}": line for name, lines in read_examples().items() for line in lines}
+COMMANDS = EXAMPLES | {
+    f"{page.name}: {line}": line for page in PAGES for line in _find_commands(page.read_text()) if line
+}
 
 
 @pytest.mark.parametrize("place", COMMANDS)
 def test_every_command_can_be_parsed(place: str) -> None:
     _check(COMMANDS[place])
+
+
+def test_the_help_of_each_command_has_an_example_of_this_very_command() -> None:
+    commands = {name.removeprefix("toolkit").lstrip(): name for name in (each.name for each in read_commands())}
+    assert read_examples().keys() == commands.keys()
+    for name, lines in read_examples().items():
+        assert all(line.startswith(commands[name]) for line in lines)
 
 
 def test_each_page_by_task_shows_commands() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
+from toolkit.cli.help import SHARED_PANEL
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
@@ -51,6 +52,7 @@ SETTINGS = {
             metavar=metavar,
             help=OPTIONS[name].metadata["help"],
             autocompletion=_CHOICES.get(name),
+            rich_help_panel=SHARED_PANEL,
         ),
     ]
     for name, metavar in _METAVARS.items()
@@ -58,9 +60,12 @@ SETTINGS = {
 """Options that are settings: without a flag, the value comes from a lower layer."""
 
 OUTPUT = {
-    "json": Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on standard output.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result.")],
-    "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")],
+    name: Annotated[bool, typer.Option(*words, help=meaning, rich_help_panel=SHARED_PANEL)]
+    for name, words, meaning in (
+        ("json", ("--json",), "Print the result as one JSON object on standard output."),
+        ("quiet", ("--quiet", "-q"), "Say nothing but errors and the result."),
+        ("verbose", ("--verbose", "-v"), "Say more."),
+    )
 }
 """Options of every command."""
 
@@ -71,6 +76,7 @@ ON_END = Annotated[
         metavar="COMMAND",
         help="Run this shell command at the end, also of one that failed: TOOLKIT_EXIT_CODE has the exit code, "
         "TOOLKIT_SECONDS the time, TOOLKIT_COMMAND the name.",
+        rich_help_panel=SHARED_PANEL,
     ),
 ]
 """Option of commands that take long. No setting: a file of the current folder must not be able to run programs."""

@@ -39,6 +39,12 @@ def schema(
 @command("platform", "base_image", "ca_bundle", engine="docker")
 def matrix(
     session: Session,
+    only_tensorflow: Annotated[
+        str, typer.Option("--tensorflow", metavar="X.Y.Z", help="Show only what concerns this version.")
+    ] = "",
+    only_cuda: Annotated[
+        str, typer.Option("--cuda", metavar="X.Y.Z", help="Show only what concerns this release of CUDA.")
+    ] = "",
     grid: Annotated[
         bool, typer.Option("--grid", help="Show each set: proven, refused with reason, or untried.")
     ] = False,
@@ -58,37 +64,42 @@ def matrix(
     """
     from dataclasses import asdict
 
-    from toolkit.versions.matrix import list_cells, render, render_grid
+    from toolkit.versions.matrix import list_cells, narrow, render, render_grid
     from toolkit.versions.table import load_table, split_span
 
     settings, table = session.settings, load_table()
+    shown = narrow(table, only_tensorflow, only_cuda) if only_tensorflow or only_cuda else table
     if refresh:
         _refresh(session, table)
         return
     if prove:
         _prove(session, table, compute_capability or [], jobs, untried=untried)
     if grid or prove:
-        cells = list(list_cells(table, table.platform(settings.platform).name))
+        cells = [
+            cell
+            for cell in list_cells(table, table.platform(settings.platform).name)
+            if cell.tensorflow in shown.tensorflow_rows and cell.cuda in shown.cuda_rows
+        ]
         session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
         return
     value = {
-        "updated": table.updated,
-        "rows": [asdict(row) for row in table.rows()],
-        "incomplete": [{**asdict(row), "lacks": row.lacks} for row in table.incomplete.values()],
-        "cuda": [asdict(row) for row in table.cuda_rows.values()],
-        "cudnn": [asdict(row) for row in table.cudnn_rows.values()],
-        "bazel": [asdict(row) for row in table.bazel_rows.values()],
-        "platforms": [asdict(row) for row in table.platforms.values()],
-        "toolchains": [asdict(item) for item in table.toolchains],
-        "published": [asdict(item) for item in table.published],
+        "updated": shown.updated,
+        "rows": [asdict(row) for row in shown.rows()],
+        "incomplete": [{**asdict(row), "lacks": row.lacks} for row in shown.incomplete.values()],
+        "cuda": [asdict(row) for row in shown.cuda_rows.values()],
+        "cudnn": [asdict(row) for row in shown.cudnn_rows.values()],
+        "bazel": [asdict(row) for row in shown.bazel_rows.values()],
+        "platforms": [asdict(row) for row in shown.platforms.values()],
+        "toolchains": [asdict(item) for item in shown.toolchains],
+        "published": [asdict(item) for item in shown.published],
         "failures": [
             asdict(failure) | {"when": {name: split_span(span) for name, span in failure.when.items()}}
-            for failure in table.failures
+            for failure in shown.failures
         ],
-        "advisories": [asdict(item) for item in table.advisories.values()],
-        "sources": {name: asdict(source) for name, source in table.sources.items()},
+        "advisories": [asdict(item) for item in shown.advisories.values()],
+        "sources": {name: asdict(source) for name, source in shown.sources.items()},
     }
-    session.console.result(value, render(table))
+    session.console.result(value, render(shown))
 
 
 def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int, *, untried: bool) -> None:

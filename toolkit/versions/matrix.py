@@ -1,9 +1,10 @@
 """Shows the version table, and each set of TensorFlow, CUDA, capability and Python: proven, refused or untried."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NotRequired, TypedDict
 
+from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers, proven_toolchains
 from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
@@ -64,6 +65,50 @@ def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
                 clang = find_toolchains(table, _ask(table, row, row.cudnn[-1], wanted))[0].clang
                 proof = known.get((platform, row.version, cuda, clang))
                 yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
+
+
+def narrow(table: Table, tensorflow: str = "", cuda: str = "") -> Table:
+    """Return the part of the table that concerns one version of TensorFlow, one release of CUDA, or both.
+
+    Raises UnsupportedError, with the nearest version, if the table does not have them, or not together.
+    """
+    rows = [table.tensorflow(tensorflow)] if tensorflow else list(table.rows())
+    if cuda:
+        takers = [row for row in rows if cuda in row.cuda]
+        if not takers:
+            offered = {release for row in rows for release in row.cuda}
+            raise UnsupportedError(
+                f"{f'TensorFlow {tensorflow}' if tensorflow else 'no TensorFlow of the table'} "
+                f"{'has no' if tensorflow else 'has'} CUDA {cuda}",
+                why=f"there is {', '.join(numbers.sort(offered))}",
+                remedy=f"--cuda {numbers.find_nearest(cuda, offered)}",
+            )
+        rows = [replace(row, cuda=(cuda,)) for row in takers]
+    releases = {release for row in rows for release in row.cuda}
+    versions = [row.version for row in rows]
+    values = {
+        "tensorflow": versions,
+        "cuda": list(releases),
+        "cudnn": [release for row in rows for release in row.cudnn],
+        "capability": [
+            capability
+            for release in releases
+            for capability in table.cuda_rows[release].capabilities
+            if not capability[-1].isalpha()
+        ],
+    }
+    return replace(
+        table,
+        tensorflow_rows={row.version: row for row in rows},
+        incomplete={},
+        cuda_rows={release: row for release, row in table.cuda_rows.items() if release in releases},
+        failures=tuple(failure for failure in table.failures if failure.affects(**values)),
+        advisories={
+            name: advisory
+            for name, advisory in table.advisories.items()
+            if any(version in advisory.affected for version in versions)
+        },
+    )
 
 
 def list_groups(
