@@ -95,10 +95,11 @@ class JobCommand(Command):
         """Write the options of the job that most runs are given."""
         job = _load_job()
         context = typer.Context(job, info_name="train")
-        records = {parameter.name: describe_parameter(parameter, context) for parameter in job.params}
-        _write(formatter, "Options of the job, those that most runs are given", [records[name] for name in USUAL])
+        by_name = {parameter.name: parameter for parameter in job.params}
+        records = [record for name in USUAL if (record := describe_parameter(by_name[name], context))]
+        _write(formatter, "Options of the job, those that most runs are given", records)
         with formatter.indentation():
-            formatter.write_text(f"All {len(records)}: docs/options.md, or `python -m train --help`.")
+            formatter.write_text(f"All {len(by_name)}: docs/options.md, or `python -m train --help`.")
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return what the words may go on with: names of the job's options too, or values of the last one."""
