@@ -1,4 +1,4 @@
-"""The layers of the two programs, and what their modules import: read from the sources, nothing is run."""
+"""The layers of the programs, and what their modules import: read from the sources, nothing is run."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -51,9 +51,11 @@ JOB_LAYERS = (
     {"run"},
     {"cli"},
     {"use", "service", "__main__", "member", "peers", "programs"},
-    {"rehearsal"},
 )
 """The same of the training job."""
+
+PACKAGES = ("toolkit", "train", "rehearsal")
+"""All packages. The rehearsal, a small one without layers, imports the training job, which knows nothing of it."""
 
 LEVELS = {
     package: {part: number for number, layer in enumerate(layers) for part in layer}
@@ -92,7 +94,7 @@ def name_module(path: Path) -> str:
 
 @cache
 def read_graph() -> Mapping[str, set[str]]:
-    paths = {name_module(path): path for top in ("toolkit", "train") for path in sorted((ROOT / top).rglob("*.py"))}
+    paths = {name_module(path): path for top in PACKAGES for path in sorted((ROOT / top).rglob("*.py"))}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]

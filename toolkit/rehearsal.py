@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from rehearsal.cli import read
 from toolkit import pipeline
 from toolkit.console import Console
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
@@ -15,7 +16,6 @@ from toolkit.settings import Settings
 from toolkit.steps import Step, Task
 from toolkit.versions import load_table
 from toolkit.wheel import inspection
-from train.rehearsal.cli import read
 
 _LIBRARY: Final = "rehearsal"
 """Folder of compiled emulations inside the environment."""
@@ -102,7 +102,7 @@ def plan_job(arguments: Sequence[str], environment: str) -> Job:
     # -P: do not import a train.py of the current folder.
     return Job(
         title="rehearse",
-        argv=("-P", "-m", "train.rehearsal", *arguments, "--library-cache", library),
+        argv=("-P", "-m", "rehearsal", *arguments, "--library-cache", library),
         mounts=(library,),
         terminal=True,
     )

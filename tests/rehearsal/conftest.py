@@ -24,7 +24,7 @@ PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import contextlib, sys, types
-from train.rehearsal import audit, cli, launch
+from rehearsal import audit, cli, launch
 name, job, auditor, *arguments = sys.argv[1:]
 vars(launch)["sys"] = types.SimpleNamespace(executable=job)
 vars(audit)["sys"] = types.SimpleNamespace(executable=auditor)
@@ -37,7 +37,7 @@ raise SystemExit(cli.main([*arguments, "--json"]))
 DESCRIBE = """
 import json, sys
 from pathlib import Path
-from train.rehearsal import launch, library, request
+from rehearsal import launch, library, request
 tensorflow = library.find_tensorflow()
 compiled = library.build(tensorflow, Path(sys.argv[1]))
 print(json.dumps(launch.make_environment(request.choose_device("t4"), compiled, tensorflow)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from train.rehearsal import job
+from rehearsal import job
 from train.step import step as steps
 
 Step = Callable[..., Any]

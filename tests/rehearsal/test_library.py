@@ -14,7 +14,7 @@ from tests.unit.graft import maker
 BUILD = """
 import sys
 from pathlib import Path
-from train.rehearsal import library
+from rehearsal import library
 print(library.build(library.find_tensorflow(), Path(sys.argv[1])))
 """
 ASK = """

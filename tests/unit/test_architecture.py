@@ -15,6 +15,7 @@ from tests import pages, picture
 from tests.layers import (
     INSIDE,
     LEVELS,
+    PACKAGES,
     ROOT,
     UPWARD,
     list_imports,
@@ -49,7 +50,6 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "native.library",
         "peers",
         "record",
-        "rehearsal.cli",
         "system.memory",
         "system.network",
         "system.addresses",
@@ -65,6 +65,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
     shared = ("toolkit.smoke.inside.gpu_rules.", "toolkit.smoke.inside.check.Expectation")
     assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.inside",)))
     assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",)))
+    assert all(name.startswith("rehearsal.cli.") for name in _reaches(path, ("rehearsal",)))
 
 
 def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
@@ -88,7 +89,12 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
 
 
 @pytest.mark.parametrize("path", list_modules("train"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_training_job_never_imports_the_toolkit(path: Path) -> None:
+def test_the_training_job_imports_neither_the_toolkit_nor_the_rehearsal(path: Path) -> None:
+    assert not _reaches(path, ("toolkit", "docker", "rehearsal"))
+
+
+@pytest.mark.parametrize("path", list_modules("rehearsal"), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_rehearsal_never_imports_the_toolkit(path: Path) -> None:
     assert not _reaches(path, ("toolkit", "docker"))
 
 
@@ -108,7 +114,7 @@ def test_only_the_engine_package_and_clean_import_the_docker_sdk() -> None:
 
 
 def test_no_shell_runs_a_string() -> None:
-    for path in [*list_modules("toolkit"), *list_modules("train")]:
+    for path in [path for package in PACKAGES for path in list_modules(package)]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "shell":
                 pytest.fail(f"{path}: shell=")
@@ -120,7 +126,7 @@ def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
     upward = []
     for name, targets in graph.items():
         package, _, rest = name.partition(".")
-        if not rest or name.startswith("toolkit.smoke.inside"):
+        if not rest or package not in LEVELS or name.startswith("toolkit.smoke.inside"):
             continue
         levels, part = LEVELS[package], rest.partition(".")[0]
         assert part in levels, f"{name} belongs to no layer: add it to the list"
@@ -225,7 +231,7 @@ def test_a_module_that_does_not_exist_is_found() -> None:
 
 
 def _find_modules(text: str) -> list[str]:
-    return re.findall(r"`((?:toolkit|train|docker)/[\w./]+)`", text)
+    return re.findall(r"`((?:toolkit|train|rehearsal|docker)/[\w./]+)`", text)
 
 
 def _exists(name: str) -> bool:

@@ -323,7 +323,7 @@ def test_a_setting_that_is_no_flag_is_not_called_one(run: Run) -> None:
     assert "flag" not in line
 
 
-@pytest.mark.parametrize("program", ["train", "train.plot", "train.card", "train.compare", "train.rehearsal"])
+@pytest.mark.parametrize("program", ["train", "train.plot", "train.card", "train.compare", "rehearsal"])
 def test_a_python_without_packages_is_one_message(program: str) -> None:
     code = (
         f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[1:] = ['digits']; "

@@ -183,7 +183,7 @@ def test_a_rehearsal_that_comes_to_no_step_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.rehearse
 def test_the_rehearsal_itself_is_counted(tmp_path: Path) -> None:
-    command = [os.environ["TOOLKIT_CUDA_PYTHON"], "-m", "train.rehearsal", "--library-cache", str(tmp_path / "library")]
+    command = [os.environ["TOOLKIT_CUDA_PYTHON"], "-m", "rehearsal", "--library-cache", str(tmp_path / "library")]
     found = confirm.rehearse(make_plan(tmp_path, command), "digits", "shared")
     assert found["launches"] > 50
     assert found["library_calls"] > 20

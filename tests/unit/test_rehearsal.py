@@ -35,7 +35,7 @@ def test_the_job_is_pasteable_and_keeps_its_library_in_the_environment(tmp_path:
     assert "environment-rehearse-" in planned.reference
     (command,) = engine.commands(planned.reference, rehearsal.plan_job(["digits", "--gpu", "l4"], planned.reference))
     words = command[command.index("-P") :]
-    assert words[:5] == ("-P", "-m", "train.rehearsal", "digits", "--gpu")
+    assert words[:5] == ("-P", "-m", "rehearsal", "digits", "--gpu")
     assert command[-2:] == ("--library-cache", f"{planned.reference}/rehearsal")
 
 

@@ -198,7 +198,7 @@ def rehearse(
 
     Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. A wheel that
     names machine code for the GPU fails if one of its kernels is left to PTX. Options that are not listed here go to
-    the job, or to the rehearsal: see `python -m train.rehearsal --help`.
+    the job, or to the rehearsal: see `python -m rehearsal --help`.
     """
     from toolkit import rehearsal
     from toolkit.pipeline import read_wheel_option

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 from train.config.configuration import TrainConfig
 from train.model import formulation
-from train.rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 from train.step import step
 
 BATCH: Final = 8

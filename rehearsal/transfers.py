@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from train.rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
+from rehearsal.kernels import Attributes, Kernel, KernelTable, read_values
 
 Memory = Literal["host", "device", "argument"]
 """The memory of a tensor. An argument comes from the host, and is copied once if a kernel on the device reads it."""

@@ -4,7 +4,7 @@ from train.system.program import explain_errors
 
 @explain_errors
 def start() -> int:
-    from train.rehearsal.cli import main  # takes long to load, and a signal may come meanwhile
+    from rehearsal.cli import main  # takes long to load, and a signal may come meanwhile
 
     return main()
 

@@ -1,4 +1,4 @@
-"""Rehearses a training job: ``python -m train.rehearsal DATASET [options of the training job] --gpu t4``."""
+"""Rehearses a training job: ``python -m rehearsal DATASET [options of the training job] --gpu t4``."""
 
 import argparse
 import json
@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
 from train.cli import parse
 from train.errors import UsageError
-from train.rehearsal.request import SYNTHETIC, Request, choose_device, read_devices, register_synthetic
 from train.system import output
 from train.system.program import explain_errors
 
 if TYPE_CHECKING:
-    from train.rehearsal.report import Report
+    from rehearsal.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Options:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m train.rehearsal",
+        prog="python -m rehearsal",
         usage="%(prog)s DATASET [options of python -m train] [options]",
         description="Run the first steps of a training job on an emulated GPU: which operations have no GPU kernel, "
         "what TensorFlow refuses, what a step launches, copies and waits for, and how much memory it takes. Nothing "
@@ -93,7 +93,7 @@ def _choose_cache(given: str) -> Path:
 
 def rehearse(options: Options) -> "Report":
     # Imported here, because their packages are not needed to read a command line.
-    from train.rehearsal import audit, launch, library, report
+    from rehearsal import audit, launch, library, report
 
     tensorflow = library.find_tensorflow()
     compiled = library.build(tensorflow, options.cache)

@@ -2,12 +2,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rehearsal.ledger import DIRECTIONS, Step, read_step
+from rehearsal.request import Request
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
-from train.rehearsal.ledger import DIRECTIONS, Step, read_step
-from train.rehearsal.request import Request
 
 
 class Finding(NamedTuple):
@@ -20,7 +21,7 @@ Limits = Mapping[str, int]
 
 def choose_limits(config: TrainConfig) -> Limits:
     """Return the limits of every job, updated by those of the first configuration in the table that fits this job."""
-    table, fields = read_table("rehearsal/limits"), config.as_dict()
+    table, fields = read_table("limits", Path(__file__).parent), config.as_dict()
     for entry in table["configurations"]:
         conditions = {name: value for name, value in entry.items() if name in fields}
         if all(fields[name] == value for name, value in conditions.items()):

@@ -19,7 +19,7 @@ def read() -> Counts:
     library = ctypes.CDLL("libcuda.so.1")
     if not hasattr(library, "nullgpu_write"):
         raise CheckError(
-            "the CUDA driver here is not the emulated one", remedy="start a rehearsal by python -m train.rehearsal"
+            "the CUDA driver here is not the emulated one", remedy="start a rehearsal by python -m rehearsal"
         )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from rehearsal.request import Device, Request
 from train.record.reader import MARK
-from train.rehearsal.request import Device, Request
 
-PROGRAM: Final = ("-P", "-m", "train.rehearsal.job")
+PROGRAM: Final = ("-P", "-m", "rehearsal.job")
 
 _TELLING: Final = re.compile(
     r"Ignoring visible gpu|not built with CUDA kernel binaries|Cannot dlopen|failed call to cuInit|insufficient|"
@@ -54,7 +54,7 @@ def make_environment(device: Device, library: Path, tensorflow: Path) -> dict[st
         "NULLGPU_COUNT": str(device.count),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(library), os.environ.get("LD_LIBRARY_PATH")])),
         "TF_CPP_MIN_LOG_LEVEL": "0",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])),
     }
     # XLA takes ptxas and libdevice from this folder. The first ptxas on PATH may belong to another CUDA.
     toolkit = tensorflow.parent / "nvidia" / "cuda_nvcc"

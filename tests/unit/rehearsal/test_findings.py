@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from rehearsal import report
+from rehearsal.request import Request, choose_device
 from train.cli import parse
-from train.rehearsal import report
-from train.rehearsal.request import Request, choose_device
 
 LIMITS = {"launches": 100, "to_device": 1, "to_host": 1, "waits": 1, "on_host": 0, "crossings": 0, "growth": 1000}
 PLACED = {"node": "step/Equal", "operation": "Equal", "dtypes": {"T": "int32"}, "reason": "Equal has no GPU kernel"}

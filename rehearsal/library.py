@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rehearsal import kernels
 from train.errors import PreflightError
-from train.rehearsal import kernels
 
 HEADERS: Final = (
     "cuda.h",

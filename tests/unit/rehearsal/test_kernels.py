@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rehearsal import audit, kernels
+from rehearsal.kernels import Kernel, KernelTable, decode, encode, merge
 from train.errors import PreflightError
-from train.rehearsal import audit, kernels
-from train.rehearsal.kernels import Kernel, KernelTable, decode, encode, merge
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
 
 
@@ -92,7 +92,7 @@ def test_a_build_without_cuda_has_no_kernels_to_list() -> None:
 @pytest.mark.rehearse
 def test_the_file_is_what_the_cuda_wheel_says() -> None:
     done = subprocess.run(
-        [PYTHON, "-m", "train.rehearsal.kernels"],
+        [PYTHON, "-m", "rehearsal.kernels"],
         cwd=ROOT,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -104,7 +104,7 @@ def test_the_file_is_what_the_cuda_wheel_says() -> None:
 
 _EACH = """
 from tensorflow.python.framework import kernels
-from train.rehearsal.kernels import DEVICES, read_table, read_values
+from rehearsal.kernels import DEVICES, read_table, read_values
 table, wrong = read_table(), []
 for each in kernels.get_all_registered_kernels().kernel:
     if each.device_type in DEVICES:

@@ -1,8 +1,8 @@
 import pytest
 
+from rehearsal.request import choose_device, read_devices
 from train.errors import UsageError
 from train.record.reader import MARK
-from train.rehearsal.request import choose_device, read_devices
 
 
 @pytest.mark.parametrize("name", read_devices())

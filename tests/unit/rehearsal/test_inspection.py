@@ -3,9 +3,9 @@ import time
 
 import pytest
 
+from rehearsal import audit
+from rehearsal.request import Request, choose_device
 from train.cli import parse
-from train.rehearsal import audit
-from train.rehearsal.request import Request, choose_device
 
 JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t4"))
 
@@ -13,7 +13,7 @@ JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t
 PLANT = """
 import tensorflow as tf
 from train.step import step
-from train.rehearsal import audit
+from rehearsal import audit
 make = step.make_evaluation_step
 def spoil(*arguments):
     made = make(*arguments)

@@ -1,4 +1,4 @@
-"""Runs the rehearsed job on random images with emulated CUDA: ``python -m train.rehearsal.job REQUEST RECORD``."""
+"""Runs the rehearsed job on random images with emulated CUDA: ``python -m rehearsal.job REQUEST RECORD``."""
 
 import json
 import re
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from rehearsal import elementwise, ledger
+from rehearsal.request import Request
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.data import Dataset, Split
 from train.errors import TrainError
-from train.rehearsal import elementwise, ledger
-from train.rehearsal.request import Request
 from train.step import runtime
 from train.step.budget import LARGEST, UNIT
 
@@ -56,7 +56,7 @@ class RecordedStep:
     def __call__(self, *arguments: Any) -> Any:
         from tensorflow.python.eager import context
 
-        from train.rehearsal import graphs
+        from rehearsal import graphs
 
         self.calls += 1
         if self.calls > 1:
@@ -158,7 +158,7 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
 
 
 def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None:
-    from train.rehearsal import graphs
+    from rehearsal import graphs
 
     recorded = [graph for step in steps for graph in step.graphs]
     record["on_host"] = [each._asdict() for each in graphs.list_host_operations(recorded)]

@@ -1,6 +1,6 @@
 """Compiles the training step with XLA without a GPU, and lists the registers and the memory of each kernel.
 
-``python -m train.rehearsal.ptx [training arguments] --gpu t4``, run by a Python with TensorFlow's CUDA build. XLA
+``python -m rehearsal.ptx [training arguments] --gpu t4``, run by a Python with TensorFlow's CUDA build. XLA
 compiles ahead of time from a description of the device, and ptxas reports each kernel.
 
 TensorFlow has no function for this: ``experimental_get_compiler_ir`` refuses variables without a device. So the step is
@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rehearsal.kernels import CUDA, CUDNN, read_table
+from rehearsal.library import find_tensorflow
+from rehearsal.request import Device, choose_device, read_devices
 from train.config.configuration import TrainConfig
 from train.errors import CheckError, PreflightError
-from train.rehearsal.kernels import CUDA, CUDNN, read_table
-from train.rehearsal.library import find_tensorflow
-from train.rehearsal.request import Device, choose_device, read_devices
 from train.system import output
 from train.system.program import explain_errors
 
@@ -183,7 +183,7 @@ def summarize(kernels: Sequence[CompiledKernel]) -> dict[str, Any]:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m train.rehearsal.ptx",
+        prog="python -m rehearsal.ptx",
         usage="%(prog)s DATASET [options of python -m train] [options]",
         description="Compile the training step by XLA for a GPU that is not there, and print the registers, shared "
         "memory and spilled bytes of each kernel. Kernels inside cuDNN and cuBLAS are not counted. It needs "

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.train.rehearsal.test_kernels import PYTHON, ROOT
+from rehearsal import ptx
+from rehearsal.request import choose_device
+from tests.unit.rehearsal.test_kernels import PYTHON, ROOT
 from train.errors import CheckError, PreflightError
-from train.rehearsal import ptx
-from train.rehearsal.request import choose_device
 
 SAID = """\
 ptxas info    : 0 bytes gmem, 64 bytes cmem[4]
@@ -74,7 +74,7 @@ def test_a_step_is_compiled_for_a_t4_without_one(tmp_path: Path) -> None:
     command = [
         PYTHON,
         "-m",
-        "train.rehearsal.ptx",
+        "rehearsal.ptx",
         "digits",
         "--depth",
         "10",

@@ -2,7 +2,7 @@
 
 A kernel is looked up by operation, device and label; the first one wins whose constraints on dtypes hold, with kernels
 of the device before those of DEFAULT (FindKernelRegistration in tensorflow/core/framework/op_kernel.cc).
-``python -m train.rehearsal.kernels``, run by a Python with the CUDA wheel, prints ``kernels.yaml``.
+``python -m rehearsal.kernels``, run by a Python with the CUDA wheel, prints ``kernels.yaml``.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ CUDA, CUDNN = (12, 5), (9, 3)
 HEADER: Final = """\
 # The GPU kernels that the CUDA build of this TensorFlow registers, by operation. Each row: device, then for attributes
 # the set of dtypes (or values) that is allowed, by its name in the list of sets, then arguments in host memory.
-# Made by: python -m train.rehearsal.kernels > train/rehearsal/kernels.yaml (with the CUDA build; needs no GPU)
+# Made by: python -m rehearsal.kernels > rehearsal/kernels.yaml (with the CUDA build; needs no GPU)
 """
 
 Attributes = Mapping[str, tuple[str, ...]]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal import job, launch, ledger, library
+from rehearsal.cli import main, read
+from rehearsal.request import Request, choose_device, register_synthetic
 from train.errors import PreflightError, UsageError
-from train.rehearsal import job, launch, ledger, library
-from train.rehearsal.cli import main, read
-from train.rehearsal.request import Request, choose_device, register_synthetic
 
 
 def test_options_of_the_rehearsal_and_of_the_job_are_told_apart() -> None:
@@ -87,7 +87,7 @@ def test_counts_between_two_readings() -> None:
 
 
 def test_help_needs_no_tensorflow() -> None:
-    code = "import sys\nfrom train.rehearsal.cli import read\nread(['digits'])\nsys.exit('tensorflow' in sys.modules)"
+    code = "import sys\nfrom rehearsal.cli import read\nread(['digits'])\nsys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

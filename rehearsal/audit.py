@@ -1,6 +1,6 @@
 """Checks the job's graphs against the GPU kernels of TensorFlow's CUDA build, without a GPU and without running a step.
 
-``python -m train.rehearsal.audit [training arguments]`` checks one configuration, ``--all`` all. It reports nodes with
+``python -m rehearsal.audit [training arguments]`` checks one configuration, ``--all`` all. It reports nodes with
 
 - ``kernel``: no GPU kernel runs the operation, so TensorFlow runs it on the host;
 - ``dtype``: there are GPU kernels for the operation, but none for these dtypes;
@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import yaml
 
+from rehearsal import transfers
+from rehearsal.kernels import KernelTable, read_table
+from rehearsal.request import Request
+from rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
 from train.config.configuration import Memory, Precision, TrainConfig
 from train.config.resolution import resolve
 from train.errors import CheckError, UsageError
-from train.rehearsal import transfers
-from train.rehearsal.kernels import KernelTable, read_table
-from train.rehearsal.request import Request
-from train.rehearsal.transfers import CALLS, ON_HOST, Body, Node, read_graph
 from train.system import output
 from train.system.program import explain_errors
 
 if TYPE_CHECKING:
-    from train.rehearsal.graphs import TracedGraph
+    from rehearsal.graphs import TracedGraph
 
 Kind = Literal["kernel", "dtype", "determinism", "copy"]
 RULES: Final = Path(__file__).with_name("rules.yaml")
@@ -71,7 +71,7 @@ class Report:
 
 
 def audit_run(config: TrainConfig) -> list[Report]:
-    from train.rehearsal.graphs import trace_run
+    from rehearsal.graphs import trace_run
 
     job = f"{config.model} {config.memory} {config.precision}"
     return [audit_graph(replace(graph, name=f"{job} {graph.name}")) for graph in trace_run(config)]
@@ -212,7 +212,7 @@ def list_configurations() -> Iterator[TrainConfig]:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m train.rehearsal.audit",
+        prog="python -m rehearsal.audit",
         usage="%(prog)s [--json] (DATASET [options of python -m train] | --all)",
         description="Check the graphs of a training job against the GPU kernels of TensorFlow's CUDA build: operations "
         "and dtypes without a GPU kernel, kernels that refuse deterministic operations, and copies between host and "
@@ -267,13 +267,13 @@ def _require_none(reports: Sequence[Report]) -> None:
         )
 
 
-PROGRAM: Final = ("-P", "-c", "from train.rehearsal.audit import answer; raise SystemExit(answer())")
+PROGRAM: Final = ("-P", "-c", "from rehearsal.audit import answer; raise SystemExit(answer())")
 
 
 @contextmanager
 def running(request: Request, *, program: Sequence[str] = PROGRAM) -> Iterator[Callable[[], dict[str, Any]]]:
     """Audit in a process that ends with the block; yield a function that returns its ``graphs`` or its ``error``."""
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+", encoding="utf-8") as source:
         source.write(request.write())
         source.seek(0)

@@ -1,6 +1,6 @@
 import pytest
 
-from train.rehearsal import library
+from rehearsal import library
 
 HEADER = """
 #define cuMemAlloc cuMemAlloc_v2

@@ -2,6 +2,7 @@ import dataclasses
 import difflib
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from train.config.configuration import TrainConfig
@@ -29,7 +30,7 @@ class Device:
 
 
 def read_devices() -> dict[str, Any]:
-    return read_table("rehearsal/devices")
+    return read_table("devices", Path(__file__).parent)
 
 
 def choose_device(name: str, *, driver: str = "", memory: float = 0.0, capability: str = "", count: int = 1) -> Device:

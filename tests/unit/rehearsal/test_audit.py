@@ -6,9 +6,9 @@ from typing import Any, get_args
 import pytest
 import tensorflow as tf
 
+from rehearsal import audit, graphs
 from train.config.configuration import Memory, Precision
 from train.config.resolution import resolve
-from train.rehearsal import audit, graphs
 
 SCALAR, VECTOR, MAPS = tf.TensorSpec(()), tf.TensorSpec((64,)), tf.TensorSpec((8, 4, 4, 16))
 NUMBERS = tf.TensorSpec((64,), tf.int32)
