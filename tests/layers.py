@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-INSIDE = ROOT / "toolkit" / "smoke" / "inside"
+CHECKS = ROOT / "toolkit" / "smoke" / "checks"
 
 LAYERS = (
     {"errors"},
@@ -63,14 +63,14 @@ LEVELS = {
 }
 
 UPWARD = {
-    ("versions", "toolkit.smoke.inside.gpu_rules"),  # stands alone, because images and build stages also get a copy
+    ("versions", "toolkit.smoke.checks.gpu_rules"),  # stands alone, because images and build stages also get a copy
 }
 """Imports of a higher layer that remain. Remove entries; add none."""
 
 
 def list_modules(package: str) -> list[Path]:
     found = sorted((ROOT / package).rglob("*.py"))
-    return [path for path in found if INSIDE not in path.parents]
+    return [path for path in found if CHECKS not in path.parents]
 
 
 def list_imports(path: Path) -> Iterator[str]:

@@ -113,7 +113,7 @@ def collect_default() -> Lock:
     return collect(resolve(table), table, base_image=table.default.base_image)
 
 
-RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/inside/gpu_rules.py", "train/cores.py")
+RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/checks/gpu_rules.py", "train/cores.py")
 """The files that turn pins into a wheel."""
 
 

@@ -22,7 +22,7 @@ from toolkit.errors import (
 from toolkit.project import shorten
 from toolkit.settings import Settings, is_crossed, require_own_platform
 from toolkit.smoke import runner
-from toolkit.smoke.inside.check import Expectation
+from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.steps import Step, Task
 from toolkit.versions import find_locked, load_table, plan_set

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.test_smoke_images import INSIDE
 from tests.integration.workspace import Workspace
 from tests.unit.train.native.test_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
@@ -55,9 +54,16 @@ def test_a_wheel_of_its_compilers_needs_no_newer_c_library(tmp_path: Path) -> No
     folder = tmp_path / json.loads(done.stdout)["folder"]
     built = json.loads((folder / "toolchain.json").read_text())["versions"]
     assert (built["clang"].partition(".")[0], built["glibc"]) == (ROW.clang[0], ROW.glibc)
-    mounts = ("--volume", f"{folder}:/wheel:ro", "--volume", f"{INSIDE}:/inside:ro", "--env", "PYTHONPATH=/tmp/site")
+    mounts = (
+        "--volume",
+        f"{folder}:/wheel:ro",
+        "--volume",
+        f"{runner.FOLDER}:/checks:ro",
+        "--env",
+        "PYTHONPATH=/tmp/site",
+    )
     command = "python3 -m pip install -q --no-index --no-deps --target /tmp/site /wheel/*.whl"
-    command += " && python3 /inside --json --only libraries.system"
+    command += " && python3 /checks --json --only libraries.system"
     argv = ["docker", "run", "--rm", "--network=none", *mounts, BASE, "sh", "-c", command]
     checked = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr

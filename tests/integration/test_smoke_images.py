@@ -9,12 +9,11 @@ import pytest
 from toolkit import naming, pipeline, settings
 from toolkit.console import Console
 from toolkit.smoke import runner
-from toolkit.smoke.inside.cli import CHECKS
+from toolkit.smoke.checks.cli import CHECKS
 from toolkit.smoke.runner import Report
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-INSIDE = Path(runner.__file__).parent / "inside"
 HARDENED = ("--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
 NOBODY = ("--network", "none", "--user", "4242:4343", "--env", "HOME=/tmp")
 NVIDIA = "/opt/venv/lib/python3.11/site-packages/nvidia"
@@ -39,10 +38,10 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
 def smoke(image: str, *arguments: str, docker: tuple[str, ...] = ()) -> tuple[int, Report]:
     name = f"toolkit-test-{uuid.uuid4().hex[:8]}"
     argv = ["docker", "run", "--rm", "--name", name, "--label", f"{naming.OWNER_LABEL}=toolkit", *HARDENED, *NOBODY]
-    argv += ["--volume", f"{INSIDE}:/opt/toolkit/inside:ro", *docker, "--entrypoint", "python", image]
+    argv += ["--volume", f"{runner.FOLDER}:/opt/toolkit/checks:ro", *docker, "--entrypoint", "python", image]
     try:
         done = subprocess.run(
-            [*argv, "/opt/toolkit/inside", "--json", *arguments],
+            [*argv, "/opt/toolkit/checks", "--json", *arguments],
             capture_output=True,
             text=True,
             timeout=400,

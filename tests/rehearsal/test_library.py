@@ -105,7 +105,7 @@ def test_the_training_job_refuses_it(library: Path, tmp_path: Path) -> None:
 
 def test_the_smoke_checks_refuse_it(library: Path) -> None:
     program = (
-        "import sys; from toolkit.smoke.inside import device; from toolkit.smoke.inside.check import Expectation; "
+        "import sys; from toolkit.smoke.checks import device; from toolkit.smoke.checks.check import Expectation; "
         "from unittest import mock\n"
         "with mock.patch.object(device, '_respect'):\n    device.driver(Expectation())"
     )

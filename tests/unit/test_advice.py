@@ -12,7 +12,7 @@ from toolkit.doctor.hardware import Device
 from toolkit.errors import UsageError
 from toolkit.graft import graft_plan
 from toolkit.settings import resolve
-from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.smoke.checks.gpu_rules import find_coverage
 
 TABLE = versions.load_table()
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests import pages, picture
 from tests.layers import (
-    INSIDE,
+    CHECKS,
     LEVELS,
     PACKAGES,
     ROOT,
@@ -62,8 +62,8 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
     names += ("service.guard", "service.options", "use.compare", "use.lists")
     allowed_of_train = tuple(f"train.{name}" for name in names)
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
-    shared = ("toolkit.smoke.inside.gpu_rules.", "toolkit.smoke.inside.check.Expectation")
-    assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.inside",)))
+    shared = ("toolkit.smoke.checks.gpu_rules.", "toolkit.smoke.checks.check.Expectation")
+    assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.checks",)))
     assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",)))
     assert all(name.startswith("rehearsal.cli.") for name in _reaches(path, ("rehearsal",)))
 
@@ -98,7 +98,7 @@ def test_the_rehearsal_never_imports_the_toolkit(path: Path) -> None:
     assert not _reaches(path, ("toolkit", "docker"))
 
 
-@pytest.mark.parametrize("path", sorted(INSIDE.rglob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(CHECKS.rglob("*.py")), ids=lambda path: path.name)
 def test_the_checks_stand_alone(path: Path) -> None:
     assert not _reaches(path, ("toolkit", "train", "docker", "yaml", "typer", "rich"))
 
@@ -126,7 +126,7 @@ def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
     upward = []
     for name, targets in graph.items():
         package, _, rest = name.partition(".")
-        if not rest or package not in LEVELS or name.startswith("toolkit.smoke.inside"):
+        if not rest or package not in LEVELS or name.startswith("toolkit.smoke.checks"):
             continue
         levels, part = LEVELS[package], rest.partition(".")[0]
         assert part in levels, f"{name} belongs to no layer: add it to the list"
@@ -187,7 +187,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_the_walk_sees_imports_inside_functions_and_relative_ones() -> None:
     graph = read_graph()
     assert "toolkit.versions.table" in graph["toolkit.cli.pins"], "imported inside a function"
-    assert "toolkit.smoke.inside.check" in graph["toolkit.smoke.inside.numerics"], "imported relatively"
+    assert "toolkit.smoke.checks.check" in graph["toolkit.smoke.checks.numerics"], "imported relatively"
 
 
 def test_the_picture_is_drawn_from_the_imports() -> None:

@@ -143,7 +143,7 @@ def _train(
 ) -> None:
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
     from toolkit import pipeline, training
-    from toolkit.smoke.inside.check import Expectation
+    from toolkit.smoke.checks.check import Expectation
     from toolkit.steps import run
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories

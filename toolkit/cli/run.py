@@ -50,7 +50,7 @@ def smoke(
     from toolkit import pipeline
     from toolkit.errors import UsageError
     from toolkit.smoke import runner
-    from toolkit.smoke.inside.check import Expectation
+    from toolkit.smoke.checks.check import Expectation
     from toolkit.steps import run
 
     console, settings = session.console, session.settings

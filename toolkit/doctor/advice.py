@@ -12,7 +12,7 @@ from toolkit.doctor.hardware import ANSWER_SECONDS, Device, compare_driver, esti
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
-from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
+from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, load_table, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest

@@ -8,7 +8,7 @@ from toolkit.engine.host import has_gpu
 from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
-from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import Locked, Table, find_locked, load_table, numbers, propose, rules
 
 ANSWER_SECONDS = 5

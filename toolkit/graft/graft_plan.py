@@ -13,7 +13,7 @@ from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
 from toolkit.lock import Lock, rank
 from toolkit.settings import Settings
-from toolkit.smoke.inside.gpu_rules import find_coverage, parse_capability
+from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.steps import Plan, Step
 from toolkit.versions import Locked, Table, numbers
 from toolkit.wheel import inspection

@@ -15,11 +15,11 @@ from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, GpuError, UsageError
 from toolkit.findings import Finding, State
-from toolkit.smoke.inside.check import Expectation
+from toolkit.smoke.checks.check import Expectation
 from train.system.output import printable
 from train.system.progress import Work
 
-INSIDE = Path(__file__).parent / "inside"
+FOLDER = Path(__file__).parent / "checks"
 NO_PYTHON = 127
 """Exit code of an engine when a container's program does not exist."""
 
@@ -90,7 +90,7 @@ class Report:
 
 
 def parse(output: str) -> Report:
-    """Return the report in the output of ``inside --json``. Raises CheckError: the report is missing or not valid."""
+    """Return the report in the output of ``checks --json``. Raises CheckError: the report is missing or not valid."""
     seen: list[str] = []
     for line in output.splitlines():
         try:
@@ -211,7 +211,7 @@ def _invalid(why: str) -> CheckError:
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    argv = [sys.executable, str(INSIDE), "--list", *_leave_out(patterns)]
+    argv = [sys.executable, str(FOLDER), "--list", *_leave_out(patterns)]
     asked = subprocess.run(argv, capture_output=True, text=True, check=False)
     if asked.returncode:
         raise UsageError(
@@ -221,8 +221,8 @@ def require_known(patterns: Sequence[str]) -> None:
 
 
 def plan(expectation: Expectation) -> Job:
-    inside = Mount(source=INSIDE, target="/opt/toolkit/inside")
-    argv: list[str | Mount] = [inside, "--json", "--device", expectation.device]
+    checks = Mount(source=FOLDER, target="/opt/toolkit/checks")
+    argv: list[str | Mount] = [checks, "--json", "--device", expectation.device]
     for option, value in (
         ("--expect-version", expectation.version),
         ("--expect-cuda", expectation.cuda),
@@ -235,7 +235,7 @@ def plan(expectation: Expectation) -> Job:
     return Job(
         title="smoke",
         argv=tuple(argv),
-        mounts=(inside,),
+        mounts=(checks,),
         gpu=expectation.device == "gpu",
         deadline=DEADLINE_SECONDS,
     )
@@ -278,7 +278,7 @@ def _leave_out(patterns: Sequence[str]) -> list[str]:
 
 def _path(environment: Environment, expectation: Expectation) -> Path:
     # With the checks that are left out, so that a report without them is never reused for a run with them.
-    key = digest.digest_value([environment.digest, digest.digest_paths(INSIDE, [INSIDE]), asdict(expectation)])
+    key = digest.digest_value([environment.digest, digest.digest_paths(FOLDER, [FOLDER]), asdict(expectation)])
     return environment.folder / f"{REPORT}{digest.shorten(key)}.json"
 
 

@@ -11,12 +11,12 @@ from packaging.version import Version
 
 from toolkit import digest, manifest, project
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
-from toolkit.smoke.inside.gpu_rules import compare_cudnn
+from toolkit.smoke.checks.gpu_rules import compare_cudnn
 from toolkit.versions import load_table, numbers
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import archive, elf
 
-_RULES = Path(__file__).parents[1] / "smoke" / "inside" / "gpu_rules.py"
+_RULES = Path(__file__).parents[1] / "smoke" / "checks" / "gpu_rules.py"
 _NAME = "tensorflow"
 _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 """Libraries of the driver and of one CUDA release: a wheel that is linked to them fails to import on other machines."""

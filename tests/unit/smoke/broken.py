@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import check, device, libraries, numerics
-from toolkit.smoke.inside.check import Check, Evidence, Expectation
-from toolkit.smoke.inside.supervisor import serve
+from toolkit.smoke.checks import check, device, libraries, numerics
+from toolkit.smoke.checks.check import Check, Evidence, Expectation
+from toolkit.smoke.checks.supervisor import serve
 
 Probe = Callable[[Expectation], Evidence]
 

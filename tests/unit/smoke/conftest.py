@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside.libraries import CUDA_12
+from toolkit.smoke.checks.libraries import CUDA_12
 
 
 class Site:

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from toolkit.smoke.inside.check import Check, Evidence, Expectation, Fail
-from toolkit.smoke.inside.supervisor import serve
+from toolkit.smoke.checks.check import Check, Evidence, Expectation, Fail
+from toolkit.smoke.checks.supervisor import serve
 
 LOADED: list[int] = []
 

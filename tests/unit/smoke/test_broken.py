@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.smoke.broken import BROKEN
 from tests.unit.smoke.conftest import Compiler
-from toolkit.smoke.inside.check import Outcome
-from toolkit.smoke.inside.libraries import DLOPENED
-from toolkit.smoke.inside.supervisor import Supervisor
+from toolkit.smoke.checks.check import Outcome
+from toolkit.smoke.checks.libraries import DLOPENED
+from toolkit.smoke.checks.supervisor import Supervisor
 
 EXPECTED = {
     "matmul.result": "times its tolerance away from float64",

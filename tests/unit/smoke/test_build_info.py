@@ -5,8 +5,8 @@ import pytest
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import installation
-from toolkit.smoke.inside.check import Expectation, Fail, Skip
+from toolkit.smoke.checks import installation
+from toolkit.smoke.checks.check import Expectation, Fail, Skip
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
 CPU = {"is_cuda_build": False, "is_rocm_build": False, "is_tensorrt_build": False}

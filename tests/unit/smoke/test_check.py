@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.smoke.inside.check import Check, Evidence, Expectation, Fail, Skip
+from toolkit.smoke.checks.check import Check, Evidence, Expectation, Fail, Skip
 
 
 def probe(error: BaseException | None) -> Check:

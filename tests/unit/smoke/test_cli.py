@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from toolkit.smoke import runner
-from toolkit.smoke.inside.cli import CHECKS, select
-
-INSIDE = Path(runner.__file__).parent / "inside"
+from toolkit.smoke.checks.cli import CHECKS, select
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(INSIDE), *arguments],
+        [sys.executable, str(runner.FOLDER), *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
@@ -146,7 +144,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signa
     note = tmp_path / "pid"
     body = f"import os, pathlib, time\npathlib.Path({str(note)!r}).write_text(str(os.getpid()))\ntime.sleep(600)"
     process = subprocess.Popen(
-        [sys.executable, str(INSIDE), "--json"],
+        [sys.executable, str(runner.FOLDER), "--json"],
         env={**os.environ, **fake_tensorflow(tmp_path, body)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -166,7 +164,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signa
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, str(INSIDE), "--json"],
+        [sys.executable, str(runner.FOLDER), "--json"],
         env={**os.environ, **fake_tensorflow(tmp_path, '__version__ = "1"')},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -193,8 +191,8 @@ def test_list_needs_no_tensorflow(tmp_path: Path) -> None:
 
 
 def test_it_runs_as_a_module_from_the_folder_above() -> None:
-    argv = [sys.executable, "-m", "inside", "--list"]
-    result = subprocess.run(argv, cwd=INSIDE.parent, capture_output=True, text=True, check=True)
+    argv = [sys.executable, "-m", "checks", "--list"]
+    result = subprocess.run(argv, cwd=runner.FOLDER.parent, capture_output=True, text=True, check=True)
     assert "tensorflow.import" in result.stdout
 
 
@@ -233,12 +231,12 @@ def test_ids_are_unique_and_needs_come_first() -> None:
 
 
 def test_the_checks_import_nothing_but_the_standard_library() -> None:
-    code = "import sys, inside.cli; print(sorted(name for name in sys.modules if '.' not in name))"
+    code = "import sys, checks.cli; print(sorted(name for name in sys.modules if '.' not in name))"
     result = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(INSIDE.parent)!r}); {code}"],
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(runner.FOLDER.parent)!r}); {code}"],
         capture_output=True,
         text=True,
         check=True,
     )
     modules = set(json.loads(result.stdout.replace("'", '"')))
-    assert {name for name in modules if not name.startswith("_")} - sys.stdlib_module_names <= {"inside"}
+    assert {name for name in modules if not name.startswith("_")} - sys.stdlib_module_names <= {"checks"}

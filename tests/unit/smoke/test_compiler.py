@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.test_gpu_rules import cubin
-from toolkit.smoke.inside import compiler
-from toolkit.smoke.inside.check import Expectation, Fail, Skip
+from toolkit.smoke.checks import compiler
+from toolkit.smoke.checks.check import Expectation, Fail, Skip
 
 ASKED = Expectation(cuda="12.6.1", capability="7.5")
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"

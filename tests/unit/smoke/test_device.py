@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
-from toolkit.smoke.inside import device
-from toolkit.smoke.inside.check import Expectation, Fail, Skip
-from toolkit.smoke.inside.libraries import CUDA_12
+from toolkit.smoke.checks import device
+from toolkit.smoke.checks.check import Expectation, Fail, Skip
+from toolkit.smoke.checks.libraries import CUDA_12
 
 GPU = Expectation(device="gpu")
 without_gpu = pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has a GPU")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.smoke.inside import gpu_rules
+from toolkit.smoke.checks import gpu_rules
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from toolkit.engine import Environment, Job, Listener
 from toolkit.errors import UsageError
 from toolkit.findings import Finding
 from toolkit.smoke import runner
-from toolkit.smoke.inside.check import Expectation
+from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.inside import elf, libraries
-from toolkit.smoke.inside.check import Expectation, Fail, Skip
-from toolkit.smoke.inside.libraries import CUDA_12, Library
+from toolkit.smoke.checks import elf, libraries
+from toolkit.smoke.checks.check import Expectation, Fail, Skip
+from toolkit.smoke.checks.libraries import CUDA_12, Library
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0")
 CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.hazards import HAZARDS
-from toolkit.smoke.inside.check import Outcome
-from toolkit.smoke.inside.supervisor import Supervisor, _DiedError, _Worker
+from toolkit.smoke.checks.check import Outcome
+from toolkit.smoke.checks.supervisor import Supervisor, _DiedError, _Worker
 from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[3]

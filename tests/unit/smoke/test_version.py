@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.conftest import Site
-from toolkit.smoke.inside import installation
-from toolkit.smoke.inside.check import Expectation, Fail
+from toolkit.smoke.checks import installation
+from toolkit.smoke.checks.check import Expectation, Fail
 
 
 def test_the_asked_version_passes(site: Site) -> None:

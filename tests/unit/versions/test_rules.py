@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolkit import versions
 from toolkit.errors import UnsupportedError, UsageError
-from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
 
 TABLE = versions.load_table()

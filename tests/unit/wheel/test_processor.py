@@ -10,8 +10,8 @@ from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
 from toolkit.errors import UnsupportedError
 from toolkit.smoke import runner
-from toolkit.smoke.inside import device
-from toolkit.smoke.inside.check import Expectation, Fail
+from toolkit.smoke.checks import device
+from toolkit.smoke.checks.check import Expectation, Fail
 from toolkit.wheel import cpu_targets
 
 V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2 popcnt cx16"

@@ -1,4 +1,4 @@
-"""Runs as ``python -m inside`` from the folder above, or as ``python PATH/inside`` from anywhere."""
+"""Runs as ``python -m checks`` from the folder above, or as ``python PATH/checks`` from anywhere."""
 
 import sys
 from importlib import import_module

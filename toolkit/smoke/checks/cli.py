@@ -134,7 +134,7 @@ def summarize(findings: Sequence[Outcome], expectation: Expectation) -> dict[str
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="inside", description="Check the TensorFlow of this interpreter.")
+    parser = argparse.ArgumentParser(prog="checks", description="Check the TensorFlow of this interpreter.")
     for name, shape, example in (
         ("version", r"\d+\.\d+\.\d+\S*", "2.19.0"),
         ("capability", r"\d+\.\d", "7.5"),
