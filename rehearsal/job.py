@@ -17,7 +17,7 @@ from rehearsal.request import Request
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.data import Dataset, Split
-from train.errors import TrainError
+from train.errors import ToolkitError
 from train.step import runtime
 from train.step.budget import LARGEST, UNIT
 
@@ -122,7 +122,7 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
             record["batches"] = find_largest_batch(hooks.training, request.config.batch_size)
         if request.machine_code:
             record["elementwise"] = elementwise.run()
-    except (TrainError, tf.errors.OpError) as error:
+    except (ToolkitError, tf.errors.OpError) as error:
         record["error"] = _describe(error)
     except Exception as error:  # noqa: BLE001 - whatever ends the job belongs in the record
         record["error"] = _describe(error) | {"traceback": traceback.format_exc()}

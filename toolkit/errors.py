@@ -1,49 +1,44 @@
-"""Defines the errors. Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md."""
+"""Adds the errors of the toolkit to those of a job, which both programs share.
 
-import re
+Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md.
+"""
+
 import signal
-from typing import Final
 
-from train.errors import shorten
+from train.errors import (
+    CheckError,
+    DataError,
+    GpuError,
+    IntegrityError,
+    InterruptionError,
+    PreflightError,
+    ToolkitError,
+    UsageError,
+    WorkerError,
+)
 
-_LINE: Final = re.compile(r"\n(?=\S)")
-"""A further line, which is indented so that it does not look like a message of its own."""
-
-
-class ToolkitError(Exception):
-    """A failure of a known kind: what failed in one sentence, why if that is known, and what the user can do next."""
-
-    exit_code = 1
-    meaning = "unexpected failure"
-
-    def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.why = why
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        lines = [shorten(self.what.replace("\n", "\\n"))]  # a name in it may have any character
-        if self.why:
-            lines.append(f"  why: {shorten(self.why)}")
-        if self.remedy:
-            lines.append(f"  try: {shorten(self.remedy)}")
-        return "\n".join(_LINE.sub("\n    ", line) for line in lines)
-
-
-class UsageError(ToolkitError):
-    exit_code = 2
-    meaning = "wrong usage: an option, an argument or toolkit.yaml; or there is no such file or folder"
+__all__ = [
+    "BuildError",
+    "CheckError",
+    "DataError",
+    "EngineError",
+    "GpuError",
+    "IntegrityError",
+    "InterruptionError",
+    "JobError",
+    "PreflightError",
+    "RegistryError",
+    "ToolkitError",
+    "UnsupportedError",
+    "UsageError",
+    "WorkerError",
+    "list_exit_codes",
+]
 
 
 class UnsupportedError(ToolkitError):
     exit_code = 3
     meaning = "unsupported combination of versions"
-
-
-class PreflightError(ToolkitError):
-    exit_code = 4
-    meaning = "preflight failed: disk, memory, permissions or driver"
 
 
 class EngineError(ToolkitError):
@@ -56,41 +51,9 @@ class BuildError(ToolkitError):
     meaning = "build failed"
 
 
-class CheckError(ToolkitError):
-    exit_code = 7
-    meaning = "a check failed"
-
-
-class IntegrityError(ToolkitError):
-    """A file is not what its digest or its signature says."""
-
-    exit_code = 8
-    meaning = "integrity: a hash or a signature does not match, or what a policy asks for is missing"
-
-
-class DataError(ToolkitError):
-    exit_code = 9
-    meaning = "data set incomplete, unreadable or corrupt, or not to be had"
-
-
-class WorkerError(ToolkitError):
-    exit_code = 10
-    meaning = "a worker of a training run was lost, or did not come"
-
-
 class RegistryError(ToolkitError):
     exit_code = 11
     meaning = "a registry of wheels does not answer, or refuses"
-
-
-class GpuError(ToolkitError):
-    exit_code = 12
-    meaning = "a GPU was asked for, and there is none that can be used"
-
-
-class InterruptionError(ToolkitError):
-    exit_code = 130
-    meaning = "interrupted"
 
 
 _BY_SIGNAL: dict[int, tuple[str, str]] = {

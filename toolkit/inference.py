@@ -26,7 +26,7 @@ MOST_IMAGES = 10_000
 
 
 def mount_run(run: Path, *, writable: bool = False) -> Mount:
-    """Return the mount of a run's folder. Raises a TrainError if it is not the folder of a run."""
+    """Return the mount of a run's folder. Raises a ToolkitError if it is not the folder of a run."""
     read_folder_config(run)
     return Mount(source=run, target=f"{RUNS}/{run.resolve().name}", writable=writable)
 

@@ -76,7 +76,7 @@ def require_machine_code(arguments: Sequence[str], wheel: Path) -> list[str]:
 def plan_tasks(
     arguments: Sequence[str], settings: Settings, console: Console, wheel: Path | None = None
 ) -> list[Task[Any]]:
-    """Return the tasks: make the environment, and rehearse in it. Raises TrainError: an argument is invalid."""
+    """Return the tasks: make the environment, and rehearse in it. Raises ToolkitError: an argument is invalid."""
     read(arguments)
     engine = pipeline.make_host_engine(settings)
     plan = engine.plan(choose_spec(settings, wheel))

@@ -19,12 +19,11 @@ from typing import Any, Final
 from toolkit import digest, files, manifest, processes, training
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import CheckError, JobError, UsageError
+from toolkit.errors import CheckError, JobError, ToolkitError, UsageError
 from toolkit.project import shorten
 from toolkit.settings import Settings
 from train.cli import SWITCHES, find_result
 from train.config.configuration import TrainConfig
-from train.errors import TrainError
 from train.system.files import read_regular
 from train.use.compare import tabulate
 
@@ -95,7 +94,7 @@ def read(file: Path, settings: Settings, *, limit: int) -> Sweep:
         arguments = (dataset, *itertools.starmap(_write_option, (common | dict(options)).items()))
         try:
             config = training.read_arguments(arguments, settings)
-        except TrainError as error:
+        except ToolkitError as error:
             name = f"member {number} ({describe_options(options) or 'the only one'})"
             raise UsageError(f"{name} is refused: {error.what}", why=error.why, remedy=error.remedy) from error
         twin = known.setdefault(config.digest, number)

@@ -31,7 +31,7 @@ HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIM
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Parse the job's arguments. Raises TrainError: one is invalid, or there is no folder of a local copy."""
+    """Parse the job's arguments. Raises ToolkitError: one is invalid, or there is no folder of a local copy."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
     if config.data_dir and not config.own:
         require_folder(Path(config.data_dir))

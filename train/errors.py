@@ -1,4 +1,7 @@
-"""Defines the errors of a job with the exit codes that ``toolkit`` documents; in an image there is no toolkit."""
+"""Defines the base of all errors, and those that a job raises: in an image there is no toolkit.
+
+Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md. ``toolkit/errors.py`` adds others.
+"""
 
 import os
 import pwd
@@ -23,10 +26,11 @@ def shorten(text: str) -> str:
     return "\n".join(line if len(line) <= LONGEST else f"{line[:LONGEST]}…" for line in text.split("\n"))
 
 
-class TrainError(Exception):
-    """A failure of a known kind: what failed, the reason if known, and what the user can do next."""
+class ToolkitError(Exception):
+    """A failure of a known kind: what failed in one sentence, why if that is known, and what the user can do next."""
 
     exit_code = 1
+    meaning = "unexpected failure"
 
     def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
         super().__init__(what)
@@ -43,30 +47,35 @@ class TrainError(Exception):
         return "\n".join(_LINE.sub("\n    ", line) for line in lines)
 
 
-class UsageError(TrainError):
+class UsageError(ToolkitError):
     exit_code = 2
+    meaning = "wrong usage: an option, an argument or toolkit.yaml; or there is no such file or folder"
 
 
-class PreflightError(TrainError):
-    """This machine cannot run the job: disk, memory, permissions, or a run folder in use."""
+class PreflightError(ToolkitError):
+    """This machine cannot do it now, for example because another process uses the folder of the run."""
 
     exit_code = 4
+    meaning = "preflight failed: disk, memory, permissions or driver"
 
 
-class CheckError(TrainError):
+class CheckError(ToolkitError):
     """A check failed: a loss that is not a number, an export that disagrees with the model."""
 
     exit_code = 7
+    meaning = "a check failed"
 
 
-class IntegrityError(TrainError):
-    """A file contradicts its known digest or another record."""
+class IntegrityError(ToolkitError):
+    """A file contradicts its digest, its signature or another record."""
 
     exit_code = 8
+    meaning = "integrity: a hash or a signature does not match, or what a policy asks for is missing"
 
 
-class DataError(TrainError):
+class DataError(ToolkitError):
     exit_code = 9
+    meaning = "data set incomplete, unreadable or corrupt, or not to be had"
 
 
 _COPY: Final = "give the folder of a local copy of the data set by --data-dir"
@@ -125,20 +134,19 @@ class TooLargeError(DataError):
     """An image has more pixels than it may have."""
 
 
-class WorkerError(TrainError):
-    """A worker of this run was lost, or did not come in time."""
-
+class WorkerError(ToolkitError):
     exit_code = 10
+    meaning = "a worker of a training run was lost, or did not come"
 
 
-class GpuError(TrainError):
-    """The job was asked to run on a GPU, and TensorFlow finds none."""
-
+class GpuError(ToolkitError):
     exit_code = 12
+    meaning = "a GPU was asked for, and there is none that can be used"
 
 
-class InterruptionError(TrainError):
+class InterruptionError(ToolkitError):
     exit_code = 130
+    meaning = "interrupted"
 
 
 _NO_MEMORY: Final = re.compile(
@@ -154,9 +162,9 @@ _PREAMBLE: Final = ("Graph execution error", "Detected at node", "File ", "<stac
 
 @contextmanager
 def explaining_failures(report: Path) -> Iterator[None]:
-    """Turn the errors of TensorFlow into one message: a PreflightError if the job gets no memory, else a TrainError.
+    """Turn the errors of TensorFlow into one message: a PreflightError if the job gets no memory, else a ToolkitError.
 
-    The whole traceback of a TrainError goes into the file ``report``. Other errors stay as they are.
+    The whole traceback of a ToolkitError goes into the file ``report``. Other errors stay as they are.
     """
     try:
         with _explaining_memory():
@@ -171,7 +179,7 @@ def explaining_failures(report: Path) -> Iterator[None]:
         lines = [line.strip() for line in text.splitlines()]
         said = next((line for line in lines if line and not line.startswith(_PREAMBLE)), type(error).__name__)
         place = _write_traceback(report)
-        raise TrainError(
+        raise ToolkitError(
             f"TensorFlow failed{f' in the operation {found}' if found else ''}",
             why=f"{type(error).__name__}: {said}",
             remedy=f"the whole traceback is in {place}; the same command goes on from the last checkpoint"

@@ -17,7 +17,6 @@ from tests.native import needs_native
 from toolkit import files
 from toolkit.engine import host
 from toolkit.errors import PreflightError
-from train import errors
 from train.config.resolution import resolve
 from train.native import library
 from train.run import job
@@ -75,7 +74,7 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(PreflightError, match="cannot lock") as caught, host.using(tmp_path / "environment"):
         pass
     assert caught.value.why == "No locks available"
-    with pytest.raises(errors.PreflightError, match="cannot lock") as refused:
+    with pytest.raises(PreflightError, match="cannot lock") as refused:
         job.lock_run_folder(resolve("digits", out=str(tmp_path))).__enter__()
     assert "No locks available" in refused.value.why
     assert "another process" not in str(refused.value)

@@ -11,7 +11,6 @@ from toolkit.engine import Cluster, container
 from toolkit.errors import UsageError
 from train.cli import parse
 from train.errors import DataError
-from train.errors import UsageError as JobUsageError
 from train.record.reader import choose_data
 from train.service import guard
 from train.system import mounts
@@ -113,7 +112,7 @@ def test_broken_images_are_left_out_and_listed_in_a_container_too(run_folder: Pa
 
 
 def test_addresses_are_not_classified(run_folder: Path) -> None:
-    with pytest.raises(JobUsageError, match="address"):
+    with pytest.raises(UsageError, match="address"):
         inference.plan_prediction(run_folder, ["https://example.org/cat.jpg"], [], [])
 
 
@@ -155,7 +154,7 @@ def test_others_reach_a_server_with_a_token_alone(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(guard.TOKEN, raising=False)
-    with pytest.raises(JobUsageError, match="there is no token"):
+    with pytest.raises(UsageError, match="there is no token"):
         plan(run_folder, "192.0.2.1", "serve")
     (tmp_path / "token").write_text("0123456789abcdef")
     asked = plan(run_folder, "192.0.2.1", "serve", token_file=tmp_path / "token")

@@ -13,7 +13,6 @@ from toolkit.errors import JobError, ToolkitError, UnsupportedError, UsageError
 from toolkit.pipeline import make_host_engine
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
-from train.errors import UsageError as TrainUsageError
 
 
 def settle(tmp_path: Path, **flags: str) -> Settings:
@@ -96,7 +95,7 @@ def test_machine_code_is_required_where_the_wheel_names_it(tmp_path: Path) -> No
 
 
 def test_a_wrong_argument_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(TrainUsageError):
+    with pytest.raises(UsageError):
         rehearsal.plan_job(["digits", "--gpu", "voodoo"], "environment")
 
 

@@ -17,7 +17,6 @@ from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from train.config.presets import describe_datasets, read_table
-from train.errors import TrainError
 from train.system import addresses, output, signals
 from train.system.files import explain_path
 from train.system.progress import Mode
@@ -337,7 +336,7 @@ def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
 def _reporting(console: Console) -> Iterator[None]:
     try:
         yield
-    except (ToolkitError, TrainError) as error:
+    except ToolkitError as error:
         raise _report(console, _attribute(error)) from None
     except KeyboardInterrupt:
         raise _report(console, _describe_interrupt()) from None
@@ -352,7 +351,7 @@ def _reporting(console: Console) -> Iterator[None]:
         raise _report(console, ToolkitError(f"unexpected failure: {error!r}", remedy="please report it")) from None
 
 
-def _report(console: Console, error: ToolkitError | TrainError) -> typer.Exit:
+def _report(console: Console, error: ToolkitError) -> typer.Exit:
     if not (isinstance(error, JobError) and error.reported):
         if error.exit_code != signals.INTERRUPTED:
             console.fail(str(error))
@@ -368,7 +367,7 @@ def _describe_interrupt() -> InterruptionError:
     return InterruptionError("interrupted", remedy="The same command goes on")
 
 
-def _attribute(error: ToolkitError | TrainError) -> ToolkitError | TrainError:
+def _attribute(error: ToolkitError) -> ToolkitError:
     """Return an error, or the interrupt because of which it happened."""
     if not signals.is_raised() or error.exit_code == signals.INTERRUPTED:
         return error

@@ -11,14 +11,21 @@ from typing import Any
 
 from toolkit import naming, project
 from toolkit.engine.user import IMAGE_USER
-from toolkit.errors import EngineError, PreflightError, UsageError
+from toolkit.errors import (
+    CheckError,
+    DataError,
+    EngineError,
+    GpuError,
+    IntegrityError,
+    PreflightError,
+    ToolkitError,
+    UsageError,
+)
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
-from train import errors
 from train.cli import find_config
 from train.cluster.cluster import HIGHEST_PORT
 from train.config.configuration import TrainConfig
-from train.errors import CheckError, DataError, GpuError, IntegrityError, TrainError
 from train.peers import PORT
 from train.service.options import count_grace
 
@@ -26,8 +33,8 @@ RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
 
 PERMANENT = sorted(
-    each.exit_code
-    for each in (TrainError, errors.UsageError, errors.PreflightError, CheckError, IntegrityError, DataError, GpuError)
+    kind.exit_code
+    for kind in (ToolkitError, UsageError, PreflightError, CheckError, IntegrityError, DataError, GpuError)
 )
 """Exit codes of failures that would happen again: a defect, an option, too little memory or disk, a check, the data, no
 usable GPU.

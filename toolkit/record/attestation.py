@@ -13,7 +13,6 @@ from toolkit.record import Target, model, verify, verify_environment, verify_run
 from toolkit.signing import Policy, Signed, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import build_documents
-from train.errors import TrainError
 from train.record import metrics, reader
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def check_one(target: Target, state: Path, policy: Policy) -> Finding:
             noun = "report" if target.kind == "smoke" else target.kind
             return findings.absent("signature", f"the {noun} is not signed: {place}")
         return signing.verify(place, describe(target, state), policy)
-    except (ToolkitError, TrainError) as error:
+    except ToolkitError as error:
         return check("signature", False, error.what)
 
 
@@ -184,7 +183,7 @@ def follow(target: Target, state: Path) -> Iterator[tuple[str, Target]]:
             parent = reader.read_record(folder).parent
             yield from _follow_parent(parent, state)
             return
-    except (ToolkitError, TrainError):
+    except ToolkitError:
         return  # `verify` says so
     record = manifest.read(folder)
     if record is None or record.kind not in {"environment", "image"}:

@@ -15,7 +15,6 @@ from toolkit.record import Target, attestation, rebuild, software, verification_
 from toolkit.record.rebuild import Level
 from toolkit.signing import Policy, Statement
 from toolkit.versions.rules import describe_fix
-from train.errors import TrainError
 
 DAY: Final = 86400
 SKEW: Final = 600
@@ -31,7 +30,7 @@ def check_demands(target: Target, state: Path, policy: Policy, accepted: Level) 
     for name, link in [("", target), *attestation.follow(target, state)]:
         try:
             items = list(_check(link, state, policy, accepted))
-        except (ToolkitError, TrainError) as error:
+        except ToolkitError as error:
             items = [_refuse("require", error.what, "make it again")]
         found += prefix(name, items) if name else items
     return found

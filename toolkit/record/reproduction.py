@@ -12,6 +12,7 @@ from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
     CheckError,
+    DataError,
     EngineError,
     InterruptionError,
     JobError,
@@ -28,7 +29,6 @@ from toolkit.record.verify_wheel import flatten
 from toolkit.settings import Settings
 from toolkit.steps import Step, Task
 from train.config.configuration import NAMED, OPEN, TrainConfig
-from train.errors import DataError
 from train.record import reader
 from train.record.reader import RunRecord
 

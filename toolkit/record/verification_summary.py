@@ -20,7 +20,6 @@ from toolkit.errors import CheckError, IntegrityError, ToolkitError, UsageError
 from toolkit.record import Target, attestation
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import build_documents
-from train.errors import TrainError
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -134,7 +133,7 @@ def _look(summary: Summary) -> tuple[dict[str, str], list[tuple[str, str]]] | No
         subjects = attestation.describe(summary.target, summary.state).subjects
         envelopes = attestation.list_envelopes(summary.target, summary.state) if summary.policy else []
         return dict(subjects), [(name, digest.read_file(path)) for name, path in envelopes]
-    except (ToolkitError, TrainError, OSError):
+    except (ToolkitError, OSError):
         return None
 
 

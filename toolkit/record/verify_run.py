@@ -8,11 +8,10 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from toolkit import digest, manifest, naming, signing
 from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
-from toolkit.errors import EngineError, ToolkitError
+from toolkit.errors import EngineError, IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.record import verify_environment
 from train.config.configuration import digest_fields
-from train.errors import IntegrityError
 from train.record import audit, metrics, reader
 from train.record.reader import RunRecord, SavedState
 

@@ -36,7 +36,7 @@ def describe(targets: Sequence[str], trust: PageContext, beside: Sequence[Path] 
     """Return what the page of one thing says, or that of several runs side by side.
 
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
-    UsageError: they do not go together, or one is not there; IntegrityError and TrainError: one cannot be read.
+    UsageError: they do not go together, or one is not there; IntegrityError and ToolkitError: one cannot be read.
     """
     with _explaining(targets):
         return _describe(targets, trust, beside, pictures=pictures)

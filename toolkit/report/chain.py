@@ -17,7 +17,6 @@ from toolkit.record.rebuild import Level
 from toolkit.report.page_model import Chain, Document, Link
 from toolkit.signing import Policy
 from toolkit.smoke import runner
-from train.errors import TrainError
 from train.record import reader
 from train.system.files import read_regular
 from train.system.output import printable
@@ -55,7 +54,7 @@ def verify(target: Target, trust: PageContext, known: "Parents | None" = None) -
             record = reader.read_record(target.folder)
             return [*verify_run.verify_own(record), *known.verify(record, trust.state)]
         return verification.verify(target, trust.state, trust.policy, trust.accepted).findings
-    except (ToolkitError, TrainError) as error:
+    except ToolkitError as error:
         return [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
 
 
@@ -149,7 +148,7 @@ class _Walk:
         folder, base = target.folder, ("environment", "image")
         try:
             record = reader.read_record(folder)
-        except TrainError:
+        except ToolkitError:
             yield self._make("run", folder.name, own, said="The run is not finished, or its record cannot be read.")
             return
         kind = str(record.parent.get("kind") or "environment")

@@ -45,7 +45,7 @@ class Compared:
 
 
 def describe_runs(targets: Sequence[Target], trust: PageContext) -> Page:
-    """Return the page of several runs. Raises a TrainError: one is no folder of a run."""
+    """Return the page of several runs. Raises a ToolkitError: one is no folder of a run."""
     runs = [RunFolder(each.folder) for each in targets]
     labels = label_runs([each.config.as_dict() for each in runs])
     compared = list(follow(runs, labels, trust))

@@ -26,7 +26,7 @@ EVALUATION: Final = "evaluation.json"
 def describe(target: Target, trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
     """Return the page of a run. ``beside``: folders of ``evaluate --out`` and ``predict --explain``.
 
-    Raises a TrainError: it is no folder of a run.
+    Raises a ToolkitError: it is no folder of a run.
     """
     run, budget = RunFolder(target.folder), Budget() if pictures else Budget(0)
     found = chain.verify(target, trust)

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from toolkit.errors import ToolkitError
 from train.config.configuration import TrainConfig
-from train.errors import TrainError
 from train.record import metrics, reader
 from train.record.metrics import EpochRecord
 from train.system.files import LARGEST_LINES, read_regular, read_text
@@ -33,7 +33,7 @@ class RunFolder:
         """The manifest; empty if the run is not finished."""
         try:
             return reader.read_record(self.folder).value
-        except TrainError:
+        except ToolkitError:
             return {}
 
     @cached_property

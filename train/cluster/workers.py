@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from train.cluster.cluster import VARIABLE, Cluster, read_whole
-from train.errors import CheckError, PreflightError, TrainError, WorkerError
+from train.errors import CheckError, PreflightError, ToolkitError, WorkerError
 from train.step.runtime import FLAGS
 from train.system.signals import StopSignal
 
@@ -373,7 +373,7 @@ def ending(end: Callable[[int], None], group: WorkerGroup | None) -> Iterator[No
         yield
     except WorkerError:
         raise
-    except TrainError as error:
+    except ToolkitError as error:
         with suppress(WorkerError):
             end(error.exit_code)
         if group:

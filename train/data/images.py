@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.data.kinds import name_kind
-from train.errors import DataError, TooLargeError, TrainError
+from train.errors import DataError, TooLargeError, ToolkitError
 from train.system.files import read_file
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def load(
     pillow = _import_pillow()
     try:
         return _decode(content, name, most, hold)
-    except TrainError:
+    except ToolkitError:
         raise
     except pillow.DecompressionBombError:
         raise _refuse_bomb(name, "its pixels are", most) from None

@@ -19,7 +19,7 @@ from train.data.dataset import Split
 from train.data.kinds import read_kind
 from train.data.layout import SPLITS, Layout, Place, name_split
 from train.data.pictures import IMAGE, Files, Pictures
-from train.errors import DataError, TrainError
+from train.errors import DataError, ToolkitError
 
 LABELS: Final = ("label", "labels", "class", "target", "fine_label")
 PART: Final = re.compile(r"(?P<name>.*?)[-_.]?\d*(-of-(?P<count>\d+))?")
@@ -36,7 +36,7 @@ def explain(place: object, doing: str = "read", remedy: str = "get the data agai
     """Turn whatever a reader raises for damaged files into a DataError."""
     try:
         yield
-    except TrainError:
+    except ToolkitError:
         raise
     except Exception as error:
         reason = str(error.__cause__ or error).partition("\n")[0] or type(error).__name__

@@ -69,7 +69,7 @@ class Prepared:
 
 
 def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast | None = None) -> dict[str, Any]:
-    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a TrainError.
+    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a ToolkitError.
 
     A worker that is not the chief returns an empty manifest. ``forecast``: when to say how long the run takes.
     """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from train.cluster.workers import FREE, WorkerGroup
 from train.config.configuration import TrainConfig
 from train.data import Dataset
-from train.errors import CheckError, PreflightError, TrainError, UsageError
+from train.errors import CheckError, PreflightError, ToolkitError, UsageError
 from train.input.batches import Batches
 from train.model import formulation
 from train.model.formulation import Formulation
@@ -212,7 +212,7 @@ def digest_values(values: Values) -> str:
 def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> None:
     """Run the steps after those that are `done` as a worker that is not the chief, until the chief ends the run.
 
-    Raises an InterruptionError if the run was stopped, another TrainError if it failed.
+    Raises an InterruptionError if the run was stopped, another ToolkitError if it failed.
     """
     group = step.group
     assert group is not None  # noqa: S101 - for the type checker: only a worker follows
@@ -234,6 +234,6 @@ def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal
 
 def _end(code: int, done: int) -> None:
     if code:
-        kinds: list[type[TrainError]] = TrainError.__subclasses__()
-        kind = next((kind for kind in kinds if kind.exit_code == code), CheckError)
+        kinds: list[type[ToolkitError]] = ToolkitError.__subclasses__()
+        kind = next((kind for kind in kinds if vars(kind).get("exit_code") == code), CheckError)
         raise kind(f"the chief ended the run after step {done}", why="its own message says the reason")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from train.errors import DataError, PreflightError, TooLargeError, TrainError, UsageError, explain_unreadable
+from train.errors import DataError, PreflightError, TooLargeError, ToolkitError, UsageError, explain_unreadable
 
 LARGEST_TEXT: Final = 64 << 20
 """Bytes that a record, a policy, a key or another text of people or programs may have."""
@@ -115,7 +115,7 @@ _USAGE: Final = {
 _MACHINE: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
-def explain_path(error: OSError | ValueError) -> TrainError | None:
+def explain_path(error: OSError | ValueError) -> ToolkitError | None:
     """Return the error of a path that cannot be used; None if the error is about something else."""
     if isinstance(error, ValueError):
         nul = "embedded null" in str(error)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec
 
-from train.errors import InterruptionError, TrainError, explaining_packages
+from train.errors import InterruptionError, ToolkitError, explaining_packages
 from train.system import output, signals
 from train.system.files import explain_path
 
@@ -22,9 +22,9 @@ def explain(command: Callable[[], int], show: Callable[[str], object] = output.s
             signals.mark_told()
             show(f"{error.what}. {error.remedy}.")
             return error.exit_code
-        except (TrainError, OSError, ValueError) as error:
+        except (ToolkitError, OSError, ValueError) as error:
             signals.check()  # a library may have failed because of the interrupt
-            known = error if isinstance(error, TrainError) else explain_path(error)
+            known = error if isinstance(error, ToolkitError) else explain_path(error)
             if known is None:
                 raise
             show(f"error: {known}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from train.cli import parse
 from train.data import load
-from train.errors import TrainError
+from train.errors import ToolkitError
 from train.step import runtime
 from train.system import output
 
@@ -15,7 +15,7 @@ def main(argv: Sequence[str]) -> int:
         config = parse(argv)
         found = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
         found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
-    except TrainError as error:
+    except ToolkitError as error:
         output.say(f"error: {error}")
         return error.exit_code
     output.show_json(found)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from train.cli import parse
-from train.errors import TrainError
+from train.errors import ToolkitError
 from train.record.reader import read_record
 from train.system import output
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         # What a run keeps and shows besides changes none of its bits.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
         output.show_json(list(replay(config, read_record(Path(argv[0])), spans, close_network=True)))
-    except TrainError as error:
+    except ToolkitError as error:
         output.say(f"error: {error}")
         return error.exit_code
     return 0

@@ -3,13 +3,13 @@ from collections.abc import Callable
 import pytest
 
 from train import errors
-from train.errors import InterruptionError, TrainError
+from train.errors import InterruptionError, ToolkitError
 from train.system.program import explain_errors
 
 KINDS = [
     kind
     for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, TrainError) and kind is not InterruptionError
+    if isinstance(kind, type) and issubclass(kind, ToolkitError) and kind is not InterruptionError
 ]
 
 
@@ -23,7 +23,7 @@ def fail(error: BaseException) -> Callable[[], int]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_known_error_ends_with_its_message_and_exit_code(
-    kind: type[TrainError], capsys: pytest.CaptureFixture[str]
+    kind: type[ToolkitError], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert fail(kind("it failed", why="a reason", remedy="a remedy"))() == kind.exit_code != 0
     assert capsys.readouterr() == ("", "error: it failed\n  why: a reason\n  try: a remedy\n")

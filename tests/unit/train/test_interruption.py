@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tests.tiers import slow
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
-from train.errors import PreflightError, TrainError, explaining_failures
+from train.errors import PreflightError, ToolkitError, explaining_failures
 from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
 from train.run import conclusion, job, loop, shards
@@ -203,7 +203,7 @@ def test_other_words_for_it_are_known(error: Exception, tmp_path: Path) -> None:
 def test_another_lack_is_not_taken_for_one_of_memory(tmp_path: Path) -> None:
     error = tf.errors.ResourceExhaustedError(None, None, "Received message larger than max")
     with (
-        pytest.raises(TrainError, match=r"TensorFlow failed\n  why: .*: Received message") as caught,
+        pytest.raises(ToolkitError, match=r"TensorFlow failed\n  why: .*: Received message") as caught,
         explaining_failures(tmp_path / "failure"),
     ):
         raise error

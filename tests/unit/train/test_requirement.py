@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolkit import errors as toolkit_errors
+from toolkit.errors import list_exit_codes
 from toolkit.naming import GPU_VARIABLE
 from train import cli
 from train.errors import GpuError
@@ -27,8 +27,8 @@ def test_a_job_without_a_gpu_ends_before_the_first_step(tmp_path: Path, capfd: p
         pytest.skip("this machine has a GPU")
     code = cli.main(["digits", "--out", str(tmp_path), *OPTIONS])
     said = capfd.readouterr().err
-    assert code == GpuError.exit_code == toolkit_errors.GpuError.exit_code
-    assert code in toolkit_errors.list_exit_codes()
+    assert code == GpuError.exit_code
+    assert code in list_exit_codes()
     assert said.count("error:") == 1
     assert "no code for a GPU" in said
     assert "--cuda" in said
