@@ -67,10 +67,10 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         changed = work / "build_info.py"
         changed.write_text(_describe_build(source, plan))
         version = inspection.inspect(source).version
-        name = source.name.replace(f"-{version}-", f"-{_extend(version, plan.local)}-")
+        name = source.name.replace(f"-{version}-", f"-{repack.extend_version(version, plan.local)}-")
         with console.timed("wheel", name):
             replaced[inspection.BUILD_INFO] = changed
-            repack.repack(source, result / name, replaced, (version, _extend(version, plan.local)))
+            repack.repack(source, result / name, replaced, (version, repack.extend_version(version, plan.local)))
         console.heading("check", "reading the wheel: record, versions, GPU code")
         ran = publication.BuildRun(
             started=started,
@@ -118,10 +118,6 @@ def fetch_ptxas(plan: GraftPlan, settings: Settings, cache: Path, console: Conso
     python = plan.lock.spec["python"]
     wheel = sources.fetch(package, python, cache, ca_bundle=settings.ca_bundle, console=console)
     return sources.unpack_ptxas(wheel, cache)
-
-
-def _extend(version: str, local: str) -> str:
-    return f"{version}.{local}" if "+" in version else f"{version}+{local}"
 
 
 def _describe_build(wheel: Path, plan: GraftPlan) -> str:

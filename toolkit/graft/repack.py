@@ -38,6 +38,11 @@ class _Row:
     size: str
 
 
+def extend_version(version: str, local: str) -> str:
+    """Return a version with a local part, or with one part more."""
+    return f"{version}.{local}" if "+" in version else f"{version}+{local}"
+
+
 def repack(source: Path, target: Path, replaced: Mapping[str, Path], versions: tuple[str, str]) -> None:
     """Write a wheel with another version. ``replaced``: new content of files by their name; ``versions``: old and new.
 

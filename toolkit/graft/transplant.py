@@ -13,10 +13,11 @@ from typing import Any, Final
 from toolkit import digest
 from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, UnsupportedError
-from toolkit.graft import assembly, cubin, library, proof
+from toolkit.graft import assembly, cubin, library, proof, search_paths
 from toolkit.graft.assembly import Assembled, Assembler, PtxModule
 from toolkit.graft.graft_plan import GraftPlan
 from toolkit.graft.library import FatBinary, Inventory
+from toolkit.graft.search_paths import Correction
 from toolkit.wheel import archive, elf, fatbin
 
 _WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
@@ -40,6 +41,7 @@ class Grafted:
     bytes_before: int
     bytes_after: int
     left: Mapping[str, int] = field(default_factory=dict)  # what has no machine code for the card, by reason
+    search_path: tuple[str, ...] = ()  # folders of NVIDIA's libraries that its search path has now, and lacked before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,10 @@ class Outcome:
         general = sum(item.general for item in self.libraries)
         changed = sum(item.changed for item in self.libraries)
         said = [f"{kernels} kernels in {changed} fat binaries"] if kernels else []
-        return ", ".join([*said, *([f"{general} PTX texts made general"] if general else [])]) or "nothing to do"
+        said += [f"{general} PTX texts made general"] if general else []
+        found = sorted({folder for item in self.libraries for folder in item.search_path})
+        said += [f"search path with {', '.join(found)}"] if found else []
+        return ", ".join(said) or "nothing to do"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +72,19 @@ class Library:
     path: Path
     data: mmap
     inventory: Inventory
+    correction: Correction | None = None  # of its search path; None: it needs none
 
 
 def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Library]:
-    """Check every file of a wheel against its RECORD, and yield the libraries with GPU code; they lie in ``work``."""
+    """Check every file of a wheel against its RECORD, and yield its libraries; they lie in ``work``.
+
+    Left out are those without GPU code whose search path needs no correction.
+    """
     with archive.open_wheel(wheel) as opened:
         for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
             try:
-                found = library.take_inventory(content)
-                if not found.blobs and not found.relocatable:
+                found, correction = library.take_inventory(content), search_paths.correct(name, content)
+                if not found.blobs and not found.relocatable and not correction:
                     continue
                 path = work / f"{number}.so"
                 with path.open("wb") as stream:
@@ -84,7 +93,8 @@ def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Librar
                 raise IntegrityError(
                     f"{wheel.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
                 ) from error
-            yield Library(name=name, path=path, data=stack.enter_context(library.mapping(path)), inventory=found)
+            data = stack.enter_context(library.mapping(path))
+            yield Library(name=name, path=path, data=data, inventory=found, correction=correction)
 
 
 def transplant(
@@ -93,15 +103,18 @@ def transplant(
     """Assemble the PTX of all libraries and write those that change; return what was done, and the new files."""
     texts = _list_texts(libraries, plan)
     # ptxas takes PTX without its suffix only if nothing in it is for one GPU alone.
-    results = {number: _assemble(assembler, texts, number, console) for number in plan.architectures or (_GENERAL,)}
+    numbers = (plan.architectures or (_GENERAL,)) if texts else ()
+    results = {number: _assemble(assembler, texts, number, console) for number in numbers}
     if texts and not any(each.cubins for each in results.values()):
         said = next(text for each in results.values() for text in each.refused.values())
         raise BuildError("no machine code could be made", why=said, remedy="please report it")
     done, replaced = [], {}
     for item in libraries:
         contents, left = _compose(plan, item, texts, results)
+        if item.correction and item.correction.impossible:
+            left["libraries for which the search path has no room"] = len(item.correction.impossible)
         found = _describe(item, left)
-        if contents:
+        if contents or (item.correction and item.correction.words):
             replaced[item.name] = work / f"{item.path.stem}.new.so"
             with console.timed("write", item.name):
                 found = _rewrite(plan, item, contents, found, replaced[item.name])
@@ -113,14 +126,22 @@ def transplant(
         reused=sum(each.reused for each in results.values()),
         refused=refused,
     )
-    if not replaced:
-        raise UnsupportedError(
-            "there is nothing to graft into this wheel",
-            why="no PTX in it is for one GPU alone" if plan.mode == "repair" else "it has machine code for the card",
-            remedy="use it as it is",
-        )
+    _require_change(plan, done)
     console.heading("graft", outcome.summary)
     return outcome, replaced
+
+
+def _require_change(plan: GraftPlan, done: list[Grafted]) -> None:
+    """Raise UnsupportedError if there is no machine code to add, or in a repair nothing to change."""
+    corrected = any(item.search_path for item in done)
+    if any(item.changed for item in done) or (corrected and plan.mode == "repair"):
+        return
+    why = "no PTX in it is for one GPU alone, and it finds the libraries that it opens"
+    raise UnsupportedError(
+        "there is nothing to graft into this wheel",
+        why=why if plan.mode == "repair" else "it has machine code for the card",
+        remedy="only its search path needs a correction: toolkit graft --repair" if corrected else "use it as it is",
+    )
 
 
 def _rewrite(
@@ -133,6 +154,7 @@ def _rewrite(
     """Write a library with other fat binaries, compare it with the original, and return what was done."""
     new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
     try:
+        words |= item.correction.words if item.correction else {}
         layout = library.write(item.path, target, item.inventory, new, words)
     except ValueError as error:
         raise BuildError(
@@ -151,8 +173,11 @@ def _rewrite(
             kept=plan.mode != "only",
             words=words,
         )
+    if item.correction and item.correction.words:
+        search_paths.prove(item.name, item.path, target, item.correction)
     return replace(
         found,
+        search_path=item.correction.added if item.correction else (),
         changed=len(contents),
         kernels=proven.kernels,
         general=proven.general,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 5, 15, 29
+_DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
 _DT_VERDEF, _DT_VERNEED = 0x6FFFFFFC, 0x6FFFFFFE
 _HEADER_BYTES, _SEGMENT_BYTES = 64, 56
 _DYNAMIC_BYTES = 1 << 20
@@ -26,8 +26,11 @@ class Segment:
     size: int
 
 
-def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
+def read_runpath(library: Path) -> list[str]:
+    """Return the parts of a library's RUNPATH (or RPATH) as they stand there.
+
+    Raises ValueError: it is no 64-bit ELF file.
+    """
     try:
         with library.open("rb") as stream:
             dynamic = _Dynamic(stream)
@@ -35,9 +38,24 @@ def read_search_path(library: Path) -> list[Path]:
             text = "" if offset is None else dynamic.read_string(offset)
     except _DAMAGED as error:
         raise ValueError(f"{library} is a damaged ELF file") from error
+    return [part for part in text.split(":") if part]
+
+
+def read_search_path(library: Path) -> list[Path]:
+    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
     origin = str(library.resolve().parent)
-    folders = [Path(part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)) for part in text.split(":") if part]
-    return list(dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir()))
+    parts = (part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for part in read_runpath(library))
+    return list(dict.fromkeys(folder.resolve() for folder in map(Path, parts) if folder.is_dir()))
+
+
+def read_needed(library: Path) -> list[str]:
+    """Return the names of the libraries that a library needs itself. Raises ValueError: it is no 64-bit ELF file."""
+    try:
+        with library.open("rb") as stream:
+            dynamic = _Dynamic(stream)
+            return [dynamic.read_string(value) for tag, value in dynamic.entries if tag == _DT_NEEDED]
+    except _DAMAGED as error:
+        raise ValueError(f"{library} is a damaged ELF file") from error
 
 
 def read_needed_versions(library: Path) -> dict[str, str]:
@@ -66,11 +84,12 @@ class _Dynamic:
         self._stream = stream
         self._segments = _segments(stream.read(1 << 16))
         found = next((item for item in self._segments if item.kind == _PT_DYNAMIC), None)
-        self.tags: dict[int, int] = {}
+        self.entries: list[tuple[int, int]] = []
         if found:
             stream.seek(found.offset)
             raw = stream.read(min(found.size, _DYNAMIC_BYTES))
-            self.tags = dict(struct.unpack_from("<QQ", raw, at) for at in range(0, len(raw) - 15, 16))
+            self.entries = [struct.unpack_from("<QQ", raw, at) for at in range(0, len(raw) - 15, 16)]
+        self.tags = dict(self.entries)
 
     def read(self, address: int, size: int) -> bytes:
         self._stream.seek(_file_offset(self._segments, address))

@@ -1,0 +1,227 @@
+import csv
+import ctypes
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.graft import maker
+from tests.unit.smoke.conftest import Compiler
+from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
+from toolkit.console import Console
+from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.graft import graft_plan, job, library, search_paths
+from toolkit.settings import resolve
+from toolkit.smoke.inside.elf import read_runpath
+from toolkit.versions import load_table
+from toolkit.wheel import inspection
+from toolkit.wheel.build import BuiltWheel
+
+LOADER = "tensorflow/libtensorflow_framework.so.2"
+SOLVER = "$ORIGIN/../nvidia/cusolver/lib"
+SPARSE = "$ORIGIN/../nvidia/cusparse/lib"
+RUNTIME = "$ORIGIN/../nvidia/cuda_runtime/lib"
+OUTSIDE = "$ORIGIN/../../nvidia/cusparse/lib"
+SOURCE = """
+#include <dlfcn.h>
+int _ZN3tsl8internal18LoadDynamicLibraryEPKcPPv(const char *name) {
+    void *opened = dlopen(name, RTLD_NOW);
+    return opened != 0 && dlclose(opened) == 0;
+}
+void _ZN3tsl8internal9DsoLoader20GetCusolverDsoHandleEv(void) {}
+void _ZN3tsl8internal9DsoLoader20GetCusparseDsoHandleEv(void) {}
+"""
+OPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
+
+
+@pytest.fixture(scope="session")
+def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    made = Compiler(tmp_path_factory.mktemp("gcc"))
+    if not made.available:
+        pytest.skip("no C compiler: the libraries of these tests cannot be made")
+    return made
+
+
+@pytest.fixture
+def make_loader(gcc: Compiler) -> Callable[..., bytes]:
+    """Return a function that makes a library which opens cuSOLVER and cuSPARSE, with a search path."""
+    return lambda *parts, more="": gcc(SOURCE + more, f"-Wl,-rpath,{':'.join(parts)}", "-ldl")
+
+
+def install(folder: Path, loader: bytes, gcc: Compiler) -> Path:
+    """Install a TensorFlow whose library is ``loader``, and cuSOLVER beside it, as pip does."""
+    site = folder / "site-packages"
+    info = site / "tensorflow-2.21.0.dist-info"
+    for name, content in {LOADER: loader, "nvidia/cusolver/lib/libcusolver.so.11": gcc("int solve;")}.items():
+        (site / name).parent.mkdir(parents=True)
+        (site / name).write_bytes(content)
+    info.mkdir()
+    (info / "RECORD").write_text(f"{LOADER},{hash_for_record(loader)},{len(loader)}\n{info.name}/RECORD,,\n")
+    return site
+
+
+def read_record(site: Path) -> dict[str, str]:
+    rows = csv.reader((site / "tensorflow-2.21.0.dist-info/RECORD").read_text().splitlines())
+    return {row[0]: row[1] for row in rows}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((SPARSE, RUNTIME, SPARSE), id="a repetition of the same length"),
+        pytest.param((SPARSE, RUNTIME, f"{RUNTIME}/"), id="a longer repetition"),
+        pytest.param((OUTSIDE, SPARSE), id="a folder outside of the installation"),
+    ],
+)
+def test_a_library_is_found_after_the_repair_and_not_before(
+    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes], parts: tuple[str, ...]
+) -> None:
+    loader = make_loader(*parts)
+    site = install(tmp_path, loader, gcc)
+    before = ctypes.CDLL(str(shutil.copy(site / LOADER, site / "tensorflow/before.so")))
+    assert before[OPEN](b"libcusolver.so.11") == 0
+    (repaired,) = search_paths.repair_installed(site)
+    assert (repaired.added, repaired.impossible) == (("cusolver",), ())
+    changed = (site / LOADER).read_bytes()
+    assert len(changed) == len(loader)
+    assert read_record(site)[LOADER] == hash_for_record(changed)
+    kept = {part.rstrip("/") for part in parts} - {OUTSIDE}
+    assert kept < {part.rstrip("/") for part in read_runpath(site / LOADER)}
+    after = ctypes.CDLL(str(site / LOADER))
+    assert after[OPEN](b"libcusolver.so.11") == 1
+    assert search_paths.repair_installed(site) == [], "the second time there is nothing to do"
+
+
+def test_a_folder_without_room_is_named_and_nothing_is_written(
+    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
+) -> None:
+    site = install(tmp_path, make_loader(SPARSE, "$ORIGIN", "$ORIGIN"), gcc)
+    before = (site / LOADER).stat()
+    (repaired,) = search_paths.repair_installed(site)
+    assert (repaired.added, repaired.impossible) == ((), ("cusolver",))
+    assert (site / LOADER).stat() == before
+
+
+def test_a_file_that_others_share_stays_as_it_is(
+    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
+) -> None:
+    loader = make_loader(SPARSE, SPARSE)
+    site = install(tmp_path, loader, gcc)
+    (tmp_path / "cache.so").hardlink_to(site / LOADER)
+    search_paths.repair_installed(site)
+    assert (tmp_path / "cache.so").read_bytes() == loader != (site / LOADER).read_bytes()
+
+
+def test_a_repair_that_was_ended_between_its_two_files_goes_on(
+    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = install(tmp_path, make_loader(SPARSE, SPARSE), gcc)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_paths, "_replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            search_paths.repair_installed(site)
+    assert [repaired.added for repaired in search_paths.repair_installed(site)] == [("cusolver",)]
+    assert read_record(site)[LOADER] == hash_for_record((site / LOADER).read_bytes())
+    assert [path.name for path in (site / "tensorflow").iterdir()] == [Path(LOADER).name]
+
+
+def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(
+    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
+) -> None:
+    site = install(tmp_path, make_loader(SPARSE, SPARSE), gcc)
+    (site / LOADER).write_bytes((site / LOADER).read_bytes() + b"more")
+    before, record = (site / LOADER).read_bytes(), read_record(site)
+    with pytest.raises(IntegrityError, match="not the file that was installed"):
+        search_paths.repair_installed(site)
+    assert ((site / LOADER).read_bytes(), read_record(site)) == (before, record)
+
+
+def test_a_name_that_shares_the_text_of_the_search_path_is_left_alone(
+    tmp_path: Path, make_loader: Callable[..., bytes]
+) -> None:
+    """The linker stores a name as the end of a longer one."""
+    more = "void symbol_with_a_long_name(void) {}"
+    (tmp_path / "a.so").write_bytes(make_loader(SPARSE, SPARSE, "$ORIGIN/symbol_with_a_long_name", more=more))
+    with library.mapping(tmp_path / "a.so") as mapped:
+        correction = search_paths.correct(LOADER, mapped)
+    assert correction is not None
+    assert (dict(correction.words), correction.impossible) == ({}, ("cusolver",))
+
+
+def test_the_proof_reads_the_search_path_as_the_loader_does(tmp_path: Path, make_loader: Callable[..., bytes]) -> None:
+    (tmp_path / "a.so").write_bytes(make_loader(SPARSE, SPARSE))
+    with library.mapping(tmp_path / "a.so") as mapped:
+        correction = search_paths.correct(LOADER, mapped)
+    assert correction is not None
+    good = (tmp_path / "a.so").read_bytes()
+    for text, why in ((f"{SOLVER}:{SOLVER}", "lost nvidia/cusparse/lib"), (f"{SPARSE}:{SPARSE}", "and not")):
+        (tmp_path / "b.so").write_bytes(good.replace(f"{SPARSE}:{SPARSE}".encode(), text.encode()))
+        with pytest.raises(CheckError, match=why):
+            search_paths.prove(LOADER, tmp_path / "a.so", tmp_path / "b.so", correction)
+
+
+Graft = Callable[..., BuiltWheel]
+
+
+@pytest.fixture
+def graft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graft:
+    ptxas = maker.write_ptxas(tmp_path)
+    monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
+    monkeypatch.setattr(job, "NEEDED_BYTES", 0)
+    settings = resolve({"state": str(tmp_path / "state")}, environment={})
+
+    def make(source: Path, *cards: str, mode: graft_plan.Mode = "keep") -> BuiltWheel:
+        asked = graft_plan.GraftRequest(cards=cards, wheel=source, mode=mode)
+        planned = graft_plan.resolve(load_table(), settings, asked)
+        return job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
+
+    return make
+
+
+def make_source(folder: Path, loader: bytes) -> Path:
+    files = {
+        maker.LIBRARY: maker.make_library([maker.make_container("one")]),
+        LOADER: loader,
+        inspection.BUILD_INFO: make_build_info("sm_80", "sm_89", "compute_90", cuda="12.5.1"),
+    }
+    return make_wheel(folder, version="2.21.0", files=files)
+
+
+def read_search_path(wheel: Path, folder: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        (folder / "read.so").write_bytes(opened.read(LOADER))
+    return read_runpath(folder / "read.so")
+
+
+@pytest.mark.parametrize(("cards", "mode"), [((), "repair"), (("12.0",), "keep"), (("12.0",), "only")])
+def test_each_graft_corrects_the_search_path(
+    tmp_path: Path, graft: Graft, make_loader: Callable[..., bytes], cards: tuple[str, ...], mode: graft_plan.Mode
+) -> None:
+    made = graft(make_source(tmp_path, make_loader(SPARSE, SPARSE)), *cards, mode=mode)
+    assert read_search_path(made.wheel, tmp_path) == [SPARSE, SOLVER]
+    found = {item["name"]: item["search_path"] for item in made.record.facts["graft"]["libraries"]}
+    assert json.loads(json.dumps(found[LOADER])) == ["cusolver"]
+
+
+def test_a_wheel_with_the_machine_code_is_not_grafted_for_its_search_path_alone(
+    tmp_path: Path, graft: Graft, make_loader: Callable[..., bytes]
+) -> None:
+    source = make_source(tmp_path, make_loader(SPARSE, SPARSE))
+    with zipfile.ZipFile(source) as opened:
+        files = {name: opened.read(name) for name in (LOADER, inspection.BUILD_INFO)}
+    files[maker.LIBRARY] = maker.make_library([maker.make_container("one", cubins=(80, 120))])
+    with pytest.raises(UnsupportedError, match=r"(?s)nothing to graft.*--repair"):
+        graft(make_wheel(tmp_path, version="2.21.0", files=files), "12.0")
+
+
+def test_a_wheel_is_repaired_without_a_record(tmp_path: Path, make_loader: Callable[..., bytes]) -> None:
+    source, out = make_source(tmp_path, make_loader(SPARSE, SPARSE)), tmp_path / "out"
+    out.mkdir()
+    made = search_paths.repair_wheel(source, out)
+    assert [path.name for path in out.iterdir()] == ["tensorflow-2.21.0+repaired-cp311-cp311-linux_x86_64.whl"]
+    assert inspection.inspect(made).version == "2.21.0+repaired"
+    assert read_search_path(made, tmp_path) == [SPARSE, SOLVER]
+    assert search_paths.repair_wheel(made, out) == made
