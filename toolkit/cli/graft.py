@@ -28,7 +28,10 @@ def graft(
     only: Annotated[bool, typer.Option("--only", help="Drop the machine code of all other GPUs; PTX stays.")] = False,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Add no machine code; only let later GPUs take PTX that is for capability 9.0a."),
+        typer.Option(
+            "--repair",
+            help="Add no machine code; make PTX that is for capability 9.0a general, and correct search paths.",
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     sign_: Sign = "",
@@ -37,8 +40,9 @@ def graft(
     """Put machine code for a later GPU into a TensorFlow wheel, in minutes, without building TensorFlow.
 
     The wheel's PTX is assembled by the ptxas of the CUDA that knows the card, and each kernel is compared with that of
-    earlier GPUs. By default the newest published wheel is taken, with a local version such as 2.21.0+sm120. Nothing but
-    Python is needed: no container engine, no GPU, no root. An interrupted graft goes on where it stopped.
+    earlier GPUs. The search paths by which it finds NVIDIA's libraries are corrected. By default the newest published
+    wheel is taken, with a local version such as 2.21.0+sm120. Nothing but Python is needed: no container engine, no
+    GPU, no root. An interrupted graft goes on where it stopped.
     """
     from toolkit import graft, project
     from toolkit.graft import graft_plan, job
@@ -86,5 +90,5 @@ def describe(planned: "GraftPlan") -> str:
     spec = planned.lock.spec
     source = planned.wheel.name if planned.wheel else f"the published wheel of TensorFlow {spec['tensorflow']}"
     if planned.mode == "repair":
-        return f"{planned.name}: {source}, its PTX for later GPUs"
+        return f"{planned.name}: {source}, its PTX for later GPUs and its search paths"
     return f"{planned.name}: {source}, compute capability {', '.join(planned.capabilities)} by CUDA {spec['cuda']}"

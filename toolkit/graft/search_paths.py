@@ -24,7 +24,7 @@ from typing import IO, Final, cast
 
 from elftools.common.exceptions import ELFError
 from elftools.construct.core import ConstructError
-from elftools.elf.dynamic import DynamicSection
+from elftools.elf.dynamic import DynamicSection, DynamicSegment
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
@@ -33,7 +33,6 @@ from packaging.utils import canonicalize_name
 from toolkit import manifest
 from toolkit.errors import CheckError, IntegrityError, PreflightError
 from toolkit.graft import library, proof, repack
-from toolkit.smoke.inside.elf import read_runpath
 from toolkit.wheel import archive, elf
 
 LOCAL: Final = "repaired"
@@ -59,7 +58,7 @@ _PATH_TAGS: Final = ("DT_RUNPATH", "DT_RPATH")
 _NAME_TAGS: Final = ("DT_NEEDED", "DT_SONAME", "DT_AUXILIARY", "DT_FILTER")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _DAMAGED: Final = (
-    ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError, AttributeError, struct.error
+    ELFError, ConstructError, UnicodeDecodeError, LookupError, TypeError, OverflowError, MemoryError, struct.error
 )  # fmt: skip
 """What pyelftools raises on damaged input, which it does not validate."""
 
@@ -83,7 +82,7 @@ def correct(name: str, data: mmap.mmap) -> Correction | None:
     try:
         elf_file = ELFFile(cast("IO[bytes]", data))
         opened = _list_opened(elf_file, data)
-        place = _find_search_path(elf_file) if opened else None
+        place = _find_search_path(elf_file, data) if opened else None
         if place is None:
             return None
         start, text = place
@@ -174,15 +173,15 @@ def _iterate_symbols(table: SymbolTableSection, data: mmap.mmap) -> Iterator[tup
     return _SYMBOL.iter_unpack(data[table["sh_offset"] : table["sh_offset"] + size])
 
 
-def _find_search_path(elf_file: ELFFile) -> tuple[int, str] | None:
+def _find_search_path(elf_file: ELFFile, data: mmap.mmap) -> tuple[int, str] | None:
     """Return offset and text of the search path of a library."""
     dynamic = elf_file.get_section_by_name(".dynamic")
     if not isinstance(dynamic, DynamicSection):
         return None
-    strings = elf_file.get_section(dynamic["sh_link"])
+    start = elf_file.get_section(dynamic["sh_link"])["sh_offset"]
     places = {tag.entry.d_tag: int(tag.entry.d_val) for tag in dynamic.iter_tags() if tag.entry.d_tag in _PATH_TAGS}
     place = next((places[tag] for tag in _PATH_TAGS if tag in places), None)  # the first one counts where both are
-    return None if place is None else (strings["sh_offset"] + place, strings.get_string(place))
+    return None if place is None else (start + place, _read_string(data, start + place))
 
 
 def _shares_text(elf_file: ELFFile, data: mmap.mmap, start: int, length: int) -> bool:
@@ -209,7 +208,7 @@ def prove(name: str, source: Path, target: Path, correction: Correction) -> None
     """
     above = posixpath.dirname(name)
     try:
-        before, after = ({_locate(part, above) for part in read_runpath(path)} for path in (source, target))
+        before, after = ({_locate(part, above) for part in read_as_loader(path)} for path in (source, target))
     except ValueError as error:
         raise _complain(name, str(error)) from error
     wanted = {_name_folder(folder) for folder in correction.added}
@@ -217,6 +216,27 @@ def prove(name: str, source: Path, target: Path, correction: Correction) -> None
         raise _complain(name, f"its search path has lost {lost[0]}")
     if after - before != wanted:
         raise _complain(name, f"its search path has {sorted(after - before)} more, and not {sorted(wanted)}")
+
+
+def read_as_loader(path: Path) -> list[str]:
+    """Return the parts of a library's search path. Raises ValueError: the library is damaged."""
+    try:
+        with library.mapping(path) as data:
+            elf_file = ELFFile(cast("IO[bytes]", data))
+            dynamic = next(item for item in elf_file.iter_segments() if isinstance(item, DynamicSegment))
+            values = {tag.entry.d_tag: int(tag.entry.d_val) for tag in dynamic.iter_tags()}
+            place = next(values[tag] for tag in _PATH_TAGS if tag in values)
+            start = library.find_offset(data, values["DT_STRTAB"] + place)
+            return _read_string(data, start).split(":")
+    except (*_DAMAGED, StopIteration) as error:
+        raise ValueError(f"damaged ELF file: {error}") from error
+
+
+def _read_string(data: mmap.mmap, start: int) -> str:
+    end = data.find(b"\0", start)
+    if end < 0:
+        raise ValueError("damaged ELF file: a name does not end")
+    return data[start:end].decode()
 
 
 def _complain(name: str, why: str) -> CheckError:

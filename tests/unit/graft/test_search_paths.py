@@ -15,7 +15,6 @@ from toolkit.console import Console
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.graft import graft_plan, job, library, search_paths
 from toolkit.settings import resolve
-from toolkit.smoke.inside.elf import read_runpath
 from toolkit.versions import load_table
 from toolkit.wheel import inspection
 from toolkit.wheel.build import BuiltWheel
@@ -89,7 +88,7 @@ def test_a_library_is_found_after_the_repair_and_not_before(
     assert len(changed) == len(loader)
     assert read_record(site)[LOADER] == hash_for_record(changed)
     kept = {part.rstrip("/") for part in parts} - {OUTSIDE}
-    assert kept < {part.rstrip("/") for part in read_runpath(site / LOADER)}
+    assert kept < {part.rstrip("/") for part in search_paths.read_as_loader(site / LOADER)}
     after = ctypes.CDLL(str(site / LOADER))
     assert after[OPEN](b"libcusolver.so.11") == 1
     assert search_paths.repair_installed(site) == [], "the second time there is nothing to do"
@@ -193,7 +192,7 @@ def make_source(folder: Path, loader: bytes) -> Path:
 def read_search_path(wheel: Path, folder: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as opened:
         (folder / "read.so").write_bytes(opened.read(LOADER))
-    return read_runpath(folder / "read.so")
+    return search_paths.read_as_loader(folder / "read.so")
 
 
 @pytest.mark.parametrize(("cards", "mode"), [((), "repair"), (("12.0",), "keep"), (("12.0",), "only")])

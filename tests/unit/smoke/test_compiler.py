@@ -3,6 +3,7 @@ import hashlib
 import re
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,11 +28,20 @@ def alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def install_ptxas(
-    site: Site, *, version: str = "12.6.68", flags: int = 0x4B054B, writes: bool = True, code: int = 0
+    site: Site,
+    *,
+    version: str = "12.6.68",
+    flags: int = 0x4B054B,
+    writes: bool = True,
+    code: int = 0,
+    unknown: str = "sm_99",
 ) -> Path:
     made = site.write("made.cubin", cubin(flags))
     script = f"""#!/bin/sh
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 12.6, V{version}"; exit 0; fi
+case " {unknown} " in *" ${{1#-arch=}} "*)
+    echo "ptxas fatal   : Value '${{1#-arch=}}' is not defined for option 'gpu-name'" >&2; exit 255;;
+esac
 {f'/bin/cp {made} "$4"' if writes else ":"}
 echo "ptxas fatal : as told" >&2
 exit {code}
@@ -76,13 +86,11 @@ def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypa
         ({"code": 255}, "code 255: ptxas fatal : as told"),
         ({"writes": False}, "ptxas made no cubin"),
         ({"flags": 0x5A055A}, "asked for sm_75, ptxas assembled for sm_90"),
-        ({}, "does not run"),
+        ({"unknown": "sm_75"}, "does not know sm_75"),
     ],
 )
 def test_a_ptxas_that_cannot_serve_fails(alone: Site, broken: dict[str, Any], why: str) -> None:
-    file = install_ptxas(alone, **broken)
-    if not broken:
-        file.write_bytes(struct.pack("<I", 0xDEADBEEF))
+    install_ptxas(alone, **broken)
     with pytest.raises(Fail, match=why):
         compiler.ptxas(ASKED)
 
@@ -90,6 +98,37 @@ def test_a_ptxas_that_cannot_serve_fails(alone: Site, broken: dict[str, Any], wh
 def test_without_an_expectation_the_builds_first_capability_is_tried(alone: Site) -> None:
     install_ptxas(alone, flags=0x3C053C)
     assert compiler.ptxas(Expectation())["assembled_for"] == "sm_60"
+
+
+def test_a_capability_that_ptxas_has_dropped_is_passed_over(alone: Site) -> None:
+    install_ptxas(alone, version="13.0.88", flags=0x460546, unknown="sm_60")
+    found = compiler.ptxas(Expectation())
+    assert (found["assembled_for"], found["unknown"]) == ("sm_70", ["sm_60"])
+
+
+@pytest.mark.parametrize("unknown", ["sm_99", "sm_120"])
+def test_the_gpu_that_is_here_decides(alone: Site, monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
+    install_ptxas(alone, flags=0x780578, unknown=unknown)
+    details = SimpleNamespace(get_device_details=lambda gpu: {"compute_capability": (12, 0)})
+    alone.module.config = SimpleNamespace(experimental=details)
+    monkeypatch.setattr(compiler, "find_gpus", lambda _: ["a card"])
+    if unknown == "sm_120":
+        with pytest.raises(Fail, match="does not know sm_120"):
+            compiler.ptxas(Expectation())
+    else:
+        assert compiler.ptxas(Expectation())["assembled_for"] == "sm_120"
+
+
+@pytest.mark.parametrize("version", ["11.7.99", "12.3.103", "unreadable", ""])
+def test_what_xla_does_not_take_is_passed_over(
+    alone: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    refused = install_ptxas(Site(tmp_path / "foreign"), version=version)
+    if not version:
+        refused.write_bytes(struct.pack("<I", 0xDEADBEEF))
+    monkeypatch.setenv("PATH", str(refused.parent))
+    file = install_ptxas(alone)
+    assert compiler.ptxas(ASKED)["file"] == str(file)
 
 
 def test_without_libnvvm_the_evidence_says_what_was_not_tried(alone: Site) -> None:

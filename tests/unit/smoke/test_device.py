@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
-from toolkit.smoke.checks import device
+from toolkit.smoke.checks import device, libraries
 from toolkit.smoke.checks.check import Expectation, Fail, Skip
 from toolkit.smoke.checks.libraries import CUDA_12
 
@@ -81,7 +81,7 @@ def test_an_emulated_driver_fails_even_unasked(
     file.write_bytes(
         gcc(CUDA_DRIVER % {"init": 0, "version": 12060, "count": 1} + "int nullgpu_emulated(void) { return 1; }")
     )
-    monkeypatch.setattr(device, "_DRIVER", str(file))
+    monkeypatch.setattr(libraries, "DRIVER", str(file))
     for expectation in (Expectation(), GPU):
         with pytest.raises(Fail, match="emulated one"):
             device.driver(expectation)

@@ -32,6 +32,26 @@ def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library
     assert list(caught.value.evidence["missing"]) == [library.soname]
 
 
+def test_what_needs_the_driver_is_left_out_without_one(
+    cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "DRIVER", "libabsent.so.1")
+    needed = {
+        "libabsent.so.1": (),
+        "libcudnn_ops.so.9": ("libabsent.so.1",),
+        "libcudnn_cnn.so.9": ("libcudnn_ops.so.9",),
+    }
+    for soname, others in needed.items():
+        links = ["-Wl,--no-as-needed", f"-L{tmp_path}", *(f"-l:{name}" for name in others)]
+        library = gcc("int nothing;", f"-Wl,-soname,{soname}", "-Wl,--allow-shlib-undefined", *links)
+        (tmp_path / soname).write_bytes(library)
+        if others:
+            cuda_site.write(f"nvidia/cudnn/lib/{soname}", library)
+    found = libraries.load(ASKED)
+    assert list(found["skipped"]) == ["libcudnn_ops.so.9", "libcudnn_cnn.so.9"]
+    assert len(found["loaded"]) == len(CUDA_12) - 2
+
+
 def test_a_truncated_library_fails(cuda_site: Site) -> None:
     file = cuda_site.root / CUDNN
     file.write_bytes(file.read_bytes()[:2000])

@@ -1,7 +1,7 @@
 """Checks what XLA needs to make GPU code: libdevice, NVIDIA's mathematical functions as bitcode, and ptxas.
 
 Both are searched where TensorFlow searches: ``CandidateCudaRoots`` in ``xla/tsl/platform/default/cuda_root_path.cc``
-and ``FindCudaExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``.
+and ``FindPtxAsExecutable`` in ``xla/stream_executor/cuda/subprocess_compilation.cc``.
 """
 
 import ctypes
@@ -9,10 +9,11 @@ import os
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import installation
-from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, load_tensorflow
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, find_gpus, load_tensorflow
 from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
 from .libraries import NVCC_PACKAGE
 
@@ -67,6 +68,11 @@ def _read(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
 _BITCODE_MAGIC = b"BC\xc0\xde"
 _REMEDY = f"install {NVCC_PACKAGE} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
 _TOOL_SECONDS = 30
+_FIRST = (11, 8, 0)
+_REFUSED = ((12, 3, 103),)
+"""The first ptxas that XLA takes, and those of later versions that it does not take."""
+_UNKNOWN = "is not defined for option 'gpu-name'"
+"""What ptxas says of a GPU that it does not know."""
 
 _PTX = """\
 .version 6.0
@@ -105,32 +111,52 @@ def libdevice(expectation: Expectation) -> Evidence:
     libnvvm = root / "nvvm/lib64/libnvvm.so"
     if not libnvvm.exists():
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
-    try:
-        ptx = link(ctypes.CDLL(str(libnvvm)), bitcode, _capability(expectation))
-    except (OSError, RuntimeError) as error:
-        raise Fail(f"{file} cannot be linked: {error}", remedy=_REMEDY, **evidence) from error
+    ptx, capability = _link_first(libnvvm, bitcode, _list_capabilities(expectation), evidence)
     if "__nv_tanhf" in ptx or ".entry probe" not in ptx:
         raise Fail(f"{file} does not define __nv_tanhf", remedy=_REMEDY, **evidence)
-    return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{_capability(expectation)}"}
+    return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{capability}"}
+
+
+def _link_first(libnvvm: Path, bitcode: bytes, capabilities: Sequence[int], evidence: Evidence) -> tuple[str, int]:
+    """Return PTX for the first capability for which the libnvvm can make it, and this capability."""
+    first: Exception | None = None
+    for capability in capabilities:
+        try:
+            return link(ctypes.CDLL(str(libnvvm)), bitcode, capability), capability
+        except (OSError, RuntimeError) as error:
+            first = first or error
+    raise Fail(f"{evidence['file']} cannot be linked: {first}", remedy=_REMEDY, **evidence) from first
 
 
 def ptxas(expectation: Expectation) -> Evidence:
+    """Check that the ptxas that XLA would take assembles for the GPU that was asked for, or is here.
+
+    Without one it assembles for the first capability of the build that it knows: CUDA 13 has dropped the earliest.
+    """
     installation.require_cuda(expectation)
     tool, searched = find_ptxas()
     if tool is None:
         raise Fail("ptxas is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
-    version = _run([str(tool), "--version"])
-    match = re.search(r"\bV(\d+\.\d+\.\d+)", version)
-    evidence: Evidence = {"file": str(tool), "version": match[1] if match else version}
+    evidence: Evidence = {"file": str(tool), "version": ".".join(map(str, read_version(tool)))}
     asked = read_numbers(expectation.cuda)
     if asked and read_numbers(evidence["version"])[:2] != asked[:2]:
         text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {expectation.cuda}"
         raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
-    capability = _capability(expectation)
+    capability, unknown = 0, []
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "probe.ptx"), Path(folder, "probe.cubin")
         source.write_text(_PTX)
-        _run([str(tool), f"-arch=sm_{capability}", str(source), "-o", str(cubin)], **evidence)
+        for capability in _list_capabilities(expectation):
+            try:
+                _run([str(tool), f"-arch=sm_{capability}", str(source), "-o", str(cubin)], **evidence)
+                break
+            except Fail as fail:
+                if _UNKNOWN not in str(fail):
+                    raise
+                unknown.append(f"sm_{capability}")
+        else:
+            text = f"{tool}, which TensorFlow would run, does not know {', '.join(unknown)}"
+            raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
         try:
             found = read_cubin_architecture(cubin.read_bytes())
         except (OSError, ValueError) as error:
@@ -138,21 +164,47 @@ def ptxas(expectation: Expectation) -> Evidence:
     if found != capability:
         text = f"asked for sm_{capability}, ptxas assembled for sm_{found}"
         raise Fail(text, remedy=_REMEDY, **evidence)
-    return {**evidence, "assembled_for": f"sm_{found}"}
+    return {**evidence, "assembled_for": f"sm_{found}", **({"unknown": unknown} if unknown else {})}
 
 
 def find_ptxas() -> tuple[Path | None, list[str]]:
-    """Return the ptxas that XLA would run, and where it was searched. A file that cannot be executed does not count."""
+    """Return the ptxas that XLA would run, and where it was searched.
+
+    As for XLA, a file counts only if it can be run, says its version, and is none of those that XLA refuses.
+    """
     path = [Path(part) for part in os.environ.get("PATH", "").split(":") if part]
     # The folder chosen by XLA_FLAGS comes first, then PATH, then the usual places (PreferPtxasFromPath).
     chosen, *usual = roots()
     searched: list[str] = []
     for folder in dict.fromkeys((chosen / "bin", *path, *(root / "bin" for root in usual))):
         file = folder / "ptxas"
-        if file.is_file() and os.access(file, os.X_OK):
-            return file, [*searched, str(file)]
-        searched.append(f"{file} (not executable)" if file.is_file() else str(file))
+        reason = _refuse(file)
+        searched.append(f"{file} ({reason})" if reason else str(file))
+        if not reason and file.is_file():
+            return file, searched
     return None, searched
+
+
+def _refuse(file: Path) -> str:
+    """Return why XLA does not take a file that is there; nothing if it takes it, or there is none."""
+    if not file.is_file():
+        return ""
+    if not os.access(file, os.X_OK):
+        return "not executable"
+    try:
+        version = read_version(file)
+    except Fail as fail:
+        return str(fail)
+    return "" if version >= _FIRST and version not in _REFUSED else f"XLA refuses {'.'.join(map(str, version))}"
+
+
+def read_version(tool: Path) -> tuple[int, ...]:
+    """Return the version of a ptxas. Raises Fail: it does not run, or does not say it."""
+    output = _run([str(tool), "--version"])
+    match = re.search(r"\bV(\d+\.\d+\.\d+)\b", output)
+    if match is None:
+        raise Fail(f"{tool} does not say its version: {output[:80]}", remedy=_REMEDY)
+    return read_numbers(match[1])
 
 
 def roots() -> list[Path]:
@@ -184,13 +236,17 @@ def _compare_with_record(file: Path) -> str:
     return "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
 
 
-def _capability(expectation: Expectation) -> int:
-    named = (
-        [expectation.capability]
-        if expectation.capability
-        else installation.read_build_info().get("cuda_compute_capabilities") or ["sm_75"]
-    )
-    return min(found.major * 10 + found.minor for found in map(parse_capability, named) if found)
+def _list_capabilities(expectation: Expectation) -> list[int]:
+    """Return the capability that was asked for, else that of the GPU here, else those of the build in their order."""
+    gpus = [] if expectation.capability or expectation.device == "cpu" else find_gpus(load_tensorflow())
+    if expectation.capability:
+        named = [expectation.capability]
+    elif gpus:
+        details = load_tensorflow().config.experimental.get_device_details(gpus[0])
+        named = ["{}.{}".format(*details.get("compute_capability", (7, 5)))]
+    else:
+        named = installation.read_build_info().get("cuda_compute_capabilities") or ["sm_75"]
+    return sorted({found.major * 10 + found.minor for found in map(parse_capability, named) if found})
 
 
 def _run(argv: list[str], **evidence: object) -> str:

@@ -67,7 +67,6 @@ PROCESSOR_CHECKS = (
 )
 
 
-_DRIVER = "libcuda.so.1"
 _EMULATION = "nullgpu_emulated"
 """A function that only the emulated driver of `toolkit rehearse` has."""
 
@@ -83,9 +82,9 @@ def driver(expectation: Expectation) -> Evidence:
     evidence: Evidence = {"device_nodes": nodes}
     causes = [] if nodes else ["no /dev/nvidia* device"]
     try:
-        library = ctypes.CDLL(_DRIVER)
+        library = ctypes.CDLL(libraries.DRIVER)
     except OSError as error:
-        causes.append(f"{_DRIVER}, the driver's library, does not load: {error}")
+        causes.append(f"{libraries.DRIVER}, the driver's library, does not load: {error}")
     else:
         if hasattr(library, _EMULATION):
             raise Fail(

@@ -26,11 +26,8 @@ class Segment:
     size: int
 
 
-def read_runpath(library: Path) -> list[str]:
-    """Return the parts of a library's RUNPATH (or RPATH) as they stand there.
-
-    Raises ValueError: it is no 64-bit ELF file.
-    """
+def read_search_path(library: Path) -> list[Path]:
+    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
     try:
         with library.open("rb") as stream:
             dynamic = _Dynamic(stream)
@@ -38,14 +35,9 @@ def read_runpath(library: Path) -> list[str]:
             text = "" if offset is None else dynamic.read_string(offset)
     except _DAMAGED as error:
         raise ValueError(f"{library} is a damaged ELF file") from error
-    return [part for part in text.split(":") if part]
-
-
-def read_search_path(library: Path) -> list[Path]:
-    """Return the folders of a library's RUNPATH (or RPATH) that exist. Raises ValueError: it is no 64-bit ELF file."""
     origin = str(library.resolve().parent)
-    parts = (part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin) for part in read_runpath(library))
-    return list(dict.fromkeys(folder.resolve() for folder in map(Path, parts) if folder.is_dir()))
+    folders = [Path(part.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)) for part in text.split(":") if part]
+    return list(dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir()))
 
 
 def read_needed(library: Path) -> list[str]:

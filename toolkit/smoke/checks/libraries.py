@@ -13,7 +13,7 @@ from typing import Final
 
 from . import installation
 from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, load_tensorflow, require_attribute
-from .elf import read_defined_versions, read_needed_versions, read_search_path, require_whole
+from .elf import read_defined_versions, read_needed, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
 
 
@@ -67,6 +67,9 @@ DLOPENED: Final = (
 
 DLOPENED_BY_PROFILER: Final = ("libcupti.so.12",)
 """Library that it opens when it is asked for traces; without it they lack the GPU."""
+
+DRIVER: Final = "libcuda.so.1"
+"""The driver's library, which no package has."""
 
 NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
 """The package of ptxas and libdevice."""
@@ -138,7 +141,8 @@ def reachable(expectation: Expectation) -> Evidence:
     if needed:
         raise Fail(
             f"TensorFlow does not find {', '.join(needed)}, and would drop every GPU",
-            remedy="add their folders to LD_LIBRARY_PATH; if libraries.load fails too, install them",
+            remedy="correct the wheel's search path (toolkit graft --repair), or add their folders to LD_LIBRARY_PATH; "
+            "if libraries.load fails too, install them",
             missing=missing,
         )
     return {
@@ -148,12 +152,19 @@ def reachable(expectation: Expectation) -> Evidence:
 
 
 def load(expectation: Expectation) -> Evidence:
-    """Check that every library of the set loads with all its symbols bound (RTLD_NOW)."""
+    """Check that every library of the set loads with all its symbols bound (RTLD_NOW).
+
+    On a machine without a driver those that need it are left out.
+    """
     _require_known(installation.require_cuda(expectation))
-    folders = search_folders()
+    folders, driver = search_folders(), _has_driver()
     loaded: dict[str, str] = {}
     missing: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for library in CUDA_12:
+        if not driver and needs(library.soname, DRIVER, folders):
+            skipped[library.soname] = f"it needs {DRIVER} of the driver, which is not here"
+            continue
         try:
             _, place = open_library(library, folders)
             loaded[library.soname] = place
@@ -166,8 +177,34 @@ def load(expectation: Expectation) -> Evidence:
             remedy=f"install {', '.join(packages)} in the versions of the CUDA asked for",
             missing=missing,
             loaded=loaded,
+            skipped=skipped,
         )
-    return {"loaded": loaded}
+    return {"loaded": loaded, "skipped": skipped}
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return False
+    return True
+
+
+def needs(soname: str, other: str, folders: list[Path]) -> bool:
+    """Return whether a library in one of some folders needs another one, itself or by those that it needs."""
+    seen, waiting = {soname}, [soname]
+    while waiting:
+        name = waiting.pop()
+        file = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        try:
+            needed = set(read_needed(file)) if file else set()
+        except (OSError, ValueError):
+            continue  # to load it fails, and says why
+        if other in needed:
+            return True
+        waiting += needed - seen
+        seen |= needed
+    return False
 
 
 def versions(expectation: Expectation) -> Evidence:
