@@ -33,6 +33,13 @@ def graft(
             help="Add no machine code; make PTX that is for capability 9.0a general, and correct search paths.",
         ),
     ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Let the extra and-cuda require the very versions of the run-time set.",
+        ),
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     sign_: Sign = "",
     dry_run: DryRun = False,
@@ -58,6 +65,7 @@ def graft(
         cards=(*(gpu or ()), *(compute_capability or ())),
         wheel=read_wheel_option(str(wheel)) if wheel else None,
         mode=mode,
+        exact=exact,
     )
     planned = graft_plan.resolve(load_table(), settings, request)
     console.heading("plan", describe(planned))

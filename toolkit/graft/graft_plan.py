@@ -1,5 +1,6 @@
 """Decides what a graft is made of: wheel, GPUs and ptxas, each pinned, before anything is downloaded."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.steps import Plan, Step
 from toolkit.versions import Locked, Table, numbers
+from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.wheel import inspection
 
 Mode = Literal["keep", "only", "repair"]
@@ -25,8 +27,10 @@ keep: it stays beside the new. only: it goes. repair: it stays, no new is added,
 """
 
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
+_EXTRA: Final = "and-cuda"
+_REQUIREMENT: Final = re.compile(r"([\w-]+)([<>=]\S+)")
 _TENSORFLOW: Final = "tensorflow"
-_RECIPE: Final = ("toolkit/graft", "toolkit/wheel/fatbin.py")
+_RECIPE: Final = ("toolkit/graft", "toolkit/wheel/fatbin.py", "toolkit/wheel/repack.py")
 """The code that decides the bytes."""
 
 
@@ -35,6 +39,7 @@ class GraftRequest:
     cards: Sequence[str] = ()  # names of cards, or compute capabilities
     wheel: Path | None = None  # a file; None: the published wheel
     mode: Mode = "keep"
+    exact: bool = False  # whether the extra and-cuda requires the versions of one run-time set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +83,17 @@ class GraftPlan:
         spec = self.lock.spec
         return tuple(f"--{name} {spec[name]}" for name in ("tensorflow", "python", "cuda", "cudnn"))
 
+    @property
+    def requires(self) -> Mapping[str, str]:
+        """The specifiers of NVIDIA's packages in the extra ``and-cuda``; none in a plan of an earlier version."""
+        return dict(_REQUIREMENT.findall(self.lock.pins.get(_EXTRA, "")))
+
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins
         flags = [f"--compute-capability={item}" for item in self.capabilities]
         flags += [f"--{self.mode}"] if self.mode != "keep" else []
         flags += [f"--wheel={self.wheel}"] if self.wheel else []
+        flags += ["--exact"] if any(bounds.startswith("==") for bounds in self.requires.values()) else []
         versions = [f"--tensorflow={spec['tensorflow']}", f"--python={spec['python']}"]
         return Step(
             title="graft",
@@ -148,11 +159,22 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
     tensorflow, python = _name_versions(settings, base, found)
     cuda, cudnn = _choose_cuda(table, tensorflow, python, capabilities)
     compiler = table.cuda_rows[_list_knowing(table, capabilities)[0]].parts
+    requires = (
+        list_exact(table, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn)
+        if request.exact
+        else list_bounds(
+            table,
+            tensorflow=tensorflow,
+            built=(found.build.cuda if found else "") or table.published_code.cuda,
+            served=_list_served(table, request.mode, capabilities, found),
+        )
+    )
     pins = {
         "wheel": found.digest if found else _select(base, _TENSORFLOW).digest,
         NVCC: sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC).digest,
         "options": " ".join(assembly.OPTIONS),
         "recipe": digest_recipe(),
+        _EXTRA: " ".join(f"{name}{bounds}" for name, bounds in sorted(requires.items())),
     }
     spec = {
         "tensorflow": tensorflow,
@@ -168,6 +190,15 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         requirements=base.requirements if base else "",
         compiler=compiler,
     )
+
+
+def _list_served(
+    table: Table, mode: Mode, capabilities: Sequence[str], found: inspection.Inspection | None
+) -> list[str]:
+    """Return the capabilities of all machine code that the new wheel will have."""
+    held = found.architectures if found else table.published_code.capabilities
+    kept = [numbers.to_plain(item) for item in held if item.startswith("sm_") and mode != "only"]
+    return [*kept, *capabilities]
 
 
 def digest_recipe() -> str:

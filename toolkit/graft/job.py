@@ -10,12 +10,12 @@ from toolkit import digest, files, manifest, project
 from toolkit.console import Console
 from toolkit.engine.host import require_space
 from toolkit.errors import IntegrityError, PreflightError
-from toolkit.graft import repack, sources, transplant
+from toolkit.graft import sources, transplant
 from toolkit.graft.assembly import Assembler
 from toolkit.graft.graft_plan import NVCC, GraftPlan, write
 from toolkit.settings import Settings
 from toolkit.steps import Task
-from toolkit.wheel import archive, build, inspection, publication, wheel_folder
+from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
 from toolkit.wheel.build import BuiltWheel
 
 CACHE: Final = Path("toolkit-cache", "graft")
@@ -70,7 +70,8 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         name = source.name.replace(f"-{version}-", f"-{repack.extend_version(version, plan.local)}-")
         with console.timed("wheel", name):
             replaced[inspection.BUILD_INFO] = changed
-            repack.repack(source, result / name, replaced, (version, repack.extend_version(version, plan.local)))
+            versions = version, repack.extend_version(version, plan.local)
+            repack.repack(source, result / name, replaced, versions, requirements=plan.requires)
         console.heading("check", "reading the wheel: record, versions, GPU code")
         ran = publication.BuildRun(
             started=started,

@@ -32,8 +32,8 @@ from packaging.utils import canonicalize_name
 
 from toolkit import manifest
 from toolkit.errors import CheckError, IntegrityError, PreflightError
-from toolkit.graft import library, proof, repack
-from toolkit.wheel import archive, elf
+from toolkit.graft import library, proof
+from toolkit.wheel import archive, elf, repack
 
 LOCAL: Final = "repaired"
 """The local version of a wheel whose search paths were corrected."""

@@ -150,7 +150,12 @@ def _lay_out(sections: Sequence[tuple[bytes, int, bytes]], start: int) -> bytes:
 
 
 def make_tensorflow(
-    folder: Path, library: bytes | None = None, *, version: str = "2.21.0", tag: str = "cp311-cp311-linux_x86_64"
+    folder: Path,
+    library: bytes | None = None,
+    *,
+    version: str = "2.21.0",
+    tag: str = "cp311-cp311-linux_x86_64",
+    requires: Sequence[str] = (),
 ) -> Path:
     if library is None:
         library = make_library([make_container("one", "two"), make_container("three")], [make_container("four")])
@@ -160,7 +165,7 @@ def make_tensorflow(
         "tensorflow/libplain.so": make_library([]),
         inspection.BUILD_INFO: make_build_info("sm_80", "sm_89", "compute_90", cuda="12.5.1"),
     }
-    return make_wheel(folder, version=version, tag=tag, files=files)
+    return make_wheel(folder, version=version, tag=tag, files=files, requires=requires)
 
 
 def write_ptxas(folder: Path, *, before: str = "") -> Path:

@@ -267,8 +267,36 @@ def test_a_dry_run_names_the_command_and_every_pin(run: Run) -> None:
     done = run("graft", "--gpu", "RTX 5090", "--dry-run", "--json")
     (step,) = json.loads(done.stdout)["plan"]["steps"]
     assert step["commands"][0][:3] == ["toolkit", "graft", "--compute-capability=12.0"]
-    assert step["inputs"].keys() == {"wheel", graft_plan.NVCC, "options", "recipe"}
+    assert step["inputs"].keys() == {"wheel", graft_plan.NVCC, "options", "recipe", "and-cuda"}
     assert list(run.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "mode", "exact", "cublas", "cudnn"),
+    [
+        (["12.0"], "keep", False, ">=12.8.4.1,<13", ">=9.7,<9.11"),
+        (["12.0"], "only", False, ">=12.8.4.1,<13", ">=9.7,<10"),
+        (["10.3"], "keep", False, ">=12.9.1.4,<13", ">=9.7,<9.11"),
+        (["12.0"], "keep", True, "==12.8.4.1", "==9.10.2.21"),
+        ([], "repair", False, ">=12.5.3.2,<13", ">=9.6,<9.11"),
+    ],
+)
+def test_the_extra_requires_what_the_cards_allow(
+    settings: Settings, cards: list[str], mode: graft_plan.Mode, exact: bool, cublas: str, cudnn: str
+) -> None:
+    request = graft_plan.GraftRequest(cards=cards, mode=mode, exact=exact)
+    planned = graft_plan.resolve(load_table(), settings, request)
+    assert (planned.requires["nvidia-cublas-cu12"], planned.requires["nvidia-cudnn-cu12"]) == (cublas, cudnn)
+    again = graft_plan.GraftPlan.from_json(json.loads(json.dumps(planned.to_json())))
+    assert again.requires == planned.requires
+    assert ("--exact" in planned.step(Path("dist")).commands[0]) == exact
+
+
+def test_the_extra_of_a_grafted_wheel_has_its_bounds(graft: Graft, tmp_path: Path) -> None:
+    source = maker.make_tensorflow(tmp_path, requires=['Requires-Dist: nvidia-cudnn-cu12>=9.3; extra == "and-cuda"'])
+    with zipfile.ZipFile(graft("12.0", source=source).wheel) as opened:
+        text = opened.read("tensorflow-2.21.0+sm120.dist-info/METADATA").decode()
+    assert 'Requires-Dist: nvidia-cudnn-cu12>=9.7,<10; extra == "and-cuda"' in text
 
 
 def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:

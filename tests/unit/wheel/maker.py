@@ -2,7 +2,7 @@ import base64
 import hashlib
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CPU_INFO = "import collections\nbuild_info = collections.OrderedDict([('is_cuda_build', False)])\n"
@@ -27,12 +27,14 @@ def make_wheel(
     tag: str = "cp311-cp311-linux_x86_64",
     files: Mapping[str, bytes | str] | None = None,
     record: Mapping[str, str | None] | None = None,
+    requires: Sequence[str] = (),
 ) -> Path:
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     content = {name: text.encode() if isinstance(text, str) else text for name, text in (files or {}).items()}
     if files is None:
         content[MEMBER] = make_build_info("compute_75").encode()
-    content[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nText.\n".encode()
+    head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *requires]
+    content[f"{info}/METADATA"] = "\n".join([*head, "", "Text.", ""]).encode()
     content[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     hashes: dict[str, str | None] = {member: hash_for_record(data) for member, data in content.items()}
     hashes.update(record or {})

@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.wheel.maker import make_wheel
 from toolkit.errors import IntegrityError
-from toolkit.graft import repack
-from toolkit.wheel import archive
+from toolkit.wheel import archive, repack
 
 VERSIONS = ("2.21.0", "2.21.0+sm120")
 NAME = "tensorflow-2.21.0+sm120-cp311-cp311-linux_x86_64.whl"
@@ -45,6 +44,32 @@ def test_only_what_is_replaced_differs(size: int, tmp_path: Path, monkeypatch: p
     with archive.open_wheel(made) as opened:  # with every file's hash
         assert opened.identity.version == "2.21.0+sm120"
         assert not list(opened.read_members(b"\x7fELF"))
+
+
+PUBLISHED = (
+    "Requires-Dist: numpy>=1.26.0",
+    "Provides-Extra: and-cuda",
+    "Requires-Dist: nvidia-cublas-cu12 ==12.5.3.2 ; extra == 'and-cuda'",
+    'Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"',
+    'Requires-Dist: nvidia-other-cu12<13.0; extra == "and-cuda"',
+)
+
+
+def test_the_extra_gets_other_bounds(tmp_path: Path) -> None:
+    source = make_wheel(tmp_path, version="2.21.0", files=FILES, requires=PUBLISHED)
+    bounds = {"nvidia-cublas-cu12": ">=12.8,<13", "nvidia-cudnn-cu12": ">=9.7,<9.11", "numpy": "==9"}
+    repack.repack(source, tmp_path / NAME, {}, VERSIONS, requirements=bounds)
+    with archive.open_wheel(tmp_path / NAME) as opened:
+        assert not list(opened.read_members(b"\x7fELF"))
+        text = opened.read_text("tensorflow-2.21.0+sm120.dist-info/METADATA") or ""
+    assert text.splitlines()[3:] == [
+        *PUBLISHED[:2],
+        'Requires-Dist: nvidia-cublas-cu12>=12.8,<13; extra == "and-cuda"',
+        'Requires-Dist: nvidia-cudnn-cu12>=9.7,<9.11; extra == "and-cuda"',
+        PUBLISHED[4],
+        "",
+        "Text.",
+    ]
 
 
 def test_the_bytes_do_not_depend_on_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

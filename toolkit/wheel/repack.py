@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from toolkit.errors import IntegrityError
 from train.cores import count_cores
 
@@ -28,6 +31,8 @@ _WINDOW: Final = 1 << 15
 _LEVEL: Final = 6
 _LOCAL = struct.Struct("<26xHH")  # bytes of the name and of the extra field in a local header
 _LIMIT: Final = 0xFFFFFFFF
+EXTRA: Final = "and-cuda"
+"""The extra of TensorFlow's wheels that requires NVIDIA's packages."""
 _RECORD, _METADATA = "RECORD", "METADATA"
 
 
@@ -43,10 +48,18 @@ def extend_version(version: str, local: str) -> str:
     return f"{version}.{local}" if "+" in version else f"{version}+{local}"
 
 
-def repack(source: Path, target: Path, replaced: Mapping[str, Path], versions: tuple[str, str]) -> None:
+def repack(
+    source: Path,
+    target: Path,
+    replaced: Mapping[str, Path],
+    versions: tuple[str, str],
+    *,
+    requirements: Mapping[str, str] | None = None,
+) -> None:
     """Write a wheel with another version. ``replaced``: new content of files by their name; ``versions``: old and new.
 
-    Raises IntegrityError: the wheel lacks one of them, or its RECORD cannot be read, or it would exceed four gigabytes.
+    ``requirements``: new specifiers of packages that its extra ``and-cuda`` requires. Raises IntegrityError: the wheel
+    lacks one of the files, or its RECORD cannot be read, or it would exceed four gigabytes.
     """
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new, source.open("rb") as raw:
         names = old.namelist()
@@ -61,7 +74,7 @@ def repack(source: Path, target: Path, replaced: Mapping[str, Path], versions: t
             if item.filename == f"{info}/{_RECORD}":
                 continue
             if item.filename == f"{info}/{_METADATA}":
-                text = _change_version(old.read(item), versions)
+                text = _change_metadata(old.read(item), versions, requirements or {})
                 new.writestr(_describe(item, name), text, compresslevel=_LEVEL)
                 made.append(_Row(name=name, hash=_encode(hashlib.sha256(text).digest()), size=str(len(text))))
             elif item.filename in replaced:
@@ -76,13 +89,27 @@ def repack(source: Path, target: Path, replaced: Mapping[str, Path], versions: t
         raise IntegrityError(f"{target.name} would be larger than four gigabytes", remedy="give --only")
 
 
-def _change_version(metadata: bytes, versions: tuple[str, str]) -> bytes:
+def _change_metadata(metadata: bytes, versions: tuple[str, str], requirements: Mapping[str, str]) -> bytes:
     head, separator, body = metadata.partition(b"\n\n")
     lines = [
-        f"Version: {versions[1]}" if line == f"Version: {versions[0]}" else line for line in head.decode().split("\n")
+        f"Version: {versions[1]}" if line == f"Version: {versions[0]}" else _change_requirement(line, requirements)
+        for line in head.decode().split("\n")
     ]
     changed = "\n".join(lines).encode()
     return changed + separator + body
+
+
+def _change_requirement(line: str, requirements: Mapping[str, str]) -> str:
+    """Return a line of METADATA with another specifier, if it is that of a package of the extra ``and-cuda``."""
+    name, _, text = line.partition(": ")
+    if name != "Requires-Dist" or EXTRA not in text:
+        return line
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return line
+    bounds = requirements.get(canonicalize_name(found.name))
+    return f"{name}: {found.name}{bounds}; {found.marker}" if bounds and found.marker else line
 
 
 def _describe(item: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:

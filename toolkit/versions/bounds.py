@@ -1,0 +1,86 @@
+"""Says which versions of NVIDIA's packages a wheel may be installed with, by its cards and by the version table.
+
+The extra ``and-cuda`` of published wheels is either pinned to the CUDA of the build, which does not know later cards,
+or open upwards, so that it brings a cuDNN without code for earlier ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolkit.versions import numbers
+from toolkit.versions.sets import name_wheel
+from toolkit.versions.table import CudaRow, Table, affects, split_span
+
+
+def list_bounds(table: Table, *, tensorflow: str, built: str, served: Iterable[str]) -> dict[str, str]:
+    """Return the specifier of each package of NVIDIA by its name, such as ``>=12.8.4.1,<13``.
+
+    ``built``: the CUDA that the wheel was built with; the result is empty if the table has none as new. ``served``:
+    compute capabilities that the wheel has machine code for.
+    """
+    cards = numbers.sort({numbers.strip_suffix(item) for item in served})
+    row = _find_first(table, built, cards)
+    if row is None:
+        return {}
+    bounds = {name_wheel(name, row.version): _reach(version) for name, version in row.components.items()}
+    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, tensorflow, row.version, cards)
+    known = table.tensorflow_rows.get(tensorflow)
+    return {**bounds, **({name_wheel("nccl", row.version): _reach(known.nccl)} if known and known.nccl else {})}
+
+
+def list_exact(table: Table, *, tensorflow: str, cuda: str, cudnn: str) -> dict[str, str]:
+    """Return the specifiers of one run-time set, such as ``==12.8.4.1``."""
+    known = table.tensorflow_rows.get(tensorflow)
+    pins: Mapping[str, str] = {
+        **table.cuda_rows[cuda].components,
+        "cudnn": table.cudnn_rows[cudnn].wheel,
+        "nccl": known.nccl if known else "",
+    }
+    return {name_wheel(name, cuda): f"=={version}" for name, version in pins.items() if version}
+
+
+def _find_first(table: Table, built: str, cards: Sequence[str]) -> CudaRow | None:
+    """Return the first CUDA that knows the cards, from that of the build on: the last release of its minor version.
+
+    It is of the same major version, as NVIDIA's libraries of another one have other names. A card that no CUDA of the
+    table knows does not count. None: the table has no such CUDA.
+    """
+    first = numbers.parse(built)
+    rows = [
+        row
+        for version, row in sorted(table.cuda_rows.items(), key=lambda item: numbers.parse(item[0]))
+        if row.components and numbers.parse(version)[0] == first[0] and numbers.parse(version) >= first
+    ]
+    wanted = {card for card in cards if any(card in row.capabilities for row in rows)}
+    knowing = [row for row in rows if wanted <= set(row.capabilities)]
+    if not knowing or knowing[0].version == built:
+        return knowing[0] if knowing else None
+    minor = numbers.parse(knowing[0].version)[:2]
+    return [row for row in knowing if numbers.parse(row.version)[:2] == minor][-1]
+
+
+def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cards: Sequence[str]) -> str:
+    """Return the specifier of cuDNN: without the versions that a known failure of this TensorFlow or a card refuses."""
+    known = table.tensorflow_rows.get(tensorflow)
+    oldest = numbers.parse((known.and_cuda if known else {}).get("cudnn", "9"))
+    above, below = oldest, (oldest[0] + 1,)
+    for failure in table.failures:
+        span = split_span(failure.when.get("cudnn", ""))
+        others = {name: value for name, value in failure.when.items() if name != "cudnn"}
+        if not failure.refuse or not any(span.values()) or not others.keys() & {"capability", "tensorflow"}:
+            continue
+        values = {"tensorflow": [tensorflow], "cuda": [cuda], "capability": cards}
+        if not affects(others, values):
+            continue
+        if span["since"]:
+            below = min(below, numbers.parse(span["since"]))
+        else:
+            above = max(above, numbers.parse(span["before"]))
+    return f">={_write(above)},<{_write(below)}"
+
+
+def _reach(version: str) -> str:
+    return f">={version},<{numbers.parse(version)[0] + 1}"
+
+
+def _write(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))
