@@ -4,7 +4,7 @@ from typing import Any
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, chain, graft, launch, machine, pins, record, run, signing, use, verify
+from toolkit.cli import build, chain, graft, index, launch, machine, pins, record, run, signing, use, verify
 from toolkit.cli.help import Command, Group, JobCommand
 
 START, GET, TRAIN = "Start", "Get a TensorFlow", "Train"
@@ -93,6 +93,8 @@ app.add_typer(keys, name="key", rich_help_panel=SHARE, short_help="Keys for sign
 _add("", "new", signing.make_key, "Make a key pair.", to=keys)
 _add(SHARE, "sbom", record.sbom, "The bill of materials of an environment or an image.")
 _add(SHARE, "push", build.push, "Push a wheel and its records to an OCI registry.")
+_add(SHARE, "variant", index.variant, "Give a wheel the mark by which installers choose it (preview).")
+_add(SHARE, "index", index.index, "Make a package index of wheels, as a folder of files.")
 
 _add(FOLDER, "ls", machine.ls, "List what the toolkit made here: wheels, runs, environments, images.")
 _add(FOLDER, "clean", machine.clean, "Remove what the toolkit made.")

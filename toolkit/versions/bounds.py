@@ -38,6 +38,12 @@ def list_exact(table: Table, *, tensorflow: str, cuda: str, cudnn: str) -> dict[
     return {name_wheel(name, cuda): f"=={version}" for name, version in pins.items() if version}
 
 
+def find_first_cuda(table: Table, built: str, cards: Iterable[str]) -> str:
+    """Return the first CUDA from that of a build on that knows some cards; empty if the table has none."""
+    row = _find_first(table, built, numbers.sort({numbers.strip_suffix(item) for item in cards}))
+    return row.version if row else ""
+
+
 def _find_first(table: Table, built: str, cards: Sequence[str]) -> CudaRow | None:
     """Return the first CUDA that knows the cards, from that of the build on: the last release of its minor version.
 

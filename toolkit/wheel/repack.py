@@ -55,17 +55,20 @@ def repack(
     versions: tuple[str, str],
     *,
     requirements: Mapping[str, str] | None = None,
+    added: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a wheel with another version. ``replaced``: new content of files by their name; ``versions``: old and new.
 
-    ``requirements``: new specifiers of packages that its extra ``and-cuda`` requires. Raises IntegrityError: the wheel
-    lacks one of the files, or its RECORD cannot be read, or it would exceed four gigabytes.
+    ``requirements``: new specifiers of packages that its extra ``and-cuda`` requires. ``added``: more files of its
+    ``.dist-info``. Raises IntegrityError: the wheel lacks one of the files, or its RECORD cannot be read, or it would
+    exceed four gigabytes.
     """
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new, source.open("rb") as raw:
         names = old.namelist()
         info = next((name.partition("/")[0] for name in names if name.endswith(f".dist-info/{_RECORD}")), "")
         renamed = info.replace(f"-{versions[0]}.", f"-{versions[1]}.")
-        if missing := sorted(replaced.keys() - set(names)) or ([] if info != renamed else [f"version {versions[0]}"]):
+        named = f"-{versions[0]}." in info
+        if missing := sorted(replaced.keys() - set(names)) or ([] if named else [f"version {versions[0]}"]):
             raise IntegrityError(f"{source.name} lacks {missing[0]}", remedy="fetch or build the wheel again")
         rows = {row.name: row for row in _read_record(old.read(f"{info}/{_RECORD}"))}
         made = []
@@ -83,6 +86,11 @@ def repack(
                 _copy(new, raw, item, name)
                 if item.filename in rows:
                     made.append(_Row(name=name, hash=rows[item.filename].hash, size=rows[item.filename].size))
+        for file, content in (added or {}).items():
+            like = _describe(old.getinfo(f"{info}/{_RECORD}"), f"{renamed}/{file}")
+            new.writestr(like, content, compresslevel=_LEVEL)
+            value = _encode(hashlib.sha256(content).digest())
+            made.append(_Row(name=like.filename, hash=value, size=str(len(content))))
         record = _write_record([*made, _Row(name=f"{renamed}/{_RECORD}", hash="", size="")])
         new.writestr(_describe(old.getinfo(f"{info}/{_RECORD}"), f"{renamed}/{_RECORD}"), record, compresslevel=_LEVEL)
     if target.stat().st_size > _LIMIT:

@@ -1,0 +1,237 @@
+"""Makes variants of wheels, which an installer chooses by the card, and reads them.
+
+They are a preview of a draft standard: PEP 825 (the package) and PEP 850 (providers of properties), in the form of
+version 0.2.0 of their schema, which variantlib 0.2.2 writes and uv 0.13 reads with ``--preview-features
+wheel-variants``. A later draft may have another form. Installers that do not know variants ignore them.
+"""
+
+import json
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.version import Version
+
+from toolkit import digest, files
+from toolkit.errors import CheckError, IntegrityError, UnsupportedError, UsageError
+from toolkit.versions import bounds, load_table, numbers
+from toolkit.wheel import archive, build_documents, inspection, repack, wheel_folder
+from toolkit.wheel.inspection import Inspection
+
+SCHEMA: Final = "https://variants-schema.wheelnext.dev/v0.2.0.json"
+"""The draft that is written and read."""
+FILE: Final = "variant.json"
+NAMESPACE: Final = "nvidia"
+ARCHITECTURE, DRIVER = "sm_arch", "cuda_version_lower_bound"
+"""Features of NVIDIA's provider: the card's architecture, and the CUDA of its driver."""
+
+PROVIDERS: Final = {
+    NAMESPACE: {
+        "plugin-api": "nvidia_variant_provider.plugin:NvidiaVariantPlugin",
+        "requires": ["nvidia-variant-provider"],
+    }
+}
+BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:variant:v1"
+_LABEL: Final = re.compile(r"[0-9a-z._]{1,16}")
+_NAME: Final = re.compile(r"(?P<plain>[^-]+-[^-]+(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+?)-(?P<label>[0-9a-z._]+)\.whl")
+_REAL: Final = re.compile(r"(\d+)_real")
+
+Properties = Mapping[str, Mapping[str, list[str]]]
+"""Values of each feature, by namespace and feature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    label: str
+    properties: Properties
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the name of a wheel without its variant's label, and the label; it is empty for a plain wheel."""
+    match = _NAME.fullmatch(name)
+    return (f"{match['plain']}.whl", match["label"]) if match else (name, "")
+
+
+def compose(variants: Iterable[Variant]) -> bytes:
+    """Return the JSON text that names the properties of labels: in a wheel, and beside the wheels of an index."""
+    value = {
+        "$schema": SCHEMA,
+        "default-priorities": {"namespace": [NAMESPACE]},
+        "providers": PROVIDERS,
+        "variants": {each.label: each.properties for each in variants},
+    }
+    return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
+
+
+def describe(found: Inspection, label: str = "") -> Variant:
+    """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
+
+    Raises UsageError: ``label`` cannot be one, or without it none follows from the wheel; UnsupportedError: the wheel
+    has no machine code.
+    """
+    names = [name for name in found.architectures if name.startswith("sm_")]
+    if not names:
+        raise UnsupportedError(f"{found.file} has no machine code for a GPU", remedy="it is chosen without a variant")
+    local = Version(found.version).local or ""
+    chosen = label or "_".join(re.findall(r"sm\d+", local)) or "_".join(name.replace("_", "") for name in names)
+    if not _LABEL.fullmatch(chosen) or chosen == "null":
+        raise UsageError(
+            f"not a label of a variant: {chosen[:60]!r}",
+            why="it has up to 16 small letters, digits, dots and underscores",
+            remedy="choose one: --label sm120",
+        )
+    table = load_table()
+    built = found.build.cuda or table.published_code.cuda
+    cuda = bounds.find_first_cuda(table, built, map(numbers.to_plain, names))
+    driver = ".".join((cuda or built).split(".")[:2])
+    return Variant(
+        label=chosen,
+        properties={
+            NAMESPACE: {
+                ARCHITECTURE: sorted(f"{name.removeprefix('sm_')}_real" for name in names),
+                DRIVER: [driver],
+            }
+        },
+    )
+
+
+def read(path: Path) -> Variant | None:
+    """Return what the name and the ``variant.json`` of a wheel say; None for a plain wheel.
+
+    Raises IntegrityError: they contradict each other, or cannot be read; UnsupportedError: they are of another draft.
+    """
+    _, label = split_name(path.name)
+    try:
+        with zipfile.ZipFile(path) as opened:
+            held = [name for name in opened.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{re.escape(FILE)}", name)]
+            value = json.loads(opened.read(held[0])) if held else None
+    except (OSError, zipfile.BadZipFile, ValueError) as error:
+        raise IntegrityError(f"{path.name} cannot be read", why=str(error), remedy=archive.REMEDY) from error
+    if value is None and not label:
+        return None
+    if isinstance(value, dict):
+        require_draft(path.name, value.get("$schema"))
+    found = value.get("variants") if isinstance(value, dict) else None
+    if not isinstance(found, dict) or list(found) != [label] or not _has_form(found[label]):
+        raise IntegrityError(
+            f"{path.name} is no whole variant",
+            why=f"its {FILE} does not describe the label {label!r} alone" if value else f"it has no {FILE}",
+            remedy="make it again: toolkit variant",
+        )
+    return Variant(label=label, properties=found[label])
+
+
+def require_draft(name: str, schema: object) -> None:
+    """Raise UnsupportedError unless a file is of the draft that this version knows."""
+    if schema != SCHEMA:
+        raise UnsupportedError(
+            f"{name} is of another draft of wheel variants",
+            why=f"its schema is {str(schema)[:80]!r}; {SCHEMA} is known",
+            remedy="make the variants again with this version, in another folder",
+        )
+
+
+def _has_form(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(features, dict)
+        and all(isinstance(items, list) and all(isinstance(item, str) for item in items) for items in features.values())
+        for features in value.values()
+    )
+
+
+def inspect(path: Path) -> Inspection:
+    """Return the facts of a wheel, variant or not, whose every file is checked.
+
+    Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError: a variant names an architecture that
+    the wheel has no machine code for.
+    """
+    plain, label = split_name(path.name)
+    if not label:
+        return inspection.inspect(path)
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder, plain)
+        link.symlink_to(path.resolve())
+        found = inspection.inspect(link)
+    variant = read(path)
+    named = variant.properties.get(NAMESPACE, {}).get(ARCHITECTURE, []) if variant else []
+    wanted = {f"sm_{match[1]}" for match in map(_REAL.fullmatch, named) if match}
+    if lacking := sorted(wanted - set(found.architectures)):
+        raise CheckError(
+            f"{path.name} names {', '.join(lacking)}, and has no machine code for it",
+            why=f"it has {', '.join(name for name in found.architectures if name.startswith('sm_')) or 'none'}",
+            remedy="make the variant again: toolkit variant",
+        )
+    return found
+
+
+def find_wheel(source: Path) -> Path:
+    """Return the wheel that a path names: a file, or the folder of one; its sums are checked.
+
+    Raises UsageError: there is none; IntegrityError: it has changed since it was made.
+    """
+    if source.is_dir():
+        wheels = sorted(source.glob("*.whl"))
+        if len(wheels) != 1:
+            raise UsageError(f"{source} has {len(wheels)} wheels and not one", remedy="give dist/NAME, or a .whl file")
+        wheel_folder.check_sums(source)
+        return wheels[0]
+    if not source.is_file() or source.suffix != ".whl":
+        raise UsageError(f"there is no wheel {source}", remedy="give dist/NAME, or a .whl file")
+    wheel_folder.check_sum(source)
+    return source
+
+
+def make(source: Path, out: Path, label: str = "") -> Path:
+    """Write the variant of a wheel into a folder of its name below ``out``, with provenance and sums; return its path.
+
+    The files are those of the wheel. Its version loses the local part, because a variant is told apart by its label. A
+    variant that is there already is kept. Raises UsageError, UnsupportedError, IntegrityError.
+    """
+    wheel = find_wheel(source)
+    if split_name(wheel.name)[1]:
+        raise UsageError(f"{wheel.name} is a variant already", remedy="give the wheel that it was made from")
+    found = inspection.inspect(wheel)
+    variant = describe(found, label)
+    name = wheel.name.replace(f"-{found.version}-", f"-{found.public_version}-")
+    name = f"{name.removesuffix('.whl')}-{variant.label}.whl"
+    target = out / name.removesuffix(".whl")
+    files.require_writable(out)
+    with files.stage(out, digest.shorten(found.digest)) as staging:
+        made = staging.path / "variant"
+        made.mkdir()
+        versions = found.version, found.public_version
+        repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
+        statement = _describe_provenance(made / name, wheel, found.digest, variant)
+        files.write_json(made / build_documents.PROVENANCE, statement)
+        sums = wheel_folder.write_sums(made)
+        if target.exists():
+            if wheel_folder.check_sums(target) != sums:
+                raise UsageError(
+                    f"{target} is there already, and is another wheel",
+                    remedy="choose another --label, or another folder with --out",
+                )
+            return target / name
+        files.set_mode(made, 0o755)
+        made.replace(target)
+    return target / name
+
+
+def _describe_provenance(made: Path, wheel: Path, original: str, variant: Variant) -> dict[str, Any]:
+    """Return a statement without times, so that the same wheel has the same one."""
+    return {
+        "_type": build_documents.STATEMENT,
+        "subject": [{"name": made.name, "digest": build_documents.split(digest.digest_file(made))}],
+        "predicateType": build_documents.PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"label": variant.label, "properties": variant.properties},
+                "resolvedDependencies": [{"name": wheel.name, "digest": build_documents.split(original)}],
+            },
+            "runDetails": {"builder": {"id": "urn:x-tensorflow-toolkit:builder:host"}},
+        },
+    }
