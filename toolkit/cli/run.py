@@ -1,5 +1,5 @@
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,11 @@ from toolkit.cli.command import (
     sign,
     write_page,
 )
+from toolkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from toolkit.keys import Signer
+    from toolkit.smoke.runner import Report
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
 Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
@@ -37,6 +42,14 @@ Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100
 def smoke(
     session: Session,
     image: Image = None,
+    environment: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Any environment, also one of your own: the folder of a venv or of a conda environment, or a prefix "
+            "such as /usr. Nothing is written there.",
+        ),
+    ] = None,
     expect_version: Version = None,
     expect_capability: Capability = None,
     device: Device = "auto",
@@ -46,17 +59,20 @@ def smoke(
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Check that the TensorFlow in an image is the one asked for, is complete, and computes correctly."""
-    from toolkit import pipeline
-    from toolkit.errors import UsageError
+    """Check that a TensorFlow is the one asked for, is complete, and computes correctly.
+
+    It is that of an image or environment which the toolkit makes, by default; of an --image; or of an --environment of
+    your own, where --tensorflow, --cuda and --cudnn say what is expected, and nothing is expected without them.
+    """
+    from toolkit import interpreters, pipeline
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
-    from toolkit.steps import run
+    from toolkit.steps import Plan, Step, print_plan, run
 
     console, settings = session.console, session.settings
     key = load_key(sign_)
-    # In a named image, the version is checked only if the user named one.
-    said = image is None or settings.sources["tensorflow"] != "default"
+    # In what a user names, the version is checked only if the user named one.
+    said = (image is None and environment is None) or settings.sources["tensorflow"] != "default"
     expectation = Expectation(
         version=expect_version or (settings.tensorflow if said else ""),
         cuda=settings.cuda,
@@ -67,6 +83,15 @@ def smoke(
     )
     if skip:
         runner.require_known(expectation.skip)
+    if environment is not None:
+        _require_alone(session, image=image, wheel=wheel, sign_=sign_)
+        job = runner.plan(expectation)
+        if dry_run:
+            command = runner.commands_in(interpreters.find(environment), job)
+            print_plan(Plan(steps=(Step(title=job.title, commands=command),)), console)
+            return
+        _conclude(session, runner.run_in(environment, expectation, console), junit)
+        return
     if image is not None and (wheel or settings.engine in {"apptainer", "host"}):
         raise UsageError(f"--image names what Docker has: it goes with neither --wheel nor --engine {settings.engine}")
     if image is not None and key:
@@ -82,11 +107,32 @@ def smoke(
     checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=True)
     if not run([prepared, checked], console, dry_run=dry_run):
         return
-    report = checked.result
+    made = prepared.result
+    _conclude(session, checked.result, junit, key, (made.folder, not made.reused), (checked.result.path, True))
+
+
+def _require_alone(session: Session, *, image: str | None, wheel: str | None, sign_: str) -> None:
+    """Raise UsageError for options that do not go with --environment."""
+    engine = session.settings.engine
+    given = {"--image": image, "--wheel": wheel, "--sign": sign_, f"--engine {engine}": engine not in {"auto", "host"}}
+    if other := next((name for name, value in given.items() if value), ""):
+        raise UsageError(
+            f"--environment and {other} exclude each other",
+            why="--environment names a TensorFlow that is on this machine already, and that the toolkit did not make",
+            remedy="leave one of them out",
+        )
+
+
+def _conclude(
+    session: Session, report: "Report", junit: Path | None, key: "Signer | None" = None, *made: tuple[Path, bool]
+) -> None:
+    """Write the JUnit report if one is asked for, sign, and show the report. Raises CheckError: a check failed."""
+    from toolkit.smoke import runner
+
     if junit:
         runner.write_junit(report, junit)
-    sign(session, key, (prepared.result.folder, not prepared.result.reused), (report.path, True))
-    console.result(report.to_json(), runner.render(report).rstrip())
+    sign(session, key, *made)
+    session.console.result(report.to_json(), runner.render(report).rstrip())
     report.require_pass()
 
 
@@ -141,7 +187,6 @@ def sweep(
     On a cluster, `toolkit launch slurm --sweep FILE` gives each member a job.
     """
     from toolkit import pipeline, sweep, training
-    from toolkit.errors import UsageError
     from toolkit.processes import share_cores
     from toolkit.steps import run
     from train.use.compare import render

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from toolkit import __version__, digest, files, manifest, processes, project, seals
+from toolkit import __version__, digest, files, interpreters, manifest, processes, project, seals
 from toolkit.console import Console
 from toolkit.engine import (
     Cluster,
@@ -426,17 +426,14 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
 
 
 def _find_python(version: str) -> str:
-    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
-        # Not the Python of a virtual environment: that of a clone may be gone or changed while this one is used.
-        return str(getattr(sys, "_base_executable", sys.executable))
-    found = shutil.which(f"python{version}")
+    found = interpreters.search(version)
     if found is None:
         raise PreflightError(
             f"Python {version} is not on this machine",
             why=f"the locked set is for Python {version}, and this one is {sys.version.split()[0]}",
             remedy=f"install python{version}, or use --engine docker",
         )
-    return found
+    return str(found)
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -4,16 +4,17 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
-from toolkit import digest, files, findings, signing
+from toolkit import digest, files, findings, interpreters, signing
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, Job, Mount
-from toolkit.errors import CheckError, GpuError, UsageError
+from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount
+from toolkit.errors import CheckError, GpuError, UnsupportedError, UsageError
 from toolkit.findings import Finding, State
 from toolkit.smoke.checks.check import Expectation
 from train.system.output import printable
@@ -22,6 +23,9 @@ from train.system.progress import Work
 FOLDER = Path(__file__).parent / "checks"
 NO_PYTHON = 127
 """Exit code of an engine when a container's program does not exist."""
+
+OLDEST_PYTHON: Final = (3, 10)
+"""That the checks run on."""
 
 DEADLINE_SECONDS = 1800
 """For all checks together; each has its own, shorter deadline."""
@@ -243,6 +247,56 @@ def plan(expectation: Expectation) -> Job:
 
 def run(engine: Engine, environment: Environment, expectation: Expectation, console: Console) -> Report:
     """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
+    found = _run_checks(
+        partial(engine.run, environment),
+        plan(expectation),
+        console,
+        no_python=CheckError(
+            f"there is no python in {environment.reference}",
+            why="the checks are a Python program, and run by the Python whose TensorFlow they check",
+            remedy="give an image that holds TensorFlow",
+        ),
+    )
+    report = replace(found, path=_path(environment, expectation))
+    signing.discard(_path(environment, expectation))
+    files.write_json(_path(environment, expectation), report.to_json())
+    return report
+
+
+def run_in(folder: Path, expectation: Expectation, console: Console) -> Report:
+    """Run the checks in any environment, given by its folder. Nothing is written there, and no report is kept.
+
+    Raises UsageError: there is no Python in it; UnsupportedError: it is too old for the checks; PreflightError: it does
+    not run; CheckError: the checks did not finish. A failed check is only reported.
+    """
+    from toolkit.engine import host  # loads more than a container engine needs
+
+    python = interpreters.ask(interpreters.find(folder))
+    if tuple(int(part) for part in python.version.split(".")[:2]) < OLDEST_PYTHON:
+        oldest = ".".join(str(part) for part in OLDEST_PYTHON)
+        raise UnsupportedError(
+            f"the checks need Python {oldest} or later, and {folder} has {python.version}",
+            remedy="check an environment of a newer Python",
+        )
+    job = plan(expectation)
+    (command,) = commands_in(python.path, job)
+    return _run_checks(
+        lambda job, listener: host.follow(command, job, listener, None),
+        job,
+        console,
+        no_python=CheckError(f"{python.path} is gone", remedy="run the checks again"),
+    )
+
+
+def commands_in(python: Path, job: Job) -> Commands:
+    """Return the command of the checks in an environment, given by its Python. Python leaves no bytecode there."""
+    unset = [word for name in interpreters.FOREIGN for word in ("-u", name)]
+    arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
+    return (("env", *unset, "PYTHONDONTWRITEBYTECODE=1", str(python), *arguments),)
+
+
+def _run_checks(start: Callable[[Job, Listener], int], job: Job, console: Console, *, no_python: CheckError) -> Report:
+    """Run the checks by ``start``, show how far they are, and return their report."""
     lines: list[str] = []
 
     def collect(line: str) -> None:
@@ -250,17 +304,10 @@ def run(engine: Engine, environment: Environment, expectation: Expectation, cons
         status.show(Work(_read_progress(line)))
 
     with console.follow("smoke") as status:
-        code = engine.run(environment, plan(expectation), collect)
+        code = start(job, collect)
     if code == NO_PYTHON:
-        raise CheckError(
-            f"there is no python in {environment.reference}",
-            why="the checks are a Python program, and run by the Python whose TensorFlow they check",
-            remedy="give an image that holds TensorFlow",
-        )
-    report = replace(parse("\n".join(lines)), path=_path(environment, expectation))
-    signing.discard(_path(environment, expectation))
-    files.write_json(_path(environment, expectation), report.to_json())
-    return report
+        raise no_python
+    return parse("\n".join(lines))
 
 
 def recall(environment: Environment, expectation: Expectation) -> Report | None:

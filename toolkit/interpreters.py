@@ -1,0 +1,110 @@
+"""Finds the Python of an environment, and asks it what it is. Nothing is written there."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from toolkit.errors import PreflightError, UsageError
+
+FOREIGN: Final = ("PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "__PYVENV_LAUNCHER__")
+"""Variables of the caller by which an interpreter would read other code than that of its environment."""
+
+ANSWER_SECONDS: Final = 30
+
+_QUESTION: Final = """
+import json, os, sys, sysconfig
+paths = sysconfig.get_paths()
+print(json.dumps({
+    "version": "%d.%d.%d" % sys.version_info[:3],
+    "prefix": sys.prefix,
+    "base": sys.base_prefix,
+    "packages": paths["purelib"],
+    "compiled": paths["platlib"],
+    "managed": os.path.exists(os.path.join(paths["stdlib"], "EXTERNALLY-MANAGED")),
+}))
+"""
+"""Runs on every Python 3."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    path: Path
+    version: str  # ``3.11.7``
+    prefix: Path  # folder of its environment
+    base: Path  # folder of the Python that a virtual environment was made with; else ``prefix``
+    packages: Path  # site-packages; its compiled packages lie in ``compiled``, which is usually the same folder
+    compiled: Path
+    managed: bool  # whether the system's package manager asks others to leave its packages alone (PEP 668)
+
+    @property
+    def minor(self) -> str:
+        """Its version as wheels name it, such as ``3.11``."""
+        return self.version.rpartition(".")[0]
+
+    @property
+    def is_virtual(self) -> bool:
+        return self.prefix != self.base
+
+    @property
+    def is_conda(self) -> bool:
+        return (self.prefix / "conda-meta").is_dir()
+
+
+def find(folder: Path) -> Path:
+    """Return the Python of an environment's folder. Raises UsageError: there is none."""
+    for name in ("python", "python3"):
+        if (path := folder / "bin" / name).exists():
+            return path.absolute()
+    inner = folder / "venv"
+    raise UsageError(
+        f"there is no Python in {folder}",
+        why=f"{folder / 'bin' / 'python'} does not exist" if folder.is_dir() else "there is no such folder",
+        remedy=f"give {inner}"
+        if (inner / "bin" / "python").exists()
+        else "give the folder of a virtual environment, of a conda environment, or a prefix such as /usr",
+    )
+
+
+def ask(path: Path) -> Interpreter:
+    """Ask a Python for its version and folders. Raises PreflightError: it does not run, or gives no answer."""
+    variables = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    try:
+        done = subprocess.run(
+            [str(path), "-I", "-B", "-c", _QUESTION],
+            capture_output=True,
+            text=True,
+            env=variables,
+            timeout=ANSWER_SECONDS,
+            check=True,
+        )
+        said = json.loads(done.stdout)
+        return Interpreter(
+            path=path,
+            version=said["version"],
+            prefix=Path(said["prefix"]),
+            base=Path(said["base"]),
+            packages=Path(said["packages"]),
+            compiled=Path(said["compiled"]),
+            managed=said["managed"],
+        )
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:
+        why = getattr(error, "stderr", "") or str(error)
+        raise PreflightError(
+            f"{path} does not run",
+            why=why.strip().rpartition("\n")[2],
+            remedy="make the environment again: the Python that it was made with may be gone",
+        ) from error
+
+
+def search(version: str) -> Path | None:
+    """Return a Python ``X.Y`` of this machine that virtual environments can be made with; None if there is none."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        # Not the Python of a virtual environment: that one may be removed while the new environment is used.
+        return Path(getattr(sys, "_base_executable", sys.executable))
+    found = shutil.which(f"python{version}")
+    return Path(found) if found else None
