@@ -4,7 +4,7 @@ from typing import Any
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, chain, graft, index, launch, machine, pins, record, run, signing, use, verify
+from toolkit.cli import build, chain, graft, index, install, launch, machine, pins, record, run, signing, use, verify
 from toolkit.cli.help import Command, Group, JobCommand
 
 START, GET, TRAIN = "Start", "Get a TensorFlow", "Train"
@@ -47,6 +47,7 @@ _add(START, "doctor", machine.doctor, "What this machine can do, with remedies."
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
 _add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", starts_job=True)
 
+_add(GET, "install", install.install, "Put a TensorFlow into an environment of your own.")
 _add(GET, "graft", graft.graft, "Put machine code for a later GPU into a published wheel.")
 _add(GET, "build-wheel", build.build_wheel, "Build TensorFlow from source.")
 _add(GET, "build-image", build.build_image, "Build the runtime or the training image.")

@@ -1,0 +1,168 @@
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolkit.cli.command import Session, command
+from toolkit.errors import UsageError
+from train.system.progress import Work
+
+if TYPE_CHECKING:
+    from toolkit.install.changes import Changes
+    from toolkit.install.choice import Choice
+    from toolkit.install.packages import Package
+    from toolkit.install.pip import Pip
+    from toolkit.install.target import Target
+    from toolkit.interpreters import Interpreter
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "ca_bundle", "downloads", remember=True, long=True)
+def install(
+    session: Session,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The environment; a new one if there is no such folder. Default: the active."),
+    ] = None,
+    card: Annotated[
+        str, typer.Option(metavar="auto|none|NAME", help="The GPU to use, such as `RTX 5090`; none: the CPU set.")
+    ] = "auto",
+    wheel: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="A wheel of your own, such as dist/NAME, and its set.")
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Install nothing: write a file with hashes for `pip install -r FILE`."),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Do not ask before packages of the environment get another version."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+) -> None:
+    """Install a TensorFlow, and exactly the NVIDIA packages that it needs, into an environment of your own.
+
+    That is the active venv or conda environment, or the one of --into. Each package is checked by its hash. It is said
+    first what would change. Packages of the environment that are to get another version, or to be removed, are named,
+    and that needs --yes or an answer. At the end, the checks of `toolkit smoke` run there (exit code 7: one failed).
+    However the command ends, the environment is as before, or has everything.
+    """
+    from toolkit.install import changes, installation, target
+    from toolkit.pipeline import read_wheel_option
+
+    console = session.console
+    file = read_wheel_option(str(wheel)) if wheel else None
+    if requirements:
+        found = _resolve(session, _choose_python(session, target.find_active(into), file), file, card)
+        installation.write_requirements(requirements, found.packages, found.chosen.describe())
+        console.result(
+            {"requirements": str(requirements), **found.to_json()},
+            f"wrote {requirements}: {len(found.packages)} packages\ninstall them: pip install -r {requirements}",
+        )
+        return
+    place = target.find(into)
+    python = _choose_python(session, place, file)
+    place = place or target.plan_new(into or Path(), python)
+    found = _resolve(session, python, file, card)
+    planned = installation.Installation(
+        target=place,
+        packages=found.packages,
+        changes=changes.compare(found.packages, {} if place.new else changes.list_installed(python), python),
+        pip=found.pip,
+    )
+    for line in planned.changes.describe():
+        console.say(f"  {line}")
+    console.heading("install", f"{planned.changes.summarize()} in {place.folder}")
+    console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **found.to_json()})
+    if dry_run:
+        console.result({"dry_run": True}, "nothing was changed: this is a dry run")
+        return
+    if planned.changes.needs_consent and not yes and not _ask(session, planned.changes):
+        console.result({"smoke": None}, "nothing was changed")
+        return
+    installation.install(planned, console)
+    _check(session, place, found.chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    chosen: "Choice"
+    pip: "Pip"
+    packages: "tuple[Package, ...]"
+
+    def to_json(self) -> dict[str, object]:
+        spec = self.chosen.spec
+        value = {name: getattr(spec, name) for name in ("tensorflow", "python", "cuda", "cudnn")}
+        return {**value, "wheel": str(spec.wheel) if spec.wheel else ""}
+
+
+def _choose_python(session: Session, place: "Target | None", wheel: Path | None) -> "Interpreter":
+    """Return the Python of an environment, or that for a new one. Raises UsageError: another one was asked for."""
+    from toolkit.install import choice, target
+
+    settings = session.settings
+    asked = settings.python if settings.sources["python"] != "default" else ""
+    if place is None:
+        return target.choose_python(choice.list_pythons(settings, wheel), asked)
+    if asked and asked != place.python.minor:
+        raise UsageError(
+            f"{place.folder} has Python {place.python.minor}, and {asked} was asked for",
+            why=f"python: {asked} (from {settings.sources['python']})",
+            remedy="leave out --python, or name a folder for a new environment with --into",
+        )
+    return place.python
+
+
+def _resolve(session: Session, python: "Interpreter", wheel: Path | None, card: str) -> _Found:
+    from toolkit.install import choice, packages, pip
+
+    console, settings = session.console, session.settings
+    chosen = choice.choose(settings, wheel, python.minor)
+    console.heading("set", f"{chosen.describe()}, Python {python.version}")
+    folder = Path(settings.downloads) / "packages" if settings.downloads else None
+    tool = pip.find(python.path, ca_bundle=settings.ca_bundle, packages=folder)
+    locked = packages.read_locked(chosen.spec.locked.read_text(), packages.describe_environment(python))
+    with console.follow("resolve") as status:
+        resolved = packages.resolve(
+            tool,
+            python,
+            locked,
+            chosen.roots,
+            wheel=chosen.spec.wheel,
+            digest=chosen.digest,
+            show=lambda line: status.show(Work(line)),
+        )
+    return _Found(chosen=chosen, pip=tool, packages=resolved)
+
+
+def _ask(session: Session, changes: "Changes") -> bool:
+    """Ask whether packages may be changed. Raises UsageError if there is no terminal to ask on."""
+    names = [each.describe() for each in changes.changed] + list(changes.broken)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "nothing was changed: packages of the environment would be, and there is no terminal to ask on",
+            why="; ".join(names),
+            remedy="give --yes, or a folder for a new environment with --into DIR",
+        )
+    return session.console.ask("\n".join([*(f"  {name}" for name in names), "change them?"]))
+
+
+def _check(session: Session, place: "Target", chosen: "Choice") -> None:
+    """Run the checks in an environment, and say how it is used. Raises CheckError: one failed."""
+    from toolkit.smoke import runner
+    from toolkit.smoke.checks.check import Expectation
+
+    console, spec = session.console, chosen.spec
+    expectation = Expectation(version=spec.tensorflow, cuda=spec.cuda, cudnn=spec.cudnn, instructions=spec.instructions)
+    report = runner.run_in(place.folder, expectation, console)
+    console.heading("smoke", report.summary)
+    if report.failures:
+        console.say(runner.render(report).rstrip())
+    program = shlex.quote(str(place.program))
+    console.result(
+        {"program": str(place.program), "smoke": report.to_json()},
+        f"TensorFlow {report.tensorflow or spec.tensorflow} is in {place.folder}\nuse it:  {program} your_program.py",
+    )
+    report.require_pass()

@@ -1,0 +1,1 @@
+"""Installs a TensorFlow with what it needs, by hash, into an environment of the user's own."""

@@ -1,0 +1,223 @@
+"""Compares what TensorFlow needs with what an environment has, and says what would change there."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from toolkit.install.packages import Package, applies, describe_environment, read_requirement
+from toolkit.interpreters import Interpreter
+
+_MODULE = "tensorflow/__init__.py"
+"""A file of every TensorFlow, under whatever name it is published. Two of them would write over each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+    installer: str = ""  # that its metadata names, such as ``pip`` or ``conda``
+    origin: str = ""  # digest of the file that it was installed from, if that was a file of the user's own
+    tensorflow: bool = False  # whether it has the files of a TensorFlow
+
+
+def list_installed(python: Interpreter) -> dict[str, Installed]:
+    """Return the packages of an environment by their names. Their metadata are read, and no code of theirs runs."""
+    places = list(dict.fromkeys((str(python.packages), str(python.compiled))))
+    found = {}
+    for each in metadata.distributions(path=places):
+        if not (each.metadata and each.metadata["Name"]):  # what an interrupted pip has left
+            continue
+        name = canonicalize_name(each.metadata["Name"])
+        found[name] = Installed(
+            name=name,
+            version=str(each.version),
+            requires=tuple(each.requires or ()),
+            installer=(each.read_text("INSTALLER") or "").strip(),
+            origin=_read_origin(each.read_text("direct_url.json")),
+            tensorflow=f"{_MODULE}," in (each.read_text("RECORD") or ""),
+        )
+    return found
+
+
+def _read_origin(text: str | None) -> str:
+    """Return the digest in a package's ``direct_url.json`` (PEP 610); empty if there is none."""
+    with suppress(ValueError, AttributeError):
+        info = json.loads(text or "{}").get("archive_info", {})
+        value = info.get("hashes", {}).get("sha256") or info.get("hash", "").partition("sha256=")[2]
+        return f"sha256:{value}" if value else ""
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    name: str
+    before: str
+    after: str  # empty: it is removed
+    why: str = ""
+    manager: str = ""  # ``conda`` if conda installed it, whose records then no longer fit
+
+    def describe(self) -> str:
+        if not self.after:
+            said = f"{self.name} {self.before} is removed"
+        else:
+            said = f"{self.name} {self.before} becomes {self.after}{_compare(self.before, self.after)}"
+        manager = f"{self.manager} installed it, and does not learn of the change" if self.manager else ""
+        return said + "".join(f"; {each}" for each in (self.why, manager) if each)
+
+
+def _compare(before: str, after: str) -> str:
+    with suppress(InvalidVersion):
+        if Version(before) != Version(after):
+            return ", a newer one" if Version(before) < Version(after) else ", an OLDER one"
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    added: tuple[Package, ...]
+    replaced: tuple[Package, ...]  # the new packages of ``changed``
+    changed: tuple[Change, ...]  # packages of the environment that get another version, or are removed
+    broken: tuple[str, ...]  # packages of the environment that do not accept a new version, in words
+    kept: int  # packages of the environment that stay as they are
+
+    @property
+    def wanted(self) -> tuple[Package, ...]:
+        """What is to be installed."""
+        return (*self.added, *self.replaced)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.changed if not each.after)
+
+    @property
+    def needs_consent(self) -> bool:
+        return bool(self.changed or self.broken)
+
+    def describe(self) -> list[str]:
+        """Return lines for people: one for what is added, and one for each other package that is touched."""
+        added = ", ".join(f"{each.name} {each.version}" for each in self.added)
+        lines = [f"added: {added}"] if added else []
+        return [*lines, *(each.describe() for each in self.changed), *self.broken]
+
+    def summarize(self) -> str:
+        updated = sum(bool(each.after) for each in self.changed)
+        return f"{len(self.added)} packages added, {updated} changed, {len(self.removed)} removed, {self.kept} kept"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "added": {each.name: each.version for each in self.added},
+            "changed": {each.name: {"before": each.before, "after": each.after} for each in self.changed if each.after},
+            "removed": {each.name: each.before for each in self.changed if not each.after},
+            "broken": list(self.broken),
+            "kept": self.kept,
+        }
+
+
+def compare(packages: Sequence[Package], installed: Mapping[str, Installed], python: Interpreter) -> Changes:
+    """Return what installing packages changes in an environment.
+
+    TensorFlow and NVIDIA's libraries become exactly those of the set. Another package that is there already stays if
+    all packages of the set accept its version, as with pip.
+    """
+    environment = describe_environment(python)
+    wanted = {each.name: each for each in packages if not _stays(each, packages, installed, environment)}
+    # What stays must accept in turn what is installed beside it.
+    while more := [
+        each
+        for each in packages
+        if each.name not in wanted
+        and list(_find_conflicts(installed[each.name].requires, _predict(installed, wanted), environment))
+    ]:
+        wanted |= {each.name: each for each in more}
+    removed = [each for each in installed.values() if each.tensorflow and each.name not in {p.name for p in packages}]
+    return Changes(
+        added=tuple(each for each in wanted.values() if each.name not in installed),
+        replaced=tuple(each for each in wanted.values() if each.name in installed),
+        changed=tuple(_list_changes(wanted, installed, removed)),
+        broken=tuple(_list_broken(wanted, installed, {each.name for each in [*packages, *removed]}, environment)),
+        kept=len(installed.keys() - wanted.keys()) - len(removed),
+    )
+
+
+def _stays(
+    package: Package,
+    packages: Iterable[Package],
+    installed: Mapping[str, Installed],
+    environment: Mapping[str, str],
+) -> bool:
+    there = installed.get(package.name)
+    if there is None:
+        return False
+    if package.exact:
+        return there.version == package.version and there.origin == package.digest
+    return not any(
+        conflict
+        for other in packages
+        for conflict in _find_conflicts(other.requires, {package.name: there.version}, environment, absent=False)
+    )
+
+
+def _predict(installed: Mapping[str, Installed], wanted: Mapping[str, Package]) -> dict[str, str]:
+    """Return the versions that an environment will have."""
+    return {name: each.version for name, each in {**installed, **wanted}.items()}
+
+
+def _find_conflicts(
+    requires: Iterable[str], versions: Mapping[str, str], environment: Mapping[str, str], *, absent: bool = True
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each requirement that versions do not meet, and the requirement.
+
+    ``absent``: whether a package that is not there counts.
+    """
+    for text in requires:
+        requirement = read_requirement(text)
+        if requirement is None or not applies(requirement, environment):
+            continue
+        name = canonicalize_name(requirement.name)
+        version = versions.get(name)
+        if version is None:
+            if absent:
+                yield name, text
+        elif not requirement.specifier.contains(version, prereleases=True):
+            yield name, text
+
+
+def _list_changes(
+    wanted: Mapping[str, Package], installed: Mapping[str, Installed], removed: Iterable[Installed]
+) -> Iterator[Change]:
+    for name, package in wanted.items():
+        if before := installed.get(name):
+            same = before.version == package.version
+            why = "it is another build of this version" if same else ""
+            manager = before.installer if before.installer == "conda" else ""
+            yield Change(name=name, before=before.version, after=package.version, why=why, manager=manager)
+    new = next((each for each in wanted.values() if each.is_tensorflow), None)
+    for each in removed:
+        why = f"{new.name} has files of the same names" if new else "it has the files of another TensorFlow"
+        manager = each.installer if each.installer == "conda" else ""
+        yield Change(name=each.name, before=each.version, after="", why=why, manager=manager)
+
+
+def _list_broken(
+    wanted: Mapping[str, Package],
+    installed: Mapping[str, Installed],
+    ours: set[str],
+    environment: Mapping[str, str],
+) -> Iterator[str]:
+    """Yield what other packages of the environment accept now, and will not accept afterwards."""
+    now = {name: each.version for name, each in installed.items()}
+    later = _predict(installed, wanted)
+    for name, each in sorted(installed.items()):
+        if name in ours:
+            continue
+        before = set(_find_conflicts(each.requires, now, environment))
+        for needed, text in _find_conflicts(each.requires, later, environment):
+            if (needed, text) not in before:
+                yield f"{name} {each.version} may no longer work: it needs {text}, and gets {later[needed]}"

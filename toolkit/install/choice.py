@@ -1,0 +1,124 @@
+"""Chooses the set of packages that is installed: for the card, for a wheel, or of the versions that are asked for."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from toolkit import digest, manifest, pipeline
+from toolkit.doctor import unused
+from toolkit.engine import EnvironmentSpec
+from toolkit.engine.host import HostEngine
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.settings import Settings
+from toolkit.versions import Locked, Table, load_table, numbers
+from toolkit.versions.sets import describe_set, list_packages
+from toolkit.versions.table import PlatformRow
+from toolkit.wheel import inspection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    spec: EnvironmentSpec  # the set, and the wheel that takes the place of its TensorFlow
+    roots: tuple[str, ...]  # what is wanted of the set; what these packages need comes with them
+    digest: str = ""  # of the wheel
+
+    def describe(self) -> str:
+        spec = self.spec
+        name = spec.wheel.name if spec.wheel else f"TensorFlow {spec.tensorflow}"
+        return f"{name} with " + (f"CUDA {spec.cuda} and cuDNN {spec.cudnn}" if spec.cuda else "no GPU code")
+
+
+def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
+    """Return the Pythons ``X.Y`` for which there is a set of these settings, or for which a wheel is."""
+    if wheel:
+        tags = (re.fullmatch(r"cp(\d)(\d+)", each) for each in inspection.inspect(wheel).pythons)
+        return tuple(numbers.sort(f"{tag[1]}.{tag[2]}" for tag in tags if tag))
+    sets = _list_sets(load_table(), settings)
+    return tuple(numbers.sort({python for item in sets for python in item.python}))
+
+
+def _list_sets(table: Table, settings: Settings) -> list[Locked]:
+    """Return the sets that fit the TensorFlow, CUDA and cuDNN that are asked for, the newest first."""
+    named = settings.sources["tensorflow"] != "default"
+    sets = [item for item in table.published if (item.cuda, item.cudnn) == (settings.cuda, settings.cudnn)]
+    if not named:
+        return sorted(sets, key=lambda item: numbers.parse(item.tensorflow), reverse=True)
+    made = describe_set(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]
+
+
+def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
+    """Return the set for a Python ``X.Y``, with a wheel of the user's own or the published one.
+
+    Raises UnsupportedError: there is no such set, or the wheel cannot run here; IntegrityError: the wheel is damaged,
+    or contradicts its record; UsageError: the set of a wheel is not known.
+    """
+    table = load_table()
+    settings = _read_wheel(settings, wheel, python) if wheel else _pick(table, settings, python)
+    spec = pipeline.choose_spec(settings)
+    place = table.platform(settings.platform)
+    if spec.cuda and not wheel:
+        remedy = "give --wheel with one that was built, or leave out --cuda"
+        table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy)
+    if wheel:
+        own = HostEngine(Path(settings.state)).find_platform(fetch=False)
+        spec = pipeline.use_wheel(spec, wheel, own, machine=place.machine)
+    described = describe_set(table, spec.tensorflow, python, spec.cuda, spec.cudnn)
+    roots = _keep_roots(list_packages(table, described), place, own_wheel=bool(wheel))
+    return Choice(spec=spec, roots=roots, digest=digest.digest_file(wheel) if wheel else "")
+
+
+def _keep_roots(packages: Sequence[str], place: PlatformRow, *, own_wheel: bool) -> tuple[str, ...]:
+    """Leave out the TensorFlow of a set for which there is a wheel, and that of other machines."""
+    names = [(each, each.partition("=")[0]) for each in packages]
+    own = [each for each, name in names if name not in manifest.PUBLISHED or not own_wheel]
+    return tuple(each for each in own if "platform_machine" not in each or f"'{place.machine}'" in each)
+
+
+def _pick(table: Table, settings: Settings, python: str) -> Settings:
+    """Return the settings of the newest set for a Python. Raises UnsupportedError: there is none for it."""
+    sets = _list_sets(table, settings)
+    for item in sets:
+        if python in item.python:
+            return replace(settings, tensorflow=item.tensorflow, python=python)
+    name = f"TensorFlow {settings.tensorflow}" if settings.sources["tensorflow"] != "default" else "TensorFlow"
+    for_cuda = f" with CUDA {settings.cuda} and cuDNN {settings.cudnn}" if settings.cuda else ""
+    pythons = numbers.sort({version for item in sets for version in item.python})
+    if not pythons:
+        return replace(settings, python=python)  # choose_spec says which sets there are
+    raise UnsupportedError(
+        f"there is no set of {name}{for_cuda} for Python {python}",
+        why=f"there are sets for Python {', '.join(pythons)}",
+        remedy=f"name a new environment: --into DIR --python {pythons[-1]}",
+    )
+
+
+def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
+    """Return the settings of the set in which a wheel runs: by its record, or without one by what is in it.
+
+    Raises UnsupportedError: it is for another Python; UsageError: its set is not known.
+    """
+    found = inspection.inspect(wheel)
+    pythons = list_pythons(settings, wheel)
+    if python not in pythons:
+        raise UnsupportedError(
+            f"{wheel.name} is not for Python {python}",
+            why=f"it is for Python {', '.join(pythons)}",
+            remedy=f"name a new environment: --into DIR --python {pythons[-1]}" if pythons else "give another wheel",
+        )
+    settings = replace(settings, tensorflow=found.public_version, python=python)
+    if settings.cuda or not found.build.is_cuda:
+        return settings
+    record = manifest.read(wheel.parent)
+    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == found.digest else {}
+    if spec.get("cuda") and spec.get("cudnn"):
+        return replace(settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
+    words = unused.name_wheel_flags(found.public_version, python, found.build.cuda).split()
+    if not words:
+        raise UsageError(
+            f"the set of {wheel.name} is not known",
+            why=f"there is no record beside it, and no known set has CUDA {found.build.cuda} or a later one for it",
+            remedy="give --cuda and --cudnn",
+        )
+    return replace(settings, cuda=words[1], cudnn=words[3])

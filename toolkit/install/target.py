@@ -1,0 +1,146 @@
+"""Finds the environment that TensorFlow is to be installed into, or decides how a new one is made."""
+
+import os
+import pwd
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from toolkit import interpreters
+from toolkit.errors import PreflightError, UnsupportedError, UsageError
+from toolkit.install import exchange
+from toolkit.interpreters import Interpreter
+from toolkit.versions import numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    folder: Path
+    python: Interpreter  # that of the environment; for a new one, that it is made with
+    kind: Literal["venv", "conda"]
+    new: bool = False
+
+    @property
+    def program(self) -> Path:
+        """The Python to call once TensorFlow is installed."""
+        return self.folder / "bin" / "python"
+
+
+def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target | None:
+    """Return the environment of ``--into``, or the active one; None if ``--into`` names a folder that is to be made.
+
+    Raises UsageError: there is none, or the folder holds something else; PreflightError: it is the Python of the system,
+    belongs to another user, or does not run.
+    """
+    if into is not None:
+        folder = into.expanduser().absolute()
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            return None
+        if not (folder / "bin").is_dir():
+            raise UsageError(
+                f"{into} is no environment, and it is not empty",
+                why=f"there is no {folder / 'bin' / 'python'}",
+                remedy="name an environment, or a folder that does not exist yet",
+            )
+        return _examine(folder)
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        if variables.get(name):
+            return _examine(Path(variables[name]).absolute())
+    raise UsageError(
+        "no environment is active, and the Python of the system is left alone",
+        why="neither VIRTUAL_ENV nor CONDA_PREFIX is set",
+        remedy="name a folder for a new environment, such as `--into tensorflow-env`, or activate yours first",
+    )
+
+
+def find_active(into: Path | None) -> Target | None:
+    """Return the environment of ``--into``, or the active one; None if there is neither. It need not be changeable."""
+    with suppress(UsageError):
+        return find(into)
+    return None
+
+
+def _examine(folder: Path) -> Target:
+    python = interpreters.ask(interpreters.find(folder))
+    if not python.is_virtual and not python.is_conda:
+        raise PreflightError(
+            f"{folder} is the Python of the system, which is left alone",
+            why="its package manager expects to change its packages alone" if python.managed else "",
+            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
+        )
+    if python.prefix != folder and python.prefix.resolve() != folder.resolve():
+        raise PreflightError(
+            f"the Python in {folder} belongs to another environment",
+            why=f"it says that its environment is {python.prefix}",
+            remedy="make the environment again: it may have been moved or copied",
+        )
+    if python.is_conda and any((folder / name).is_dir() for name in ("condabin", "envs")):
+        raise PreflightError(
+            f"{folder} is the base environment of conda, which is left alone",
+            why="conda itself runs in it",
+            remedy="make an environment of your own and activate it: conda create --name tensorflow python=3.12",
+        )
+    if python.packages.resolve() != python.compiled.resolve():
+        raise PreflightError(
+            f"{folder} has two folders of packages",
+            why=f"they are {python.packages} and {python.compiled}",
+            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
+        )
+    exchange.recover(python)
+    _require_own(python.packages)
+    return Target(folder=folder, python=python, kind="venv" if python.is_virtual else "conda")
+
+
+def _require_own(packages: Path) -> None:
+    """Raise PreflightError if this user may not change an environment, or would leave files of another owner there."""
+    try:
+        owner = packages.stat().st_uid
+    except OSError as error:
+        raise PreflightError(
+            f"{packages} cannot be read", why=error.strerror or str(error), remedy="make the environment again"
+        ) from error
+    if owner != os.geteuid():
+        name = str(owner)
+        with suppress(KeyError):
+            name = pwd.getpwuid(owner).pw_name
+        raise PreflightError(
+            f"{packages} belongs to another user, {name}",
+            remedy="install as this user, or name a folder for a new environment: --into DIR",
+        )
+    if not os.access(packages.parent, os.W_OK):
+        raise PreflightError(
+            f"cannot write {packages.parent}", remedy="name a folder for a new environment: --into DIR"
+        )
+
+
+def plan_new(folder: Path, python: Interpreter) -> Target:
+    return Target(folder=folder.expanduser().absolute(), python=python, kind="venv", new=True)
+
+
+def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
+    """Return a Python of this machine for a new environment: that asked for, else that of this program, else the newest.
+
+    ``pythons``: the versions ``X.Y`` for which there is a wheel. Raises UnsupportedError: there is none for the Python
+    that was asked for; PreflightError: this machine has none of them.
+    """
+    if asked and asked not in pythons:
+        raise UnsupportedError(
+            f"there is no wheel for Python {asked}",
+            why=f"there are wheels for {', '.join(pythons)}",
+            remedy=f"--python {pythons[-1]}",
+        )
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    order = sorted(pythons, key=lambda version: (version == own, numbers.parse(version)), reverse=True)
+    for version in [asked] if asked else order:
+        found = interpreters.search(version)
+        with suppress(PreflightError):
+            if found and (python := interpreters.ask(found)).minor == version:
+                return python
+    wanted = asked or pythons[-1]
+    raise PreflightError(
+        f"this machine has no Python {' or '.join([asked] if asked else pythons)}",
+        remedy=f"install one: `uv python install {wanted}`, or the package python{wanted}-venv of the system",
+    )
