@@ -47,7 +47,7 @@ _add(START, "doctor", machine.doctor, "What this machine can do, with remedies."
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
 _add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", starts_job=True)
 
-_add(GET, "install", install.install, "Put a TensorFlow into an environment of your own.")
+_add(GET, "install", install.install, "Install a TensorFlow into an environment of your own.")
 _add(GET, "graft", graft.graft, "Put machine code for a later GPU into a published wheel.")
 _add(GET, "build-wheel", build.build_wheel, "Build TensorFlow from source.")
 _add(GET, "build-image", build.build_image, "Build the runtime or the training image.")

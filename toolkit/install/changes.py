@@ -140,7 +140,7 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
     return Changes(
         added=tuple(each for each in wanted.values() if each.name not in installed),
         replaced=tuple(each for each in wanted.values() if each.name in installed),
-        changed=tuple(_list_changes(wanted, installed, removed)),
+        changed=tuple(_list_changes(wanted, installed, removed, environment)),
         broken=tuple(_list_broken(wanted, installed, {each.name for each in [*packages, *removed]}, environment)),
         kept=len(installed.keys() - wanted.keys()) - len(removed),
     )
@@ -190,12 +190,14 @@ def _find_conflicts(
 
 
 def _list_changes(
-    wanted: Mapping[str, Package], installed: Mapping[str, Installed], removed: Iterable[Installed]
+    wanted: Mapping[str, Package],
+    installed: Mapping[str, Installed],
+    removed: Iterable[Installed],
+    environment: Mapping[str, str],
 ) -> Iterator[Change]:
     for name, package in wanted.items():
         if before := installed.get(name):
-            same = before.version == package.version
-            why = "it is another build of this version" if same else ""
+            why = _explain(package, before, wanted.values(), environment)
             manager = before.installer if before.installer == "conda" else ""
             yield Change(name=name, before=before.version, after=package.version, why=why, manager=manager)
     new = next((each for each in wanted.values() if each.is_tensorflow), None)
@@ -203,6 +205,17 @@ def _list_changes(
         why = f"{new.name} has files of the same names" if new else "it has the files of another TensorFlow"
         manager = each.installer if each.installer == "conda" else ""
         yield Change(name=each.name, before=each.version, after="", why=why, manager=manager)
+
+
+def _explain(package: Package, before: Installed, wanted: Iterable[Package], environment: Mapping[str, str]) -> str:
+    """Return why a package that is there does not stay; empty if it is one that must have the version of the set."""
+    if before.version == package.version:
+        return "it is another build of this version"
+    there = {package.name: before.version}
+    for other in wanted:
+        for _, text in _find_conflicts(other.requires, there, environment, absent=False):
+            return f"{other.name} needs {text.partition(';')[0].strip()}"
+    return ""
 
 
 def _list_broken(

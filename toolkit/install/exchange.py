@@ -180,16 +180,18 @@ def commit(copied: Copy, python: Interpreter, stage: Path) -> None:
 
 
 def recover(python: Interpreter) -> None:
-    """Finish what a killed command has begun to move in an environment. Raises PreflightError: a file cannot be moved.
+    """Finish what a killed command has begun to move in an environment, and remove what it has left there.
 
-    The environment may be one whose folder of packages has no name at the moment.
+    The environment may be one whose folder of packages has no name at the moment. Raises PreflightError: a file cannot
+    be moved.
     """
-    stages = files.find_staging(python.packages.parent)
-    if any((stage / JOURNAL).exists() for stage in stages):
+    above = python.packages.parent
+    if any(files.is_abandoned(stage) for stage in files.find_staging(above)):
         with locking(python.prefix):
-            for stage in stages:
+            for stage in files.find_staging(above):
                 if files.is_abandoned(stage):
                     _finish(stage, python.prefix)
+            files.sweep(above)
 
 
 @contextmanager

@@ -23,6 +23,10 @@ NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 14 << 30}
 """Free disk that an installation needs for downloads and unpacked files, with some reserve."""
 
 
+VENV: Final = ("-m", "venv")
+"""How Python makes a virtual environment."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Installation:
     target: Target
@@ -129,7 +133,7 @@ def _name(folder: Path) -> str:
 
 
 def _make_venv(python: Path, folder: Path) -> None:
-    argv = [str(python), "-I", "-m", "venv", str(folder)]
+    argv = [str(python), "-I", *VENV, str(folder)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
         said, _ = process.communicate()

@@ -32,8 +32,8 @@ class Target:
 def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target | None:
     """Return the environment of ``--into``, or the active one; None if ``--into`` names a folder that is to be made.
 
-    Raises UsageError: there is none, or the folder holds something else; PreflightError: it is the Python of the system,
-    belongs to another user, or does not run.
+    Raises UsageError: there is none, or the folder holds something else; PreflightError: it is the Python of the
+    system, belongs to another user, or does not run.
     """
     if into is not None:
         folder = into.expanduser().absolute()
@@ -110,10 +110,9 @@ def _require_own(packages: Path) -> None:
             f"{packages} belongs to another user, {name}",
             remedy="install as this user, or name a folder for a new environment: --into DIR",
         )
-    if not os.access(packages.parent, os.W_OK):
-        raise PreflightError(
-            f"cannot write {packages.parent}", remedy="name a folder for a new environment: --into DIR"
-        )
+    for folder in (packages.parent, packages.parents[2] / "bin"):
+        if not os.access(folder, os.W_OK):
+            raise PreflightError(f"cannot write {folder}", remedy="name a folder for a new environment: --into DIR")
 
 
 def plan_new(folder: Path, python: Interpreter) -> Target:
@@ -121,7 +120,7 @@ def plan_new(folder: Path, python: Interpreter) -> Target:
 
 
 def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
-    """Return a Python of this machine for a new environment: that asked for, else that of this program, else the newest.
+    """Return a Python of this machine for a new environment: that asked for, else this program's, else the newest.
 
     ``pythons``: the versions ``X.Y`` for which there is a wheel. Raises UnsupportedError: there is none for the Python
     that was asked for; PreflightError: this machine has none of them.

@@ -1,0 +1,66 @@
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.install.conftest import make_environment
+from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.install import target as targets
+
+
+def test_the_active_environment_is_found(tmp_path: Path) -> None:
+    made = make_environment(tmp_path / "one")
+    found = targets.find(None, {"VIRTUAL_ENV": str(made.folder), "CONDA_PREFIX": "/nowhere"})
+    assert found == made
+    assert made.python.minor == f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def test_without_an_environment_it_is_said_how_to_make_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        targets.find(None, {})
+    assert "--into" in caught.value.remedy
+
+
+def test_a_folder_that_is_missing_or_empty_becomes_a_new_environment(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert targets.find(tmp_path / "missing") is None
+    assert targets.find(tmp_path / "empty") is None
+
+
+@pytest.mark.parametrize("kind", ["system", "moved", "files", "conda base", "foreign"])
+def test_what_is_no_environment_of_the_user_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    if kind == "system":
+        folder = Path(sys.base_prefix)
+    elif kind == "files":
+        folder.mkdir()
+        (folder / "thesis.txt").touch()
+    else:
+        made = make_environment(folder)
+        if kind == "moved":
+            (tmp_path / "other").symlink_to(folder)
+            (folder / "pyvenv.cfg").rename(tmp_path / "pyvenv.cfg")
+        elif kind == "conda base":
+            (folder / "conda-meta").mkdir()
+            (folder / "condabin").mkdir()
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: made.python.packages.stat().st_uid + 1)
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with pytest.raises(ToolkitError) as caught:
+        targets.find(folder)
+    assert isinstance(caught.value, UsageError | PreflightError)
+    assert caught.value.remedy
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_python_is_chosen_for_which_there_is_a_wheel() -> None:
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert targets.choose_python(["3.1", own, "3.99"]).minor == own
+    with pytest.raises(PreflightError, match=r"no Python 3\.1 or 3\.99"):
+        targets.choose_python(["3.1", "3.99"])
+    with pytest.raises(UnsupportedError) as caught:
+        targets.choose_python(["3.11", "3.12"], "3.14")
+    assert "3.11, 3.12" in caught.value.why
