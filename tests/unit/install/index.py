@@ -33,7 +33,14 @@ class Index:
             lines = "".join(f"{script} = {module}:main\n" for script in scripts)
             content[f"{module}/__init__.py"] += "def main():\n    print(version)\n"
             content[f"{module}-{version}.dist-info/entry_points.txt"] = f"[console_scripts]\n{lines}"
-        wheel = make_wheel(self.folder, name=name, version=version, tag=ANY, files=content, requires=[f"Requires-Dist: {text}" for text in requires])
+        wheel = make_wheel(
+            self.folder,
+            name=name,
+            version=version,
+            tag=ANY,
+            files=content,
+            requires=[f"Requires-Dist: {text}" for text in requires],
+        )
         if lock:
             self.locked += f"{name}=={version} \\\n    --hash={digest.digest_file(wheel)}\n"
         return wheel
