@@ -1,0 +1,168 @@
+"""Says what a scan found: the causes in the order in which to mend them, their consequences, and what is harmless."""
+
+import io
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, BinaryIO, Final
+
+from toolkit.diagnosis.scanning import Match, Scan, scan
+from toolkit.diagnosis.table import Row, load
+from toolkit.versions.numbers import to_number
+from toolkit.versions.table import Table, load_table
+from train.system.output import inline
+
+_WIDTH: Final = 200
+"""Characters that are shown of a line of a log."""
+_WORD: Final = re.compile(r"\{(\w+)\}")
+REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
+
+
+@dataclass(frozen=True)
+class Cause:
+    match: Match
+    consequence: bool  # of another failure in the same log
+
+    @property
+    def row(self) -> Row:
+        return self.match.row
+
+    @property
+    def cause(self) -> str:
+        return self._fill(self.row.cause)
+
+    @property
+    def remedy(self) -> str:
+        return self._fill(self.row.remedy)
+
+    @property
+    def commands(self) -> list[str]:
+        return [self._fill(each) for each in self.row.commands]
+
+    def _fill(self, text: str) -> str:
+        words = self.match.words
+        return _WORD.sub(lambda found: inline(words.get(found[1], found[0])), text)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.row.id,
+            "title": self.row.title,
+            "cause": self.cause,
+            "remedy": self.remedy,
+            "commands": self.commands,
+            "certainty": self.row.certainty,
+            "harmless": self.row.harmless,
+            "consequence": self.consequence,
+            "lines": [
+                {"number": line.number, "text": line.text, **({"file": line.source} if line.source else {})}
+                for line in self.match.lines
+            ],
+            "sources": list(self.row.links),
+        }
+
+    def render(self) -> str:
+        what = "harmless" if self.row.harmless else "consequence" if self.consequence else "cause"
+        rows = [f"{what}: {self.cause}", f"  id: {self.row.id} ({self.row.certainty})"]
+        rows += [_show(line.number, line.text, line.source) for line in self.match.lines]
+        rows.append(f"  try: {self.remedy}")
+        rows += [f"    {command}" for command in self.commands]
+        rows.append(f"  sources: {', '.join(self.row.links)}")
+        return "\n".join(rows)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    found: Scan
+
+    @cached_property
+    def causes(self) -> list[Cause]:
+        """What was found: what ends the program first, then what does not end it, consequences, what is harmless."""
+        matches = self.found.matches
+        told = {name for name, match in matches.items() if not match.row.fallback and not match.row.harmless}
+        kept = {
+            name: match
+            for name, match in matches.items()
+            if not (match.row.fallback and told) and not any(other in matches for other in match.row.unless)
+        }
+        causes = [Cause(match, any(name in kept for name in match.row.follows)) for match in kept.values()]
+        return sorted(causes, key=_order)
+
+    @property
+    def serious(self) -> list[Cause]:
+        return [cause for cause in self.causes if not cause.row.harmless]
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the log has errors, and nothing that was found explains them."""
+        return not self.causes and bool(self.found.errors)
+
+    @cached_property
+    def misfits(self) -> list[str]:
+        """What the log says of versions that the version table has not together."""
+        return list(_compare(self.found.facts, load_table()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "causes": [cause.to_json() for cause in self.causes],
+            "facts": dict(self.found.facts),
+            "misfits": self.misfits,
+            "errors": [{"number": line.number, "text": line.text} for line in self.found.errors] if self.unknown else [],
+        }
+
+    def render(self) -> str:
+        parts = [cause.render() for cause in self.causes]
+        if not parts:
+            parts.append(f"nothing known was found in {self.found.lines} lines")
+        if self.unknown:
+            shown = [_show(line.number, line.text, line.source) for line in self.found.errors]
+            parts.append("\n".join(["the first lines that look like an error:", *shown]))
+            parts.append(f"search for them at {REPORT}, and report what is not there")
+        facts = [f"{name} {value}" for name, value in self.found.facts.items()]
+        parts += [f"the log speaks of {', '.join(facts)}"] if facts else []
+        parts += ["\n".join(f"does not fit: {each}" for each in self.misfits)] if self.misfits else []
+        return "\n\n".join(parts)
+
+
+def _order(cause: Cause) -> tuple[bool, bool, bool, bool, tuple[int, int]]:
+    row = cause.row
+    return row.harmless, cause.consequence, not row.stops, row.certainty != "certain", cause.match.at
+
+
+def _show(number: int, text: str, source: str) -> str:
+    half = _WIDTH // 2
+    short = text if len(text) <= _WIDTH else f"{text[:half]} … {text[-half:]}"
+    return f"  {f'{inline(source)}:' if source else 'line '}{number}: {inline(short)}"
+
+
+def _compare(facts: Mapping[str, str], table: Table) -> Iterable[str]:
+    row = table.tensorflow_rows.get(facts.get("TensorFlow", ""))
+    if row is None:
+        return
+    python, bazel, cuda = (facts.get(name, "") for name in ("Python", "Bazel", "CUDA"))
+    if python and ".".join(python.split(".")[:2]) not in row.python:
+        yield f"Python {python} with TensorFlow {row.version}, which has {', '.join(row.python)}"
+    if bazel and bazel != row.bazel:
+        yield f"Bazel {bazel} with TensorFlow {row.version}, which wants {row.bazel}"
+    if cuda and cuda.split(".")[0] not in {each.split(".")[0] for each in row.cuda}:
+        yield f"CUDA {cuda} with TensorFlow {row.version}, which has {row.cuda[0]} to {row.cuda[-1]}"
+    driver = facts.get("driver", "")
+    wanted = next((table.cuda_rows[each].driver_min for each in row.cuda), "")
+    if driver and wanted and to_number(driver) < to_number(wanted):
+        yield f"driver {driver} with TensorFlow {row.version}, whose CUDA wants {wanted} or newer"
+
+
+def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> Diagnosis:
+    """Return what is known of the failures in some logs, each with its name if there are several."""
+    return Diagnosis(scan(load(), logs))
+
+
+def explain(text: str) -> Cause | None:
+    """Return the cause to mend first of a text that is the message or the log of a failure, if one is certain."""
+    causes = diagnose([("", io.BytesIO(text.encode("utf-8", "replace")))]).serious
+    return next((cause for cause in causes if cause.row.certainty == "certain" and not cause.consequence), None)
+
+
+def point_to(cause: Cause) -> str:
+    """Return the words by which the message of another command names a cause."""
+    return f"cause: {cause.cause} See `toolkit diagnose --id {cause.row.id}`"

@@ -1,0 +1,228 @@
+"""Scans logs for the failures of the table, once, in bounded memory. It executes and keeps nothing of a log."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Final
+
+from toolkit.diagnosis import reading
+from toolkit.diagnosis.patterns import Pattern
+from toolkit.diagnosis.reading import Block
+from toolkit.diagnosis.table import FailureTable, Row
+from toolkit.errors import UsageError
+from toolkit.versions.table import affects
+
+_NEAR_LINES: Final = 60
+_NEAR_BYTES: Final = 16 << 10
+"""How far context is looked for."""
+_KEPT: Final = 5
+"""Lines that are kept of a failure."""
+_ENOUGH: Final = 20
+"""How often the same message is looked at."""
+_FACT_LINES: Final = 50_000
+"""Facts are read in the first lines, and in those that show a failure."""
+_ERRORS: Final = 5
+_MESSAGES: Final = 200_000
+"""Different messages that are remembered."""
+_DIGITS: Final = b"0123456789"
+
+
+@dataclass(frozen=True)
+class Line:
+    number: int
+    text: str
+    source: str = ""  # name of the log, if there are several
+
+
+@dataclass
+class Match:
+    row: Row
+    words: Mapping[str, str]  # that its pattern names
+    at: tuple[int, int]  # number of the log, and of the line
+    lines: list[Line] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass
+class Scan:
+    table: FailureTable
+    matches: dict[str, Match] = field(default_factory=dict)  # by id
+    facts: dict[str, str] = field(default_factory=dict)
+    errors: list[Line] = field(default_factory=list)  # the first lines that look like an error
+    lines: int = 0
+    _logs: int = 0
+    _seen: dict[int, int] = field(default_factory=dict)
+
+    def feed(self, stream: BinaryIO, source: str = "") -> None:
+        """Read one log."""
+        self._logs += 1
+        self._seen.clear()
+        before = b""
+        block: Block | None = None
+        for following in reading.read(stream):
+            if block is not None:
+                self._take(block, before, following.text, source)
+                before = block.text[-_NEAR_BYTES:]
+            block = following
+        if block is not None:
+            self._take(block, before, b"", source)
+            self.lines += block.first + block.numbered.count(b"\n") - 1
+
+    def _take(self, block: Block, before: bytes, after: bytes, source: str) -> None:
+        lowered = block.text.lower()
+        around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
+
+        def show(found: "_Found") -> None:
+            start = len(before) + found.start
+            near = _Near(around, start, len(before) + found.end)
+            if any([self._match(row, found, near, source) for row in self.table.rows.values()]):
+                if found.key in self._seen:  # in other surroundings it may mean something else
+                    self._seen[found.key] = max(self._seen[found.key], 1)
+                self._learn(found)
+
+        self._search(block, lowered, self.table.filter, show)
+        if block.first <= _FACT_LINES:
+            self._search(block, lowered, self.table.fact_filter, self._learn)
+        if len(self.errors) < _ERRORS:
+            self._search(block, lowered, self.table.error_filter, lambda found: self._suspect(found, source))
+
+    def _search(
+        self, block: Block, lowered: bytes, pattern: re.Pattern[bytes], take: "Callable[[_Found], None]"
+    ) -> None:
+        """Call ``take`` for each line in which the filter finds something, unless it was read often enough."""
+        position = counted = 0
+        number = block.first
+        find, end_of_block = pattern.search, len(lowered)
+        while match := find(lowered, position):
+            start = lowered.rfind(b"\n", 0, match.start()) + 1
+            end = lowered.find(b"\n", match.end())
+            end = end_of_block if end < 0 else end
+            position = end
+            if end - start > 2 * _NEAR_BYTES:  # a part of a long line is enough
+                start, end = max(start, match.start() - _NEAR_BYTES), min(end, match.end() + _NEAR_BYTES)
+                position = end
+            key = hash((pattern, lowered[start : match.start()].translate(None, _DIGITS), lowered[match.start() : end]))
+            seen = self._seen.get(key, -1)
+            if seen == 0 or seen >= _ENOUGH:
+                continue
+            if len(self._seen) < _MESSAGES:
+                self._seen[key] = max(seen, 0) + (seen > 0)
+            number += block.numbered.count(b"\n", counted, start)
+            counted = max(counted, start)
+            raw = block.text[start:end].decode("utf-8", "replace")
+            take(_Found(raw, lowered[start:end].decode("utf-8", "replace"), number, start, end, key))
+
+    def _match(self, row: Row, found: "_Found", near: "_Near", source: str) -> bool:
+        """Keep a failure that a line shows. Return whether the line has one of its patterns, whatever stands near."""
+        words = next((words for pattern in row.lines if (words := found.match(pattern)) is not None), None)
+        if words is None:
+            return False
+        if not _fits(row.when, words) or not near.allows(row):
+            return True
+        match = self.matches.setdefault(row.id, Match(row, words, (self._logs, found.number)))
+        match.count += 1
+        if len(match.lines) < _KEPT:
+            match.lines.append(Line(found.number, found.raw.strip(), source))
+        return True
+
+    def _learn(self, found: "_Found") -> None:
+        for fact in self.table.facts:
+            if fact.name not in self.facts:
+                words = next((words for pattern in fact.lines if (words := found.match(pattern)) is not None), None)
+                if words is not None:
+                    self.facts[fact.name] = words.get("value", "yes")
+
+    def _suspect(self, found: "_Found", source: str) -> None:
+        if len(self.errors) < _ERRORS and any(found.match(pattern) is not None for pattern in self.table.errors):
+            self.errors.append(Line(found.number, found.raw.strip(), source))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A line in which the filter found something."""
+
+    raw: str
+    lowered: str
+    number: int
+    start: int  # start, end: place in the block
+    end: int
+    key: int
+
+    def match(self, pattern: Pattern) -> dict[str, str] | None:
+        for raw, lowered in self._variants():
+            if (words := pattern.match(raw, lowered)) is not None:
+                return words
+        return None
+
+    def _variants(self) -> Iterator[tuple[str, str]]:
+        yield self.raw, self.lowered
+        if "\\" in self.raw:  # a notebook or another JSON file: a string of it may hold several lines
+            for part in _unescape(self.raw).split("\n"):
+                yield part, part.lower()
+
+
+def _unescape(text: str) -> str:
+    return text.replace("\\r", "\n").replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+
+
+class _Near:
+    """What stands before and after a line."""
+
+    def __init__(self, text: bytes, start: int, end: int) -> None:
+        self._text, self._start, self._end = text, start, end
+        self._line = _decode(text[start:end])
+        self._parts: dict[str, str] = {}
+
+    def allows(self, row: Row) -> bool:
+        if any(self.has(pattern) for pattern in row.without):
+            return False
+        if row.before and not any(self.has(pattern, after=False) for pattern in row.before):
+            return False
+        if row.after and not any(self.has(pattern, before=False) for pattern in row.after):
+            return False
+        return not row.near or any(self.has(pattern) for pattern in row.near)
+
+    def has(self, pattern: Pattern, *, before: bool = True, after: bool = True) -> bool:
+        parts = [self._line] if before and after else []
+        parts += [self._before()] if before else []
+        parts += [self._after()] if after else []
+        return any(pattern.stands_in(part) for part in parts)
+
+    def _before(self) -> str:
+        if "before" not in self._parts:
+            text = self._text[max(0, self._start - _NEAR_BYTES) : self._start]
+            self._parts["before"] = _decode(b"\n".join(text.split(b"\n")[-_NEAR_LINES:]))
+        return self._parts["before"]
+
+    def _after(self) -> str:
+        if "after" not in self._parts:
+            text = self._text[self._end : self._end + _NEAR_BYTES]
+            self._parts["after"] = _decode(b"\n".join(text.split(b"\n")[:_NEAR_LINES]))
+        return self._parts["after"]
+
+
+def _decode(text: bytes) -> str:
+    said = text.decode("utf-8", "replace")
+    return _unescape(said) if "\\n" in said else said
+
+
+def _fits(when: Mapping[str, str], words: Mapping[str, str]) -> bool:
+    if not when:
+        return True
+    try:
+        return affects({name: span.format(**words) for name, span in when.items()}, {n: [_plain(words[n])] for n in when})
+    except (KeyError, UsageError):
+        return False
+
+
+def _plain(version: str) -> str:
+    """Return the numbers of a version such as ``2.9.0rc1``."""
+    match = re.match(r"\d{1,6}(?:\.\d{1,6}){0,3}", version)
+    return match[0] if match else version
+
+
+def scan(table: FailureTable, logs: Iterable[tuple[str, BinaryIO]]) -> Scan:
+    found = Scan(table)
+    for source, stream in logs:
+        found.feed(stream, source)
+    return found

@@ -1,0 +1,116 @@
+"""Reads failures.yaml: what programs print when they fail, why, and what to do."""
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from toolkit.diagnosis.patterns import Pattern, compile_filter
+from toolkit.errors import UsageError
+
+PATH: Final = Path(__file__).with_name("failures.yaml")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
+
+Certainty = Literal["certain", "likely"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A failure. A line with one of ``lines`` shows it, if what stands near allows it."""
+
+    id: str
+    title: str  # what people see, and paste into a search engine
+    lines: tuple[Pattern, ...]
+    cause: str
+    remedy: str
+    sources: tuple[str, ...]
+    examples: tuple[str, ...]  # texts that show it
+    certainty: Certainty = "certain"
+    commands: tuple[str, ...] = ()
+    concerns: str = ""  # versions, cards or machines
+    before: tuple[Pattern, ...] = ()  # before, after, near: one of these must stand in the lines there
+    after: tuple[Pattern, ...] = ()
+    near: tuple[Pattern, ...] = ()
+    without: tuple[Pattern, ...] = ()  # none of these may stand near
+    when: Mapping[str, str] = field(default_factory=dict)  # range of versions or numbers by the name of a word
+    follows: tuple[str, ...] = ()  # failures of which this one is a consequence
+    unless: tuple[str, ...] = ()  # failures that say more of the same lines
+    fallback: bool = False  # whether any other failure says more
+    harmless: bool = False
+    stops: bool = True  # whether the program ends by it
+    repeats: bool = True  # whether the same command fails again in the same way
+    error: str = "build"  # the kind of error by which a build of the toolkit ends
+    known: str = ""  # id of the same failure in the version table
+
+    @property
+    def links(self) -> tuple[str, ...]:
+        return tuple(_TRACKERS.sub(_link, source) for source in self.sources)
+
+
+def _link(match: re.Match[str]) -> str:
+    owner, name, number = match.groups()
+    return f"https://github.com/{owner or name}/{name}/issues/{number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    name: str
+    lines: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureTable:
+    rows: Mapping[str, Row]
+    facts: tuple[Fact, ...]
+    filter: re.Pattern[bytes]  # finds lines that may show a failure
+    fact_filter: re.Pattern[bytes]
+    errors: tuple[Pattern, ...]  # lines by which an unknown error is recognised
+    error_filter: re.Pattern[bytes]
+
+    def find(self, name: str) -> Row:
+        """Return a row by its id, or by that of the version table. Raises UsageError if there is none."""
+        known = {row.known.lower(): row for row in self.rows.values() if row.known}
+        if row := self.rows.get(name.lower()) or known.get(name.lower()):
+            return row
+        raise UsageError(
+            f"there is no failure {name!r}", remedy=f"one of {', '.join(self.rows)}; docs/troubleshooting.md has them"
+        )
+
+
+@functools.cache
+def load() -> FailureTable:
+    data = yaml.load(PATH.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
+    rows = {row.id: row for row in map(_build, data["failures"])}
+    if len(rows) != len(data["failures"]):
+        raise ValueError("two failures have the same id")
+    named = {name for row in rows.values() for name in (*row.follows, *row.unless)}
+    if unknown := named - rows.keys():
+        raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
+    facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in data["facts"].items())
+    errors = _compile(data["errors"])
+    return FailureTable(
+        rows=rows,
+        facts=facts,
+        filter=compile_filter(pattern for row in rows.values() for pattern in row.lines),
+        fact_filter=compile_filter(pattern for fact in facts for pattern in fact.lines),
+        errors=errors,
+        error_filter=compile_filter(errors),
+    )
+
+
+_PATTERNS: Final = ("lines", "before", "after", "near", "without")
+_LISTS: Final = ("sources", "examples", "commands", "follows", "unless")
+
+
+def _build(row: Mapping[str, Any]) -> Row:
+    lists = {name: tuple(row[name]) for name in _LISTS if name in row}
+    return Row(**{**row, **lists, **{name: _compile(row[name]) for name in _PATTERNS if name in row}})
+
+
+def _compile(patterns: list[str]) -> tuple[Pattern, ...]:
+    return tuple(Pattern(text) for text in patterns)
