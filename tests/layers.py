@@ -28,7 +28,7 @@ LAYERS = (
         "signing",
     },
     {"versions"},
-    {"lock", "settings"},
+    {"diagnosis", "lock", "settings"},
     {"advisories", "inquiry", "refresh"},
     {"engine"},
     {"doctor", "smoke", "training"},

@@ -56,6 +56,13 @@ class RegistryError(ToolkitError):
     meaning = "a registry of wheels does not answer, or refuses"
 
 
+class UnknownFailureError(ToolkitError):
+    """A log has errors, and no failure that is known explains them."""
+
+    exit_code = 13
+    meaning = "`toolkit diagnose`: the log has errors, and none of the known failures explains them"
+
+
 _BY_SIGNAL: dict[int, tuple[str, str]] = {
     signal.SIGKILL: ("it was killed, most often because memory ran out", "choose a smaller --batch-size"),
     signal.SIGABRT: (

@@ -4,7 +4,22 @@ from typing import Any
 import typer
 
 from toolkit import __version__
-from toolkit.cli import build, chain, graft, index, install, launch, machine, pins, record, run, signing, use, verify
+from toolkit.cli import (
+    build,
+    chain,
+    diagnose,
+    graft,
+    index,
+    install,
+    launch,
+    machine,
+    pins,
+    record,
+    run,
+    signing,
+    use,
+    verify,
+)
 from toolkit.cli.help import Command, Group, JobCommand
 
 START, GET, TRAIN = "Start", "Get a TensorFlow", "Train"
@@ -45,6 +60,7 @@ def _add(
 
 _add(START, "doctor", machine.doctor, "What this machine can do, with remedies.")
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
+_add(START, "diagnose", diagnose.diagnose, "What any log says is wrong, and how to mend it.")
 _add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", starts_job=True)
 
 _add(GET, "install", install.install, "Install a TensorFlow into an environment of your own.")

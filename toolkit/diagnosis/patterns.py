@@ -21,11 +21,10 @@ _KINDS: Final[Mapping[str, str]] = {
     "gpu": r"(?:sm|compute)_\d+[af]?",
     "card": r"\w[\w .()/-]*",
 }
-_SHORTEST: Final = 4
-"""A filter does not look for less than so many characters."""
-_LONGEST: Final = 14
-_RARE: Final = "qzj`xkv'wyb:;hgpufmdcl(#)[]_=\"-snrtoiae/.0123456789 "
-"""Characters of logs in lower case, the rarest first: the filter is fast if few positions can begin a word of it."""
+_LONGEST: Final = 12
+"""Characters of a word that are looked for after its rare one."""
+_RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
+"""Characters of logs in lower case, the rarest first."""
 _PREFIX: Final = re.compile(
     r"(?:\s|[│|>\"]|#\d+ \d+\.\d+|\[?\d{4}-\d\d-\d\d[t ][\d:.,+-]+z?\]?|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?"
     r"|\[\s*\d+\.\d+\]|[\w.-]+(?:-\d+)?\s+\|)+"
@@ -105,26 +104,47 @@ class Pattern:
 
 
 def compile_filter(patterns: Iterable[Pattern]) -> re.Pattern[bytes]:
-    """Return an expression that matches in lower case wherever a line may match one of the patterns."""
-    words = {_choose(word) for pattern in patterns for word in pattern.literals}
+    """Return an expression that matches in lower case wherever a line may match one of the patterns.
+
+    Each word is looked for at a rare character of it, because the search skips all other characters quickly. What stands
+    before that character is compared last.
+    """
+    words = {word for pattern in patterns for word in pattern.literals}
     # A word that contains another is found by the shorter one.
     words = {word for word in words if not any(other != word and other in word for other in words)}
-    groups: dict[str, list[str]] = {}
+    leads = _choose_leads(words)
+    tails: dict[str, str] = {}
     for word in sorted(words):
-        groups.setdefault(word[0], []).append(word[1:])
-    source = "|".join(
-        f"{re.escape(first)}(?:{'|'.join(re.escape(rest) for rest in sorted(rests))})"
-        for first, rests in sorted(groups.items())
-    )
-    return re.compile(source.encode())
+        begin = min((at for at, letter in enumerate(word) if letter in leads), key=lambda at: (_rank(word[at]), at))
+        whole = word[: begin + _LONGEST]
+        tails[whole] = whole[begin:]
+    return re.compile(_join(sorted((tail, whole) for whole, tail in tails.items()), 0).encode())
 
 
-def _choose(word: str) -> str:
-    """Return the part of a word to look for: one that begins with a rare character, and is long enough."""
-    most = len(word) - min(len(word), 8)
-    starts = range(most + 1) if len(word) > _SHORTEST else (0,)
-    begin = min(starts, key=lambda at: (_rank(word[at]), at))
-    return word[begin : begin + _LONGEST]
+def _choose_leads(words: set[str]) -> set[str]:
+    """Return a few rare characters of which each word has one."""
+    leads: set[str] = set()
+    rest = [set(word) for word in words]
+    while rest:
+        letters = set().union(*rest)
+        best = max(sorted(letters), key=lambda letter: sum(letter in word for word in rest) / 1.2 ** _rank(letter))
+        leads.add(best)
+        rest = [word for word in rest if best not in word]
+    for letter in sorted(leads, key=_rank, reverse=True):
+        if all(set(word) & (leads - {letter}) for word in words):
+            leads.discard(letter)
+    return leads
+
+
+def _join(words: list[tuple[str, str]], depth: int) -> str:
+    """Return an expression for sorted words, each with the whole that must stand there, from a depth on."""
+    branches: list[str] = []
+    ended = [whole for tail, whole in words if len(tail) == depth]
+    for letter in dict.fromkeys(tail[depth] for tail, _ in words if len(tail) > depth):
+        below = [(tail, whole) for tail, whole in words if len(tail) > depth and tail[depth] == letter]
+        branches.append(re.escape(letter) + _join(below, depth + 1))
+    branches += [f"(?<={re.escape(whole)})" for whole in ended]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 def _rank(character: str) -> int:

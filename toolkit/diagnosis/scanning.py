@@ -19,8 +19,8 @@ _KEPT: Final = 5
 """Lines that are kept of a failure."""
 _ENOUGH: Final = 20
 """How often the same message is looked at."""
-_FACT_LINES: Final = 50_000
-"""Facts are read in the first lines, and in those that show a failure."""
+_FIRST_LINES: Final = 50_000
+"""Facts are read in the first lines, and in those that show a failure; other errors in the first lines and the last."""
 _ERRORS: Final = 5
 _MESSAGES: Final = 200_000
 """Different messages that are remembered."""
@@ -61,14 +61,14 @@ class Scan:
         block: Block | None = None
         for following in reading.read(stream):
             if block is not None:
-                self._take(block, before, following.text, source)
+                self._take(block, before, following.text, source, last=False)
                 before = block.text[-_NEAR_BYTES:]
             block = following
         if block is not None:
-            self._take(block, before, b"", source)
+            self._take(block, before, b"", source, last=True)
             self.lines += block.first + block.numbered.count(b"\n") - 1
 
-    def _take(self, block: Block, before: bytes, after: bytes, source: str) -> None:
+    def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         lowered = block.text.lower()
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
@@ -81,9 +81,9 @@ class Scan:
                 self._learn(found)
 
         self._search(block, lowered, self.table.filter, show)
-        if block.first <= _FACT_LINES:
+        if block.first <= _FIRST_LINES:
             self._search(block, lowered, self.table.fact_filter, self._learn)
-        if len(self.errors) < _ERRORS:
+        if len(self.errors) < _ERRORS and (last or block.first <= _FIRST_LINES):
             self._search(block, lowered, self.table.error_filter, lambda found: self._suspect(found, source))
 
     def _search(

@@ -47,6 +47,25 @@ class Row:
     error: str = "build"  # the kind of error by which a build of the toolkit ends
     known: str = ""  # id of the same failure in the version table
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "title": self.title,
+            "cause": self.cause,
+            "remedy": self.remedy,
+            "commands": list(self.commands),
+            "certainty": self.certainty,
+            "harmless": self.harmless,
+            "concerns": self.concerns,
+            "sources": list(self.links),
+        }
+
+    def render(self) -> str:
+        rows = [self.title, f"  id: {self.id} ({'harmless' if self.harmless else self.certainty})"]
+        rows += [f"  cause: {self.cause}", f"  try: {self.remedy}", *(f"    {each}" for each in self.commands)]
+        rows += [f"  concerns: {self.concerns}"] if self.concerns else []
+        return "\n".join([*rows, f"  sources: {', '.join(self.links)}"])
+
     @property
     def links(self) -> tuple[str, ...]:
         return tuple(_TRACKERS.sub(_link, source) for source in self.sources)

@@ -1,0 +1,81 @@
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from toolkit.cli.command import Session, command
+from toolkit.errors import PreflightError, UnknownFailureError, UsageError
+
+_STANDARD_INPUT = "-"
+
+
+@command()
+def diagnose(
+    session: Session,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Logs; `-` or none reads standard input.")
+    ] = None,
+    name: Annotated[str, typer.Option("--id", metavar="ID", help="Show what is known of one failure.")] = "",
+    last: Annotated[
+        bool, typer.Option("--last", help="Read the newest log that the toolkit wrote in this clone.")
+    ] = False,
+) -> None:
+    """Say what ended a program, by its log: why, and what to do. Any log: of Bazel, pip, Docker, TensorFlow, a notebook.
+
+    Ends with 0 if a known failure explains the log or it has none, and with 13 if it has errors that are not known.
+    """
+    from toolkit.diagnosis import load
+
+    files = files or []
+    if sum([bool(files), bool(name), last]) > 1:
+        raise UsageError("FILE, --id and --last exclude each other", remedy="give one of them")
+    if name:
+        row = load().find(name)
+        session.console.result(row.to_json(), row.render())
+        return
+    if last:
+        files = [str(_find_last(Path(session.settings.state)))]
+        session.console.say(f"reading {files[0]}")
+    _read(session, files or [_STANDARD_INPUT])
+
+
+def _read(session: Session, files: list[str]) -> None:
+    from toolkit.diagnosis import diagnose as find_causes
+
+    if _STANDARD_INPUT in files and sys.stdin.isatty():
+        raise UsageError("there is no log to read", remedy="toolkit diagnose FILE, or COMMAND 2>&1 | toolkit diagnose")
+    with ExitStack() as stack:
+        result = find_causes(_open(files, stack))
+    session.console.result(result.to_json(), result.render())
+    if result.unknown:
+        raise UnknownFailureError(
+            "the log has errors, and none of the known failures explains them",
+            remedy="search for the first lines that are shown; CONTRIBUTING.md says how a failure is added",
+        )
+
+
+def _open(files: list[str], stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
+    for file in files:
+        shown = file if len(files) > 1 else ""
+        if file == _STANDARD_INPUT:
+            yield shown, sys.stdin.buffer
+            continue
+        try:
+            stream = stack.enter_context(Path(file).open("rb"))
+        except FileNotFoundError as error:
+            raise UsageError(f"there is no file {file}", remedy="give the file of a log, or - for input") from error
+        except OSError as error:
+            raise PreflightError(f"cannot read {file}", why=error.strerror or str(error)) from error
+        yield shown, stream
+
+
+def _find_last(state: Path) -> Path:
+    """Return the newest log below the state folder, or traceback of a run. Raises UsageError if there is none."""
+    places = [*state.glob("*/*.log"), *state.glob("*/*/*.log"), *Path("runs").glob("*/failure*.txt")]
+    logs = [(path.stat().st_mtime_ns, path) for path in places if path.is_file()]
+    if not logs:
+        raise UsageError(f"there is no log in {state} or runs", remedy="name the file of a log")
+    return max(logs)[1]
