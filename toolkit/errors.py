@@ -29,6 +29,7 @@ __all__ = [
     "PreflightError",
     "RegistryError",
     "ToolkitError",
+    "UnknownFailureError",
     "UnsupportedError",
     "UsageError",
     "WorkerError",
@@ -64,10 +65,21 @@ class UnknownFailureError(ToolkitError):
 
 
 _BY_SIGNAL: dict[int, tuple[str, str]] = {
-    signal.SIGKILL: ("it was killed, most often because memory ran out", "choose a smaller --batch-size"),
+    signal.SIGILL: (
+        "the processor lacks an instruction that TensorFlow uses, most often AVX",
+        "`toolkit smoke` names it; see `toolkit diagnose --id no-avx`",
+    ),
+    signal.SIGKILL: (
+        "it was killed, most often because memory ran out",
+        "choose a smaller --batch-size; see `toolkit diagnose --id program-killed`",
+    ),
+    signal.SIGSEGV: (
+        "a library crashed, and the last lines above are the only trace of it",
+        "`toolkit smoke` tells whether TensorFlow alone works; see `toolkit diagnose --id segmentation-fault`",
+    ),
     signal.SIGABRT: (
         "TensorFlow, XLA or a library ended it, and said why in the last lines above",
-        "look for these among the known failures of `toolkit matrix`",
+        "give these lines to `toolkit diagnose`, which looks for them among the known failures",
     ),
 }
 """Why a signal ended a job, and what to try."""
@@ -78,9 +90,9 @@ class JobError(ToolkitError):
 
     meaning = "as the job's own exit code"
 
-    def __init__(self, title: str, exit_code: int, *, why: str = "") -> None:
-        reason, remedy = _BY_SIGNAL.get(exit_code - 128, ("", ""))
-        super().__init__(f"{title} failed with exit code {exit_code}", why=why or reason, remedy=remedy)
+    def __init__(self, title: str, exit_code: int, *, why: str = "", remedy: str = "") -> None:
+        reason, advice = _BY_SIGNAL.get(exit_code - 128, ("", ""))
+        super().__init__(f"{title} failed with exit code {exit_code}", why=why or reason, remedy=remedy or advice)
         self.exit_code = exit_code
         self.reported = not why and exit_code in list_exit_codes()
 

@@ -1,10 +1,11 @@
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from toolkit import digest, files, manifest, project
+from toolkit import diagnosis, digest, files, manifest, project
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import JobError
 from toolkit.manifest import FILE
@@ -113,6 +114,7 @@ def run(
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
+    started = time.time_ns()
     try:
         # The printed result is ignored, because the manifest has it too.
         code = execute() if execute else engine.run(environment, job, lambda _line: None)
@@ -122,10 +124,20 @@ def run(
             config.run_dir.rmdir()
     result = files.read_json(config.run_dir / FILE)
     if code:
-        raise JobError("training", code)
+        raise _explain_failure(config.run_dir, code, started)
     if not isinstance(result, dict):
         raise JobError("training", 1, why=f"it succeeded but left no {FILE}")
     return result
+
+
+def _explain_failure(run_dir: Path, code: int, started: int) -> JobError:
+    """Return the error of a job that failed, with the cause if its traceback shows one that is known."""
+    reports = [path for path in run_dir.glob("failure*.txt") if path.stat().st_mtime_ns >= started]
+    for report in sorted(reports):
+        if cause := diagnosis.explain(report.read_text(errors="replace")):
+            again = "\nthe same command would fail again in the same way" if cause.row.repeats else ""
+            return JobError("training", code, why=cause.cause, remedy=cause.advice + again)
+    return JobError("training", code)
 
 
 def describe_parent(environment: Environment) -> dict[str, Any]:

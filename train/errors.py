@@ -157,6 +157,12 @@ _NO_MEMORY: Final = re.compile(
 
 _NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}|\[Op:(\w+)")
 """How an error of TensorFlow names the operation: a node of a graph, or an operation that ran by itself."""
+_REPEATING: Final = ("UnimplementedError", "InvalidArgumentError", "NotFoundError", "FailedPreconditionError")
+"""Errors of TensorFlow that an operation raises each time it gets the same input."""
+_REPEATED: Final = re.compile(
+    r"libdevice|INVALID_PTX|no kernel image|PTX compilation provider|DNN library|UNIMPLEMENTED|INVALID_ARGUMENT"
+)
+"""Words of other errors that come again: this machine lacks something."""
 _PREAMBLE: Final = ("Graph execution error", "Detected at node", "File ", "<stack traces", "[[", "2 root error", "(0) ")
 
 
@@ -182,10 +188,15 @@ def explaining_failures(report: Path) -> Iterator[None]:
         raise ToolkitError(
             f"TensorFlow failed{f' in the operation {found}' if found else ''}",
             why=f"{type(error).__name__}: {said}",
-            remedy=f"the whole traceback is in {place}; the same command goes on from the last checkpoint"
-            if place
-            else "the same command goes on from the last checkpoint",
+            remedy="; ".join([*([f"the whole traceback is in {place}"] if place else []), _advise(kinds, text)]),
         ) from error
+
+
+def _advise(kinds: set[str], text: str) -> str:
+    """Return what the user can do after an error of TensorFlow, of these classes and with this text."""
+    if any(kind.endswith(_REPEATING) for kind in kinds) or _REPEATED.search(text):
+        return "the same command would fail again: change what the message names"
+    return "the same command goes on from the last checkpoint"
 
 
 def _write_traceback(report: Path) -> str:

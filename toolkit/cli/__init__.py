@@ -60,7 +60,7 @@ def _add(
 
 _add(START, "doctor", machine.doctor, "What this machine can do, with remedies.")
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
-_add(START, "diagnose", diagnose.diagnose, "What any log says is wrong, and how to mend it.")
+_add(START, "diagnose", diagnose.diagnose, "What ended a program, by its log: why, and what to do.")
 _add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", starts_job=True)
 
 _add(GET, "install", install.install, "Install a TensorFlow into an environment of your own.")

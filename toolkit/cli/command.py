@@ -352,6 +352,7 @@ def _reporting(console: Console) -> Iterator[None]:
 
 
 def _report(console: Console, error: ToolkitError) -> typer.Exit:
+    _name_cause(error)
     if not (isinstance(error, JobError) and error.reported):
         if error.exit_code != signals.INTERRUPTED:
             console.fail(str(error))
@@ -361,6 +362,16 @@ def _report(console: Console, error: ToolkitError) -> typer.Exit:
         signals.mark_told()
     console.close({"code": error.exit_code, "what": error.what, "why": error.why, "remedy": error.remedy})
     return typer.Exit(error.exit_code)
+
+
+def _name_cause(error: ToolkitError) -> None:
+    """Add to the remedy of an error where the known failure is explained that its message shows."""
+    if not error.why or isinstance(error, UsageError | InterruptionError) or "toolkit diagnose" in error.remedy:
+        return
+    from toolkit import diagnosis  # only a failure needs it
+
+    if cause := diagnosis.explain(f"{error.what}\n{error.why}"):
+        error.remedy = f"{error.remedy}\nsee `toolkit diagnose --id {cause.row.id}`".strip()
 
 
 def _describe_interrupt() -> InterruptionError:

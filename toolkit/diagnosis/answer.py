@@ -37,6 +37,11 @@ class Cause:
         return self._fill(self.row.remedy)
 
     @property
+    def advice(self) -> str:
+        """What to do, for the message of a command that failed."""
+        return "\n".join([self.remedy, *self.commands, f"see `toolkit diagnose --id {self.row.id}`"])
+
+    @property
     def commands(self) -> list[str]:
         return [self._fill(each) for each in self.row.commands]
 
@@ -157,12 +162,14 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> Diagnosis:
     return Diagnosis(scan(load(), logs))
 
 
-def explain(text: str) -> Cause | None:
-    """Return the cause to mend first of a text that is the message or the log of a failure, if one is certain."""
+def explain(text: str, *, certain: bool = True) -> Cause | None:
+    """Return the cause to mend first of a text that is the message or the log of a failure. ``certain``: no likely one."""
     causes = diagnose([("", io.BytesIO(text.encode("utf-8", "replace")))]).serious
-    return next((cause for cause in causes if cause.row.certainty == "certain" and not cause.consequence), None)
+    first = [cause for cause in causes if not cause.consequence]
+    return next((cause for cause in first if not certain or cause.row.certainty == "certain"), None)
 
 
-def point_to(cause: Cause) -> str:
-    """Return the words by which the message of another command names a cause."""
-    return f"cause: {cause.cause} See `toolkit diagnose --id {cause.row.id}`"
+def explain_exit_code(code: int) -> Cause | None:
+    """Return what an exit code of the build's step means where its log names no cause."""
+    row = load().exit_codes.get(code)
+    return Cause(Match(row, {}, (0, 0)), consequence=False) if row else None

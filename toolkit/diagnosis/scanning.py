@@ -210,7 +210,10 @@ def _fits(when: Mapping[str, str], words: Mapping[str, str]) -> bool:
     if not when:
         return True
     try:
-        return affects({name: span.format(**words) for name, span in when.items()}, {n: [_plain(words[n])] for n in when})
+        numbers = {name: _plain(word) for name, word in words.items()}
+        return affects(
+            {name: span.format(**numbers) for name, span in when.items()}, {name: [numbers[name]] for name in when}
+        )
     except (KeyError, UsageError):
         return False
 

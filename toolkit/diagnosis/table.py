@@ -90,6 +90,7 @@ class FailureTable:
     fact_filter: re.Pattern[bytes]
     errors: tuple[Pattern, ...]  # lines by which an unknown error is recognised
     error_filter: re.Pattern[bytes]
+    exit_codes: Mapping[int, Row]  # of the build's step
 
     def find(self, name: str) -> Row:
         """Return a row by its id, or by that of the version table. Raises UsageError if there is none."""
@@ -119,6 +120,7 @@ def load() -> FailureTable:
         fact_filter=compile_filter(pattern for fact in facts for pattern in fact.lines),
         errors=errors,
         error_filter=compile_filter(errors),
+        exit_codes={code: rows[name] for code, name in data["exit_codes"].items()},
     )
 
 

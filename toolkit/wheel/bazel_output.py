@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit import processes
-from toolkit.engine import buildx
+from toolkit import diagnosis, processes
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 from train.system.progress import Work
 
@@ -40,84 +39,21 @@ _DETAIL = re.compile(
     r'Traceback \(most recent|File "|# (?:Configuration|Execution platform):|.*\\$|[~^ ]+$|\(cd |/?[\w.+-]+/\S+ -.*\)$'
 )
 """Stack frames and parts of the failed command. They are not reported as a cause."""
+_REASON = re.compile(r"\b[Ee]rror(?: in \w+)?: |Exception: ")
+"""Part of a long line that is no command, and continues an error."""
+_ARTICLE = re.compile(r"(?:An?|The|There|Nothing|No|None|Two)\b")
 _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
 
-_KEPT = "what is finished is kept"
-_NO_SPACE: tuple[type[ToolkitError], str, str] = (PreflightError, buildx.FULL_DISK, buildx.FULL_DISK_REMEDY)
-
-_OTHER_BYTES = re.compile(r"^\s*ERROR: .*Expected digest '(\w+)/\d+' does not match received digest", re.MULTILINE)
-"""How Bazel words it that a remote service sent something else than what it asked for."""
-
-_NO_BYTES = re.compile(r"^\s*ERROR: .*Missing digest: (\w+)/\d+", re.MULTILINE)
-"""How Bazel words it that a remote service has lost a file that one of its results names."""
-
-_SAID: tuple[tuple[re.Pattern[str], type[ToolkitError], str, str], ...] = (
-    (
-        processes.OTHER_BYTES,
-        IntegrityError,
-        "a download is not what was pinned",
-        "the source or a proxy changed it: try another network, then run `toolkit lock`",
-    ),
-    (
-        re.compile(r"wheel: the remote executor may have a full disk"),
-        BuildError,
-        "an action failed without a word",
-        "look at the disk and the log of the remote executor, then run this again: " + _KEPT,
-    ),
-    (
-        re.compile(r"error reading from server|rpc error: code = Unavailable|the daemon is not running"),
-        EngineError,
-        "the container engine went away during the build",
-        "start it and run this again: compiled files are kept",
-    ),
-    (
-        re.compile(
-            r"[Cc]ould not resolve host|[Tt]emporary failure (?:in name )?resol|Unknown host|no such host|"
-            r"[Cc]onnection timed out|i/o timeout|Error downloading|[Ff]ailed to connect|[Cc]ould(?:n't| not) connect"
-        ),
-        BuildError,
-        "a download failed",
-        "run this again: downloaded files are kept; off-line, give --downloads, --source and --bazel",
-    ),
-)
-
-_CODES: dict[int, tuple[type[ToolkitError], str, str]] = {
-    5: (
-        BuildError,
-        "Debian's packages cannot be fetched",
-        "look at the day (--apt-snapshot), at the mirror of the base image, and behind a proxy at --ca-bundle",
-    ),
-    6: (
-        BuildError,
-        "nothing ran on the remote executor",
-        "remove --spawn_strategy and --strategy from --bazelrc and --bazel-argument, or build without an executor",
-    ),
-    12: (
-        BuildError,
-        "the wheel has AVX where it was to do without",
-        "find out which flag of its rule compiles the file so; if the function is chosen by cpuid, name it in "
-        "docker/scripts/wheelbuild/dispatched. " + _KEPT.capitalize(),
-    ),
-    28: _NO_SPACE,
-    29: (BuildError, "the remote executor's disk is full", "free space there, then run this again: " + _KEPT),
-    34: (
-        BuildError,
-        "the remote executor does not answer, or refuses the work",
-        "look at --remote-executor, its disk, and the credentials in --bazelrc, then run this again: " + _KEPT,
-    ),
-    137: (
-        BuildError,
-        "a compiler was killed for memory",
-        "run this again with --jobs at half of what it was: compiled files are kept",
-    ),
-    7: (
-        CheckError,
-        "the toolchain does not compile for the GPU",
-        "bazel_patches/README.md explains the two known causes",
-    ),
+_KINDS: Mapping[str, type[ToolkitError]] = {
+    "build": BuildError,
+    "check": CheckError,
+    "engine": EngineError,
+    "integrity": IntegrityError,
+    "preflight": PreflightError,
 }
+"""The error by which a build ends, as the table of failures names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,35 +173,20 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     """Return a build's failure as an error of its kind. ``logs``: the most useful first; missing ones are skipped."""
     present = [path for path in logs if path.is_file()]
     said = "\n".join([*(path.read_text(errors="replace") for path in present), error.why])
-    causes = find_causes(said)
-    why = "\n       ".join(causes) or error.why
-    if processes.EXECUTOR_FULL not in said and any(processes.DISK_FULL.search(line) for line in causes):
-        # Checked before the exit code: any program may fail on a full disk, each with its own code.
-        kind, what, remedy = _NO_SPACE
-        return kind(what, why=why, remedy=remedy)
-    if blob := _OTHER_BYTES.search(said):
-        return BuildError(
-            "the remote service sent other bytes than their digest says",
-            why=why,
-            remedy=f"remove the blob {blob[1]} there (docs/farm.md says how), then run this again: {_KEPT}",
-        )
-    if blob := _NO_BYTES.search(said):
-        return BuildError(
-            "the remote service has lost a file that its results name",
-            why=why,
-            remedy=f"remove the results that name {blob[1]} there (see docs/farm.md), then run this again: {_KEPT}",
-        )
-    match = _CODE.search(error.why)
-    if match and int(match[1]) in _CODES:
-        kind, what, remedy = _CODES[int(match[1])]
-        return kind(what, why=why, remedy=remedy)
-    for pattern, kind, what, remedy in _SAID:
-        if pattern.search(why):
-            return kind(what, why=why, remedy=remedy)
+    code = _CODE.search(error.why)
+    cause = diagnosis.explain(said) or (diagnosis.explain_exit_code(int(code[1])) if code else None)
+    likely = cause or diagnosis.explain(said, certain=False)
+    shown = [_cut(line.text) for line in likely.match.lines] if likely else []
+    lines = find_causes(said)
+    why = "\n       ".join([*(line for line in shown if line not in lines), *lines]) or error.why
+    if cause:
+        what = _ARTICLE.sub(lambda found: found[0].lower(), cause.cause.rstrip("."), count=1)
+        return _KINDS[cause.row.error](f"the build failed: {what}", why=why, remedy=cause.advice)
     stage = _STAGE.search(error.what)
     what = f"the build failed in the stage {stage[1]}" if stage else error.what
     kept = f"the whole log is {present[0]}" if present else error.remedy
-    return BuildError(what, why=why, remedy=kept)
+    perhaps = f"{kept}\nperhaps: {likely.cause} {likely.advice}" if likely else kept
+    return BuildError(what, why=why, remedy=perhaps)
 
 
 def find_causes(said: str) -> list[str]:
@@ -288,8 +209,8 @@ def find_causes(said: str) -> list[str]:
                 told[line] = _cut(line)
         elif _MESSAGE.match(line):
             room = 0
-        elif room and line and line not in told and not detail and len(line) <= _WIDTH:
-            told[line] = f"  {line}"
+        elif room and line and line not in told and not detail and (len(line) <= _WIDTH or _REASON.search(line)):
+            told[line] = f"  {_cut(line)}"
             room -= 1
     return list(told.values())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import manifest, project, training
+from toolkit import diagnosis, manifest, project, training
 from toolkit.console import Console
 from toolkit.digest import digest_file
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
@@ -73,8 +73,15 @@ def test_a_job_that_a_library_ended_says_where_its_last_words_may_be_explained(
     assert code == 128 + signal.SIGABRT
     error = JobError("training", code)
     assert not error.reported
-    assert "known failures of `toolkit matrix`" in error.remedy
-    assert not JobError("training", 128 + signal.SIGSEGV).remedy
+    assert "`toolkit diagnose`" in error.remedy
+
+
+@pytest.mark.parametrize("ended", [signal.SIGILL, signal.SIGKILL, signal.SIGSEGV])
+def test_a_job_that_a_signal_ended_names_a_known_failure(ended: signal.Signals) -> None:
+    error = JobError("training", 128 + ended)
+    assert error.why
+    name = error.remedy.partition("--id ")[2].rstrip("`")
+    assert diagnosis.load().find(name).cause
 
 
 def test_a_job_past_its_deadline_is_stopped(engine: HostEngine, environment: Environment) -> None:

@@ -103,18 +103,23 @@ def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("state", "why"),
+    ("state", "why", "remedy"),
     [
-        ({"init": 100}, "cuInit returned error 100"),
-        ({"count": 0}, "the driver lists no device"),
-        ({"version": 11080}, "the driver is for CUDA 11.8, TensorFlow was built for 12"),
+        ({"init": 100}, "cuInit returned error 100, CUDA_ERROR_NO_DEVICE", "--gpus all"),
+        ({"init": 803}, "cuInit returned error 803, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the host"),
+        ({"init": 804}, "cuInit returned error 804", "compat folder"),
+        ({"init": 999}, "cuInit returned error 999", "nvidia_uvm"),
+        ({"init": 1}, "cuInit returned error 1", "nvidia-smi"),
+        ({"count": 0}, "the driver lists no device", "CUDA_VISIBLE_DEVICES"),
+        ({"version": 11080}, "the driver is for CUDA 11.8, TensorFlow was built for 12", "newer NVIDIA driver"),
     ],
 )
 def test_a_driver_that_cannot_serve_is_told(
-    site: Site, gcc: Compiler, tmp_path: Path, state: dict[str, int], why: str
+    site: Site, gcc: Compiler, tmp_path: Path, state: dict[str, int], why: str, remedy: str
 ) -> None:
     _, wrong = device.ask_driver(make_driver(gcc, tmp_path, **state))
-    assert any(why in text for text in wrong)
+    assert any(why in cause.text for cause in wrong)
+    assert remedy in wrong[0].remedy
 
 
 @without_gpu
@@ -126,6 +131,27 @@ def test_unseen_gpu_names_every_cause(cuda_site: Site) -> None:
     text = str(caught.value)
     assert "no /dev/nvidia*" in text
     assert f"1 of {len(CUDA_12)} libraries do not load: libcudnn.so.9" in text
+
+
+def test_a_gpu_that_lacks_a_library_alone_is_not_told_to_start_another_container(
+    cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide_gpus(cuda_site)
+    (tmp_path / "libcuda.so.1").write_bytes(gcc(CUDA_DRIVER % {"init": 0, "version": 12060, "count": 1}))
+    monkeypatch.setattr(device, "_DRIVER", str(tmp_path / "libcuda.so.1"))
+    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
+    (cuda_site.root / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
+    with pytest.raises(Fail) as caught:
+        device.visible(GPU)
+    assert "nvidia-cudnn-cu12" in caught.value.remedy
+
+
+def test_a_driver_that_windows_did_not_pass_on_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_DRIVER", "libabsent.so.1")
+    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/dxg"])
+    with pytest.raises(Fail) as caught:
+        device.driver(GPU)
+    assert "/usr/lib/wsl/lib" in caught.value.remedy
 
 
 def test_a_cpu_build_is_the_whole_cause(site: Site) -> None:

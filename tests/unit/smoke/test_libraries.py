@@ -1,6 +1,7 @@
 import re
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -99,6 +100,19 @@ def test_a_cudnn_that_does_not_fit_the_build_fails_though_nobody_asked(
     cuda_site.build = {**PUBLISHED, "cudnn_version": built}
     cuda_site.write(CUDNN, gcc.answering(cudnn=loaded))
     with pytest.raises(Fail, match=why):
+        libraries.versions(Expectation())
+
+
+@pytest.mark.parametrize("requirement", ["==9.3.0.75", "<10.0,>=9.3.0.75"])
+def test_a_cudnn_older_than_the_published_wheel_was_compiled_with_fails(
+    cuda_site: Site, gcc: Compiler, monkeypatch: pytest.MonkeyPatch, requirement: str
+) -> None:
+    """Its build info says only 9; what the extra and-cuda requires says which one at least."""
+    wheel = SimpleNamespace(name="tensorflow", version="2.19.0", requires=[f"nvidia-cudnn-cu12{requirement}; x"])
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: iter([wheel]))
+    cuda_site.build = {**PUBLISHED, "cudnn_version": "9"}
+    cuda_site.write(CUDNN, gcc.answering(cudnn=90100))
+    with pytest.raises(Fail, match=r"cuDNN 9\.1\.0 is loaded, older than 9\.3"):
         libraries.versions(Expectation())
 
 

@@ -8,13 +8,34 @@ from toolkit.wheel import bazel_output
 STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not complete successfully: exit code: '
 
 
+ADDRESS = "https://storage.googleapis.com/mirror.tensorflow.org/github.com/tensorflow/runtime/archive"
+CHECKSUM = f"""\
+ERROR: An error occurred during the fetch of repository 'tf_runtime':
+   Traceback (most recent call last):
+\tFile "third_party/repo.bzl", line 73, column 33, in _tf_http_archive_impl
+Error in download_and_extract: java.io.IOException: Error downloading [{ADDRESS}/{"3367" * 10}.tar.gz, \
+https://github.com/tensorflow/runtime/archive/{"3367" * 10}.tar.gz] to /root/.cache/bazel/_bazel_root/{"b46" * 10}\
+/external/tf_runtime/temp103/{"3367" * 10}.tar.gz: Checksum was {"4d2f" * 16} but wanted {"5e6b" * 16}
+"""
+"""A line of Bazel as it is: with two addresses, a folder of the cache and two digests, it has 600 characters."""
+
+LOCK = """\
+Could not find requirements_lock.txt file matching specified Python version.
+Specified python version: 3.13
+ERROR: /tensorflow/WORKSPACE:33:25: fetching python_repository rule //external:python_version_repo: Traceback:
+"""
+"""The cause stands before the first line that Bazel marks as an error."""
+
+
 @pytest.mark.parametrize(
     ("said", "kind", "advice"),
     [
         (f"{STEP}137\n    wheel: a process was killed for memory", BuildError, "--jobs"),
         (f"{STEP}7\n    proof: sm_75: limits:2089:27: error: __float128", CheckError, "bazel_patches/README.md"),
+        (f"{STEP}1\n{CHECKSUM}", IntegrityError, "the corrected hash"),
         ("ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb", IntegrityError, "toolkit lock"),
-        (f"{STEP}1\nERROR: java.io.IOException: Checksum was aa but wanted bb", IntegrityError, "toolkit lock"),
+        (f"{STEP}1\nERROR: java.io.IOException: Checksum was aa but wanted bb", IntegrityError, "the corrected hash"),
+        (f"{STEP}1\n{LOCK}", BuildError, "HERMETIC_PYTHON_VERSION"),
         ("error: Hash mismatch for `nvidia-curand-cu12==10.3.7.68`", IntegrityError, "toolkit lock"),
         (f"{STEP}1\n    error: write /x: no space left on device", PreflightError, "free space"),
         (
@@ -44,7 +65,7 @@ STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not 
 def test_known_failures_say_what_to_do(said: str, kind: type[ToolkitError], advice: str) -> None:
     found = bazel_output.explain(BuildError("the build failed", why=said, remedy="the log"), [])
     assert type(found) is kind
-    assert advice in found.remedy
+    assert advice.lower() in found.remedy.lower()
     assert found.why
 
 

@@ -35,9 +35,9 @@ EXCERPT = ["Dockerfile:340", "--------------------", *(f" {line} |     RUN" for 
         ("grpc://farm", 0, SILENT, 1, BuildError, "an action failed without a word"),
         ("grpc://farm", 0, REFUSED, 34, BuildError, "the remote executor does not answer, or refuses the work"),
         ("grpc://farm", 0, f"{SILENT}{TEMPORARY}\n", 1, BuildError, "the remote executor's disk is full"),
-        ("grpc://farm", 1 << 60, f"{SILENT}{TEMPORARY}\n", 1, PreflightError, buildx.FULL_DISK),
-        ("grpc://farm", 0, f"{HERE}\n", 34, PreflightError, buildx.FULL_DISK),
-        ("", 0, f"{SILENT}{TEMPORARY}\n", 1, PreflightError, buildx.FULL_DISK),
+        ("grpc://farm", 1 << 60, f"{SILENT}{TEMPORARY}\n", 1, PreflightError, "disk"),
+        ("grpc://farm", 0, f"{HERE}\n", 34, PreflightError, "disk"),
+        ("", 0, f"{SILENT}{TEMPORARY}\n", 1, PreflightError, "disk"),
         ("", 0, SILENT, 1, BuildError, "the build failed"),
     ],
 )

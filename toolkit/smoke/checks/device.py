@@ -3,10 +3,11 @@
 import ctypes
 import os
 import platform
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from . import installation, libraries
 from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, find_gpus, load_numpy, load_tensorflow
@@ -74,17 +75,52 @@ _NO_GPU = "no GPU here, and none was asked for"
 _RUN_REMEDY = (
     "start the container with --gpus all (compose: compose.gpu.yaml) on a host with the NVIDIA container toolkit"
 )
+_UPDATE_REMEDY = "install a newer NVIDIA driver on the host, or take a TensorFlow for an older CUDA"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why there is no GPU, and what to do about it."""
+
+    text: str
+    remedy: str
+
+
+_ANSWERS: Final[Mapping[int, Cause]] = {
+    100: Cause("CUDA_ERROR_NO_DEVICE: no GPU was given to this process", _RUN_REMEDY),
+    101: Cause(
+        "CUDA_ERROR_INVALID_DEVICE: there is no such GPU", "give CUDA_VISIBLE_DEVICES the numbers that nvidia-smi lists"
+    ),
+    802: Cause(
+        "CUDA_ERROR_SYSTEM_NOT_READY: the switch between the GPUs is not set up",
+        "start nvidia-fabricmanager of the driver's version on the host",
+    ),
+    803: Cause(
+        "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: libcuda and the kernel's module are of different versions",
+        "restart the host after an update of the driver; in a container, remove the libcuda that the image brings",
+    ),
+    804: Cause(
+        "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: the image's libcuda is newer than the driver",
+        "update the host's driver, or take the compat folder of CUDA out of LD_LIBRARY_PATH",
+    ),
+    999: Cause(
+        "CUDA_ERROR_UNKNOWN: the driver is in a bad state",
+        "load its module nvidia_uvm again, or restart the host",
+    ),
+}
+"""What ``cuInit`` answers (CUDA Driver API, CUresult)."""
 
 
 def driver(expectation: Expectation) -> Evidence:
     _respect(expectation)
     nodes = find_nodes()
     evidence: Evidence = {"device_nodes": nodes}
-    causes = [] if nodes else ["no /dev/nvidia* device"]
+    causes: list[Cause] = []
     try:
         library = ctypes.CDLL(libraries.DRIVER)
     except OSError as error:
-        causes.append(f"{libraries.DRIVER}, the driver's library, does not load: {error}")
+        text = f"{libraries.DRIVER}, the driver's library, does not load: {error}"
+        causes.append(Cause(text, _find_library_remedy(nodes)))
     else:
         if hasattr(library, _EMULATION):
             raise Fail(
@@ -94,11 +130,22 @@ def driver(expectation: Expectation) -> Evidence:
         state, wrong = ask_driver(library)
         evidence.update(state)
         causes += wrong
+    if not nodes:
+        causes.append(Cause("no /dev/nvidia* device", _RUN_REMEDY))
     if not causes:
         return evidence
+    said = "; ".join(cause.text for cause in causes)
     if expectation.device == "auto" and not nodes:
-        raise Skip(f"{_NO_GPU}: {'; '.join(causes)}")
-    raise Fail("; ".join(causes), remedy=_RUN_REMEDY, **evidence)
+        raise Skip(f"{_NO_GPU}: {said}")
+    raise Fail(said, remedy=causes[0].remedy, **evidence)
+
+
+def _find_library_remedy(nodes: list[str]) -> str:
+    if any(node.endswith("dxg") for node in nodes):
+        return "in WSL2 install NVIDIA's driver in Windows, none in here, and put /usr/lib/wsl/lib into LD_LIBRARY_PATH"
+    if nodes:
+        return "give the container the libraries too (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install the driver"
+    return _RUN_REMEDY
 
 
 def visible(expectation: Expectation) -> Evidence:
@@ -113,7 +160,8 @@ def visible(expectation: Expectation) -> Evidence:
     if expectation.device == "auto" and not find_nodes():
         raise Skip(_NO_GPU)
     causes = _absence(expectation)
-    raise Fail(f"TensorFlow sees no GPU: {'; '.join(causes)}", remedy=_RUN_REMEDY, causes=causes)
+    said = [cause.text for cause in causes]
+    raise Fail(f"TensorFlow sees no GPU: {'; '.join(said)}", remedy=causes[0].remedy, causes=said)
 
 
 def capability(expectation: Expectation) -> Evidence:
@@ -169,36 +217,42 @@ def find_nodes(folder: Path = Path("/dev")) -> list[str]:
     return sorted(str(node) for pattern in ("nvidia*", "dxg") for node in folder.glob(pattern))
 
 
-def ask_driver(library: Any) -> tuple[Evidence, list[str]]:
+def ask_driver(library: Any) -> tuple[Evidence, list[Cause]]:
     version, count = ctypes.c_int(0), ctypes.c_int(0)
-    wrong: list[str] = []
+    wrong: list[Cause] = []
     code = library.cuInit(0)
     library.cuDriverGetVersion(ctypes.byref(version))
     evidence: Evidence = {"cuInit": code, "cuda_of_driver": f"{version.value // 1000}.{version.value % 1000 // 10}"}
     if code:
-        wrong.append(f"cuInit returned error {code}")
+        known = _ANSWERS.get(code, Cause("see CUresult in NVIDIA's CUDA Driver API", "make nvidia-smi work first"))
+        wrong.append(Cause(f"cuInit returned error {code}, {known.text}", known.remedy))
     else:
         library.cuDeviceGetCount(ctypes.byref(count))
         evidence["devices"] = count.value
         if count.value == 0:
-            wrong.append("the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)")
+            text = "the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)"
+            wrong.append(Cause(text, f"unset CUDA_VISIBLE_DEVICES, or {_RUN_REMEDY}"))
     built = read_numbers(installation.read_build_info().get("cuda_version"))
     # A driver serves every toolkit of its own major version (CUDA compatibility guide, minor version compatibility).
     if built and 0 < version.value < built[0] * 1000:
-        wrong.append(f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}")
+        text = f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}"
+        wrong.insert(0, Cause(text, _UPDATE_REMEDY))
     return evidence, wrong
 
 
-def _absence(expectation: Expectation) -> list[str]:
+def _absence(expectation: Expectation) -> list[Cause]:
     if not installation.read_build_info().get("is_cuda_build"):
-        return ["this TensorFlow was built without CUDA"]
+        return [Cause("this TensorFlow was built without CUDA", installation.LOCAL_REMEDY)]
     causes = []
     for probe in (driver, libraries.load, libraries.versions):
         try:
             probe(replace(expectation, device="gpu"))
         except Fail as fail:
-            causes.append(str(fail))
-    return causes or ["the driver and the libraries answer; TensorFlow's own log (stderr) has the reason"]
+            causes.append(Cause(str(fail), fail.remedy))
+    if causes:
+        return causes
+    text = "the driver and the libraries answer; TensorFlow's own log (stderr) has the reason"
+    return [Cause(text, "give that log to `toolkit diagnose`")]
 
 
 def _first_gpu(expectation: Expectation) -> tuple[Any, Any]:

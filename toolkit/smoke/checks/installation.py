@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
@@ -28,6 +29,19 @@ def imports(expectation: Expectation) -> Evidence:
             remedy="the missing name says what to install; for a library, see the checks libraries.*",
             interpreter=sys.executable,
             path=sys.path,
+        ) from error
+    except Exception as error:
+        # NumPy, protobuf and ml_dtypes of a version that does not fit raise errors of many classes.
+        lines = str(error).strip().splitlines()
+        wrong = _compare_installed()
+        said = f"import tensorflow: {type(error).__name__}: {lines[0][:300] if lines else ''}"
+        raise Fail(
+            "; ".join([said, *wrong]),
+            remedy="install the versions that TensorFlow requires, in a new environment"
+            if wrong
+            else "a package that TensorFlow imports does not fit it: install the hash-locked set in a new environment",
+            interpreter=sys.executable,
+            traceback=traceback.format_exception(error)[-3:],
         ) from error
     seconds = time.monotonic() - start
     return {
@@ -77,18 +91,42 @@ def wheel_tags(_ask: Expectation) -> Evidence:
 def dependencies(_ask: Expectation) -> Evidence:
     """Check that what TensorFlow requires is installed, in a version that it accepts (as ``pip check``)."""
     installed = find_distribution()
-    needed = [requirement for requirement in installed.requires or [] if "extra ==" not in requirement]
+    needed = _list_requirements(installed)
     if not needed:
         return {"requirements": 0}
     try:
         # TensorFlow itself depends on packaging: where it has requirements and this is absent, that is a finding.
-        from packaging.requirements import Requirement
+        count, wrong = _compare_requirements(needed)
     except ImportError as error:
         raise Fail(
             "packaging is not installed, though TensorFlow requires it",
             remedy="install the whole hash-locked set, not the wheel alone",
             requirements=needed,
         ) from error
+    if wrong:
+        raise Fail("; ".join(wrong), remedy="install the hash-locked set again", wrong=wrong)
+    return {"requirements": count}
+
+
+def _compare_installed() -> list[str]:
+    """Return what the installed TensorFlow requires and does not have, without importing it."""
+    for found in metadata.distributions():
+        if str(found.name).lower().startswith("tensorflow") and _entries(found, Path("tensorflow/__init__.py")):
+            try:
+                return _compare_requirements(_list_requirements(found))[1]
+            except ImportError:
+                return []
+    return []
+
+
+def _list_requirements(installed: metadata.Distribution) -> list[str]:
+    return [requirement for requirement in installed.requires or [] if "extra ==" not in requirement]
+
+
+def _compare_requirements(needed: list[str]) -> tuple[int, list[str]]:
+    """Return how many requirements hold here, and those that are not met. Raises ImportError without `packaging`."""
+    from packaging.requirements import Requirement
+
     wrong: list[str] = []
     count = 0
     for text in needed:
@@ -103,9 +141,7 @@ def dependencies(_ask: Expectation) -> Evidence:
             continue
         if not requirement.specifier.contains(have, prereleases=True):
             wrong.append(f"{requirement.name} {have} is not {requirement.specifier}")
-    if wrong:
-        raise Fail("; ".join(wrong), remedy="install the hash-locked set again", wrong=wrong)
-    return {"requirements": count}
+    return count, wrong
 
 
 def normalize(text: str) -> str:
@@ -220,7 +256,7 @@ def _locate(installed: metadata.Distribution, name: str) -> Path:
     return Path(str(installed.locate_file(name)))
 
 
-_LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
+LOCAL_REMEDY = "build a wheel for it: toolkit build-wheel"
 
 
 def read_build_info() -> dict[str, Any]:
@@ -233,7 +269,7 @@ def require_cuda(expectation: Expectation) -> dict[str, Any]:
     if built.get("is_cuda_build"):
         return built
     if expectation.cuda or expectation.cudnn or expectation.capability or expectation.device == "gpu":
-        raise Fail("this TensorFlow was built without CUDA", remedy=_LOCAL_REMEDY, build=built)
+        raise Fail("this TensorFlow was built without CUDA", remedy=LOCAL_REMEDY, build=built)
     raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 
@@ -248,7 +284,7 @@ def build_info(expectation: Expectation) -> Evidence:
             **evidence,
         )
     if (expectation.cuda or expectation.cudnn or expectation.device == "gpu") and not says:
-        raise Fail("CUDA was asked for, this TensorFlow was built without it", remedy=_LOCAL_REMEDY, **evidence)
+        raise Fail("CUDA was asked for, this TensorFlow was built without it", remedy=LOCAL_REMEDY, **evidence)
     return evidence
 
 
@@ -268,7 +304,7 @@ def build_cuda(expectation: Expectation) -> Evidence:
     for name, asked, compare in (("cuda", expectation.cuda, compare_cuda), ("cudnn", expectation.cudnn, compare_cudnn)):
         have = built.get(f"{name}_version")
         if not read_numbers(have):
-            raise Fail(f"build info does not tell the {name} version", remedy=_LOCAL_REMEDY, **evidence)
+            raise Fail(f"build info does not tell the {name} version", remedy=LOCAL_REMEDY, **evidence)
         if compare(have, asked) == "major":
             text = f"built for {name} {have}, asked for {asked}: another major version"
             raise Fail(text, remedy=remedy, **evidence)
@@ -286,7 +322,7 @@ def build_capabilities(expectation: Expectation) -> Evidence:
     have = [str(item) for item in built.get("cuda_compute_capabilities") or []]
     evidence: Evidence = {"built": have, "asked": expectation.capability}
     if not have:
-        raise Fail("build info lists no compute capabilities", remedy=_LOCAL_REMEDY, **evidence)
+        raise Fail("build info lists no compute capabilities", remedy=LOCAL_REMEDY, **evidence)
     if not expectation.capability:
         return evidence
     how = find_coverage(have, expectation.capability)

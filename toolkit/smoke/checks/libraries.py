@@ -78,6 +78,8 @@ NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
 SYSTEM: Final = {"GLIBC": "the C library", "GLIBCXX": "libstdc++"}
 """Names of symbol versions, and the library that defines them."""
 
+_CUDNN_REQUIREMENT: Final = re.compile(r"nvidia[-_]cudnn[-_]cu\d+\b[^;]*?(?:==|>=|~=)\s*(\d+(?:\.\d+){1,2})")
+
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
 
 
@@ -238,13 +240,26 @@ def versions(expectation: Expectation) -> Evidence:
             text = f"{name} {have[0]} is loaded, TensorFlow was built for {read_numbers(headers)[0]}"
             raise Fail(text, remedy=_REMEDY, **evidence)
     present = ".".join(map(str, loaded["cudnn"]))
-    if compare_cudnn(built.get("cudnn_version"), present) == "older":
+    wanted = str(built.get("cudnn_version") or "")
+    if len(read_numbers(wanted)) < 2 and not expectation.cudnn:
+        wanted = read_required_cudnn() or wanted
+    if compare_cudnn(wanted, present) == "older":
         raise Fail(
-            f"cuDNN {present} is loaded, older than {built['cudnn_version']} of the build",
+            f"cuDNN {present} is loaded, older than {wanted} of the build",
             remedy="TensorFlow refuses this on a GPU: install that cuDNN or a later minor of it",
             **evidence,
         )
     return evidence
+
+
+def read_required_cudnn() -> str:
+    """Return the oldest cuDNN that the extra and-cuda of the wheel takes: build info of published wheels has no minor."""
+    for found in metadata.distributions():
+        if str(found.name).lower().startswith(("tensorflow", "tf_nightly", "tf-nightly")):
+            for requirement in found.requires or []:
+                if match := _CUDNN_REQUIREMENT.match(requirement):
+                    return match[1]
+    return ""
 
 
 def search_folders() -> list[Path]:
