@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from tests import layers, picture, reference
 from tests.reference import Parameter
-from toolkit import versions
+from toolkit import diagnosis, versions
 from toolkit.errors import list_exit_codes
 from toolkit.versions.matrix import list_cells, render, render_grid
 from train.cli import give_options, make_app
@@ -15,7 +15,15 @@ from train.config.option import Panel, list_options
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    ROOT / "docs" / name for name in ("architecture.md", "commands.md", "exit-codes.md", "options.md", "versions.md")
+    ROOT / "docs" / name
+    for name in (
+        "architecture.md",
+        "commands.md",
+        "exit-codes.md",
+        "options.md",
+        "troubleshooting.md",
+        "versions.md",
+    )
 ]
 BLANK = "\n\n"
 MANUAL = ROOT / "docs" / "toolkit.1"
@@ -46,6 +54,26 @@ def render_exit_codes() -> str:
 
 def render_shared() -> str:
     return f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}."
+
+
+def render_failures(*, harmless: bool) -> str:
+    """Return a section for each known failure, or for each message that only frightens."""
+    rows = [row for row in diagnosis.load().rows.values() if row.harmless == harmless]
+    return BLANK.join(_render_failure(row) for row in rows)
+
+
+def _render_failure(row: diagnosis.Row) -> str:
+    cause, remedy = (text.replace("<", "&lt;").replace("*", r"\*") for text in (row.cause, row.remedy))
+    parts = [f"### {_quote(row.title)}", cause if row.certainty == "certain" else f"Most likely: {cause}", remedy]
+    if row.commands:
+        parts.append("\n".join(["```text", *row.commands, "```"]))
+    links = [f"<{link}>" if link.startswith("https:") else link for link in row.links]
+    facts = [f"`--id {row.id}`", *([f"concerns {row.concerns}"] if row.concerns else []), f"from {', '.join(links)}"]
+    return BLANK.join([*parts, f"{'; '.join(facts)}."])
+
+
+def _quote(text: str) -> str:
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def list_job_options(configuration: type = TrainConfig) -> dict[str, list[Parameter]]:
@@ -87,6 +115,8 @@ PARTS = {
     "options": render_options,
     "commands": reference.render_page,
     "shared": render_shared,
+    "failures": lambda: render_failures(harmless=False),
+    "harmless": lambda: render_failures(harmless=True),
 }
 """What makes each generated part of a page, by the name in its comments."""
 

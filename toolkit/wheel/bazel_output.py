@@ -46,7 +46,7 @@ _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
 
-_KINDS: Mapping[str, type[ToolkitError]] = {
+ERRORS: Mapping[str, type[ToolkitError]] = {
     "build": BuildError,
     "check": CheckError,
     "engine": EngineError,
@@ -181,7 +181,7 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     why = "\n       ".join([*(line for line in shown if line not in lines), *lines]) or error.why
     if cause:
         what = _ARTICLE.sub(lambda found: found[0].lower(), cause.cause.rstrip("."), count=1)
-        return _KINDS[cause.row.error](f"the build failed: {what}", why=why, remedy=cause.advice)
+        return ERRORS[cause.row.error](f"the build failed: {what}", why=why, remedy=cause.advice)
     stage = _STAGE.search(error.what)
     what = f"the build failed in the stage {stage[1]}" if stage else error.what
     kept = f"the whole log is {present[0]}" if present else error.remedy

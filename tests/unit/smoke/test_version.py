@@ -1,7 +1,9 @@
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from importlib.metadata import PackagePath
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,6 +102,30 @@ def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(installation, "load_tensorflow", broken)
     with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
         installation.imports(Expectation())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AttributeError("_ARRAY_API not found"),
+        ImportError("numpy.core.multiarray failed to import"),
+        RuntimeError("Detected incompatible Protobuf Gencode/Runtime versions"),
+    ],
+)
+def test_a_package_that_breaks_the_import_is_named(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise error
+
+    wheel = SimpleNamespace(
+        name="tensorflow", requires=["pytest<1", "absent"], files=[PackagePath("tensorflow/__init__.py")]
+    )
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: iter([wheel]))
+    monkeypatch.setattr(installation, "load_tensorflow", broken)
+    with pytest.raises(Fail) as caught:
+        installation.imports(Expectation())
+    assert str(error) in str(caught.value)
+    assert "pytest" in str(caught.value)
+    assert "versions that TensorFlow requires" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,22 @@ def test_an_error_of_tensorflow_is_one_message_that_names_the_operation(
     assert report.read_text().startswith("Traceback")
 
 
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (tf.errors.UnimplementedError(None, None, "A deterministic GPU implementation of X is not available"), True),
+        (tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2] vs. [3]"), True),
+        (tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc"), True),
+        (tf.errors.UnavailableError(None, None, "Socket closed"), False),
+    ],
+)
+def test_an_error_that_comes_again_is_not_said_to_go_on(error: Exception, again: bool, tmp_path: Path) -> None:
+    with pytest.raises(TrainError) as caught, explaining_failures(tmp_path / "failure"):
+        raise error
+    assert ("would fail again" in caught.value.remedy) is again
+    assert ("goes on from the last checkpoint" in caught.value.remedy) is not again
+
+
 def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(KeyError), explaining_failures(tmp_path / "failure"):
         raise KeyError("name")

@@ -22,25 +22,23 @@ def imports(expectation: Expectation) -> Evidence:
     start = time.monotonic()
     try:
         tf = load_tensorflow()
-    except ImportError as error:
-        lines = str(error).strip().splitlines()
-        raise Fail(
-            f"import tensorflow: {lines[0] if lines else type(error).__name__}",
-            remedy="the missing name says what to install; for a library, see the checks libraries.*",
-            interpreter=sys.executable,
-            path=sys.path,
-        ) from error
     except Exception as error:
         # NumPy, protobuf and ml_dtypes of a version that does not fit raise errors of many classes.
         lines = str(error).strip().splitlines()
+        first = lines[0][:300] if lines else ""
+        missing = isinstance(error, ImportError) and first
         wrong = _compare_installed()
-        said = f"import tensorflow: {type(error).__name__}: {lines[0][:300] if lines else ''}"
+        said = f"import tensorflow: {first if missing else f'{type(error).__name__}: {first}'}"
+        remedy = "a package that TensorFlow imports does not fit it: install the hash-locked set in a new environment"
+        if wrong:
+            remedy = "install the versions that TensorFlow requires, in a new environment"
+        elif missing:
+            remedy = "the missing name says what to install; for a library, see the checks libraries.*"
         raise Fail(
             "; ".join([said, *wrong]),
-            remedy="install the versions that TensorFlow requires, in a new environment"
-            if wrong
-            else "a package that TensorFlow imports does not fit it: install the hash-locked set in a new environment",
+            remedy=remedy,
             interpreter=sys.executable,
+            path=sys.path,
             traceback=traceback.format_exception(error)[-3:],
         ) from error
     seconds = time.monotonic() - start

@@ -1,0 +1,238 @@
+"""Known failures in logs: each row of the table by its own examples, logs in any form, and near misses."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import Run
+from toolkit import diagnosis, doctor, training, versions
+from toolkit.diagnosis import Diagnosis
+from toolkit.engine import Job
+from toolkit.errors import EngineError, JobError
+from toolkit.wheel import bazel_output
+from train.cli import parse
+
+ROWS = diagnosis.load().rows
+KILLED = "clang: error: unable to execute command: Killed"
+
+
+def read(text: str | bytes) -> Diagnosis:
+    return diagnosis.diagnose([("", io.BytesIO(text if isinstance(text, bytes) else text.encode()))])
+
+
+def name(text: str | bytes) -> list[str]:
+    return [cause.row.id for cause in read(text).causes]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_each_example_shows_its_own_failure_and_no_other(row: diagnosis.Row) -> None:
+    for example in row.examples:
+        causes = read(example).causes
+        assert [cause.row.id for cause in causes if not cause.consequence] == [row.id]
+        assert "{" not in "".join([causes[0].cause, causes[0].remedy, *causes[0].commands])
+
+
+def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
+    known = {failure.id for failure in versions.load_table().failures}
+    for row in ROWS.values():
+        assert row.sources
+        assert row.cause.endswith(".")
+        assert row.remedy.endswith(".")
+        assert not row.known or row.known in known
+        assert row.error in bazel_output.ERRORS
+
+
+ORDINARY = """\
+INFO: From Compiling x.cc:
+x.cc:3:2: warning: unused variable 'killed' [-Wunused-variable]
+INFO: Build completed successfully, 22512 total actions
+WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError("HTTPSConnectionPool(host='example.org')")': /x/
+Successfully installed numpy-2.1.2 tensorflow-cpu-2.21.0
+debconf: delaying package configuration, since apt-utils is not installed
+29/29 - 2s - 62ms/step - loss: 32.2522 - mean_absolute_error: 4.5603 - val_loss: 29.3002
+I0000 gpu_device.cc:2019] Created device /device:GPU:0 with 13272 MB memory: -> name: NVIDIA L4, compute capability: 8.9
+| NVIDIA-SMI 590.57                 Driver Version: 591.86         CUDA Version: 13.1     |
+ => => extracting sha256:3ea009573b472d108af9af31ec35a06fe3649084f6611cf11f7d594b85cf7a7c                   0.4s
+saved model.keras; error on test data 0.2718188762664795
+"""
+
+
+def test_an_ordinary_log_has_nothing() -> None:
+    result = read(ORDINARY * 50)
+    assert (result.causes, result.unknown, result.misfits) == ([], False, [])
+    assert "nothing known was found" in result.render()
+
+
+NEAR_MISSES = {
+    "Skipping registering GPU devices...": [],
+    "failed with 'CUDA_ERROR_INVALID_HANDLE'": [],
+    "HERMETIC_PYTHON_VERSION variable was not set correctly, using default version.": [],
+    "warning: defining a type within 'offsetof' is a Clang extension [-Wgnu-offsetof-extensions]": [],
+    "clang: warning: argument unused during compilation: '-fno-canonical-system-headers'": [],
+    'error: linkage specification is incompatible with previous "main"': [],
+    "Successfully opened dynamic library libcublas.so.12": [],
+    "ptxas fatal   : Unsupported .version 8.7; current version is '8.5'": ["ptx-newer-than-ptxas"],
+    "no such target '@local_config_cc//:cc-compiler-k8'": ["compiler-missing"],
+    "version `GLIBC_2.29' not found": ["glibc-too-old"],
+    "Unrecognized keyword arguments: ['batch_shape']": ["keras-3-file"],
+    "10/10 - loss: 0.5 - val_loss: nan": ["validation-nan"],
+    "Relying on driver to perform ptx compilation.": ["ptxas-driver-note"],
+    "UNIMPLEMENTED: DNN library is not found.": ["cudnn-missing"],
+    "failed call to cuInit: UNKNOWN ERROR (303)": ["no-nvidia-driver"],
+    "Server terminated abruptly (error code: 2, error message: 'Stream removed)": ["bazel-server-crashed"],
+    "requirement tensorflow==2.22 (from versions: 2.16.1, 2.17.0)": ["pip-version-too-new"],
+    "tensorflow-2.18.0-cp311-cp311-linux_x86_64.whl is not a supported wheel on this platform": ["wheel-other-python"],
+    "Executor start aborting (you can ignore this message): OUT_OF_RANGE: End of sequence": ["end-of-data"],
+}
+
+
+@pytest.mark.parametrize("line", NEAR_MISSES)
+def test_a_line_that_looks_alike_is_not_taken_for_the_failure(line: str) -> None:
+    assert name(line) == NEAR_MISSES[line]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: text.replace("error: ", "\x1b[0;1;31merror: \x1b[0m\x1b[1m").encode(),
+        lambda text: b"\xff\xfe" + text.encode("utf-16-le"),
+        lambda text: text.encode("utf-16-be"),
+        lambda text: b"caf\xe9 \xff\n"[:-1] + text.encode(),
+        lambda text: f"#12 34.56 {text}".encode(),
+        lambda text: f"\x08\x08\r 45% |####    | 1/2\r100% {text}".encode(),
+        lambda text: b"x" * 9_000_000 + text.encode(),
+    ],
+    ids=["crlf", "colors", "utf-16", "utf-16 without mark", "broken utf-8", "buildkit", "progress", "long line"],
+)
+def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
+    result = read(write(f"{KILLED}\nlast line\n"))
+    (cause,) = result.causes
+    assert cause.row.id == "compiler-killed"
+    assert cause.match.lines[0].number == 1
+    assert max(len(line) for line in cause.render().splitlines()) < 400
+
+
+def test_a_notebook_is_read_by_its_text() -> None:
+    trace = ["W Could not load dynamic library 'libcublas.so.12'\n", 'Layer "d" expects 1 input(s), but it received 2 input']
+    notebook = {"cells": [{"outputs": [{"text": trace}, {"text": ["- loss: nan\ntensors"]}]}]}
+    for indent in (None, 1):
+        assert {"gpu-library-missing", "loss-nan"} <= set(name(json.dumps(notebook, indent=indent)))
+
+
+def test_a_redraw_of_a_bar_is_no_line_of_its_own() -> None:
+    (cause,) = read("one\r 1%\r 2%\r\ntwo\n" + KILLED).causes
+    assert cause.match.lines[0].number == 3
+
+
+def test_what_stands_near_decides_also_where_blocks_meet() -> None:
+    filler = "x" * 99 + "\n"
+    rule, header = "undeclared inclusion(s) in rule '@zlib//:zlib':\n", "  '/usr/lib/clang/17/include/stddef.h'\n"
+    for lines in range(10_483, 10_488):  # a block ends after 1 MiB
+        assert name(filler * lines + rule + header)[0] == "undeclared-compiler-headers"
+    assert name(rule + filler * 5000 + header)[0] != "undeclared-compiler-headers"
+
+
+def test_the_same_message_a_million_times_is_read_a_few_times() -> None:
+    line = "2024-01-01 10:00:00.{:06d}: I NUMA node read from SysFS had negative value (-1), but there must be one\n"
+    result = read("".join(line.format(at) for at in range(30_000)) + KILLED)
+    assert [cause.row.id for cause in result.causes] == ["compiler-killed", "numa-node"]
+    assert result.causes[0].match.lines[0].number == 30_001
+
+
+def test_consequences_come_after_their_cause_and_what_frightens_comes_last() -> None:
+    log = "TF-TRT Warning: Could not find TensorRT\nDNN library is not found\n" + ROWS["cudnn-older"].examples[0]
+    result = read(log)
+    assert [(cause.row.id, cause.consequence) for cause in result.causes] == [
+        ("cudnn-older", False),
+        ("cudnn-missing", True),
+        ("tensorrt-missing", False),
+    ]
+    assert "9.1.0" in result.causes[0].cause
+    assert "9.3.0" in result.causes[0].remedy
+
+
+def test_versions_of_a_log_are_held_against_the_version_table() -> None:
+    result = read("Python 3.13.1 (main)\nYou have bazel 7.3.2 installed.\ntensorflow-2.19.0/WORKSPACE\n")
+    assert result.found.facts == {"TensorFlow": "2.19.0", "Python": "3.13.1", "Bazel": "7.3.2"}
+    assert "Bazel 7.3.2 with TensorFlow 2.19.0, which wants 6.5.0" in result.misfits
+    assert any(each.startswith("Python 3.13.1") for each in result.misfits)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_a_pipe_is_read(arguments: list[str]) -> None:
+    argv = [sys.executable, "-m", "toolkit", "diagnose", *arguments]
+    done = subprocess.run(argv, input=KILLED, capture_output=True, text=True, check=True)
+    assert "compiler-killed" in done.stdout
+
+
+def test_the_command_reads_files(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"fine\n{KILLED}\n")
+    done = run("diagnose", str(log), "--json")
+    (cause,) = json.loads(done.stdout)["causes"]
+    assert {"id", "title", "cause", "remedy", "certainty", "harmless", "lines", "sources"} <= cause.keys()
+    assert cause["lines"] == [{"number": 2, "text": KILLED}]
+    assert (cause["certainty"], cause["harmless"], done.returncode) == ("certain", False, 0)
+    assert "toolkit build-wheel --jobs" in run("diagnose", str(log)).stdout
+    assert run("diagnose", str(tmp_path / "none")).returncode == 2
+    assert run("diagnose", str(log), "--last").returncode == 2
+
+
+def test_an_unknown_error_is_shown_and_not_guessed_at(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("fine\nFrobnicationError: \x1b]0;title\x07the \x9bflux is out of range\nmore\n")
+    done = run("diagnose", str(log))
+    assert done.returncode == 13
+    assert "nothing known was found" in done.stdout
+    assert "line 2: FrobnicationError: the " in done.stdout
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", done.stdout)
+    log.write_text("fine\n")
+    assert run("diagnose", str(log)).returncode == 0
+
+
+def test_a_row_is_shown_by_its_id_and_by_that_of_the_version_table(run: Run) -> None:
+    for asked in ("offsetof-extension", "P5"):
+        assert "--copt=-Wno-gnu-offsetof-extensions" in run("diagnose", "--id", asked).stdout
+    assert run("diagnose", "--id", "none").returncode == 2
+
+
+def test_the_newest_log_of_the_clone_is_found(run: Run, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert run("diagnose", "--last", TOOLKIT_STATE=str(state)).returncode == 2
+    (state / "wheel-x" / "bazel").mkdir(parents=True)
+    (state / "wheel-x" / "bazel" / "build.log").write_text(KILLED)
+    assert "compiler-killed" in run("diagnose", "--last", TOOLKIT_STATE=str(state)).stdout
+
+
+def test_a_command_that_fails_names_the_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise EngineError("the engine does not answer", why="Cannot connect to the Docker daemon at unix:///x")
+
+    monkeypatch.setattr(doctor, "examine", fail)
+    done = run("doctor")
+    assert done.returncode == 5
+    assert "`toolkit diagnose --id docker-not-running`" in done.stderr
+
+
+def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> None:
+    config = parse(["digits", "--out", str(tmp_path)])
+    config.run_dir.mkdir(parents=True)
+
+    def execute() -> int:
+        (config.run_dir / "failure.txt").write_text("UnimplementedError: " + ROWS["deterministic-operation"].examples[0])
+        return 1
+
+    unused: Any = None
+    with pytest.raises(JobError) as caught:
+        training.run(unused, unused, Job(title="training", argv=()), config, execute)
+    assert "no deterministic GPU version" in caught.value.why
+    assert "--id deterministic-operation" in caught.value.remedy
+    assert "would fail again" in caught.value.remedy
