@@ -121,7 +121,10 @@ def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
 
 
 def test_a_notebook_is_read_by_its_text() -> None:
-    trace = ["W Could not load dynamic library 'libcublas.so.12'\n", 'Layer "d" expects 1 input(s), but it received 2 input']
+    trace = [
+        "W Could not load dynamic library 'libcublas.so.12'\n",
+        'Layer "d" expects 1 input(s), but it received 2 input',
+    ]
     notebook = {"cells": [{"outputs": [{"text": trace}, {"text": ["- loss: nan\ntensors"]}]}]}
     for indent in (None, 1):
         assert {"gpu-library-missing", "loss-nan"} <= set(name(json.dumps(notebook, indent=indent)))
@@ -227,7 +230,9 @@ def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> 
     config.run_dir.mkdir(parents=True)
 
     def execute() -> int:
-        (config.run_dir / "failure.txt").write_text("UnimplementedError: " + ROWS["deterministic-operation"].examples[0])
+        (config.run_dir / "failure.txt").write_text(
+            "UnimplementedError: " + ROWS["deterministic-operation"].examples[0]
+        )
         return 1
 
     unused: Any = None

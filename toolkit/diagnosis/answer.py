@@ -112,7 +112,9 @@ class Diagnosis:
             "causes": [cause.to_json() for cause in self.causes],
             "facts": dict(self.found.facts),
             "misfits": self.misfits,
-            "errors": [{"number": line.number, "text": line.text} for line in self.found.errors] if self.unknown else [],
+            "errors": [{"number": line.number, "text": line.text} for line in self.found.errors]
+            if self.unknown
+            else [],
         }
 
     def render(self) -> str:

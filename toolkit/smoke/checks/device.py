@@ -144,7 +144,9 @@ def _find_library_remedy(nodes: list[str]) -> str:
     if any(node.endswith("dxg") for node in nodes):
         return "in WSL2 install NVIDIA's driver in Windows, none in here, and put /usr/lib/wsl/lib into LD_LIBRARY_PATH"
     if nodes:
-        return "give the container the libraries too (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install the driver"
+        return (
+            "give the container the libraries too (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install the driver"
+        )
     return _RUN_REMEDY
 
 
