@@ -100,7 +100,7 @@ def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, mon
     begun = time.monotonic()
     done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
     assert done.returncode == 0, done.stderr
-    assert "nvidia-smi has not answered in 0.5 s" in done.stderr
+    assert "has not answered in 0.5 s" in done.stderr
     assert time.monotonic() - begun < 20
 
 

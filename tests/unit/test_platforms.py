@@ -1,5 +1,6 @@
 """What is offered for linux/arm64, what is refused, and in which words."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from toolkit import lock, pipeline, settings, versions
 from toolkit.cli import pins
 from toolkit.cli.command import Session
 from toolkit.console import Console
-from toolkit.doctor import advice
+from toolkit.doctor import advice, cards, reading
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.hardware import Device
+from toolkit.doctor.machine import Device
 from toolkit.engine import client
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.versions import matrix, proven_toolchains
@@ -30,7 +31,7 @@ def refuse(run: Run, code: int, *arguments: str, **environment: str) -> str:
 
 
 def ask(card: str) -> Advice:
-    found = advice.find_card(card)
+    found = cards.find_card(card)
     given = settings.resolve({}, environment={})
     return advise(TABLE, Device(name=card, capability=found.capability, platform=found.platform), given)
 
@@ -147,10 +148,10 @@ def test_doctor_says_on_an_arm_machine_what_advise_says(
     assert cuda in found["wheel-0"].remedy
 
 
-def test_a_card_without_a_known_name_or_capability_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advice, "read_devices", lambda _: [Device(name="Unheard of", capability="[N/A]")])
-    with pytest.raises(PreflightError, match="no compute capability of 'Unheard of'"):
-        advice.find_devices()
+def test_a_card_without_a_known_name_or_capability_is_an_error(install: Callable[[str, str], Path]) -> None:
+    install("nvidia-smi", "echo 'Unheard of, [N/A], 540.4.0'")
+    with pytest.raises(PreflightError, match="compute capability of 'Unheard of'"):
+        reading.find_devices()
 
 
 def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:

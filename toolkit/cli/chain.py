@@ -189,14 +189,14 @@ def _fit_card(
 
     Returns None if a dry run ends here.
     """
-    from toolkit.doctor import advice
+    from toolkit.doctor import advice, cards
     from toolkit.graft import graft_plan, job
     from toolkit.pipeline import DIST
     from toolkit.steps import run
     from toolkit.versions import load_table
 
     console, settings, table = session.console, request.settings, load_table()
-    if native := advice.find_native(table, advice.find_card(card).capability, settings):
+    if native := advice.find_native(table, cards.find_card(card).capability, settings):
         console.heading("card", f"{card}: the published wheel has machine code for it")
         chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
         return replace(request, settings=chosen)

@@ -11,7 +11,7 @@ from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
     from toolkit.clean import Leftover
-    from toolkit.doctor.hardware import Device
+    from toolkit.doctor.machine import Device
     from toolkit.settings import Settings
 
 
@@ -61,7 +61,7 @@ def advise(
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
     from dataclasses import replace
 
-    from toolkit.doctor import advice
+    from toolkit.doctor import advice, reading
     from toolkit.versions import load_table, numbers
 
     console, settings = session.console, session.settings
@@ -71,7 +71,7 @@ def advise(
         raise UsageError("a card is given twice", why=f"{card!r}, and {gpu!r} by --gpu", remedy="leave one out")
     gpu = card or gpu
     try:
-        named = [_name_device(gpu, settings)] if gpu else advice.find_devices()
+        named = [_name_device(gpu, settings)] if gpu else reading.find_devices()
     except FileNotFoundError:
         named = []
     if driver and not named:
@@ -88,10 +88,11 @@ def advise(
 
 
 def _name_device(gpu: str, settings: "Settings") -> "Device":
-    from toolkit.doctor import advice, hardware
+    from toolkit.doctor import advice, cards
+    from toolkit.doctor.machine import Device
 
     place = advice.require_platform(gpu, settings)
-    return hardware.Device(name=gpu, capability=advice.find_card(gpu).capability, platform=place)
+    return Device(name=gpu, capability=cards.find_card(gpu).capability, platform=place)
 
 
 @command()

@@ -1,27 +1,22 @@
 """Says which TensorFlow runs on a card: a published wheel as it is or grafted, or one that is built for it."""
 
-import difflib
-import functools
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.doctor.hardware import ANSWER_SECONDS, Device, compare_driver, estimate_build, read_devices
-from toolkit.errors import PreflightError, UnsupportedError, UsageError
+from toolkit.doctor.cards import find_card, find_note
+from toolkit.doctor.hardware import compare_driver, estimate_build
+from toolkit.doctor.machine import Device
+from toolkit.doctor.reading import find_devices
+from toolkit.errors import PreflightError, UnsupportedError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
-from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
+from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import Locked, Table, load_table, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.table import PlatformRow, read_yaml
+from toolkit.versions.table import PlatformRow
 from train.cores import count_cores
-
-_CARDS = Path(__file__).with_name("cards.yaml")
-_GLUED = re.compile(r"\b(rtx|gtx|gt|titan)(?=\d)")
-_IGNORED = re.compile(r"nvidia|geforce|tesla|graphics|card|generation|\d+gb|\d+ gb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +96,7 @@ def advise(table: Table, device: Device, settings: Settings) -> Advice:
         else "",
         toolchain=_describe_toolchain(table, nearest) if nearest else "",
         untried=place.untried if nearest else "",
-        note=_find_note(device.name),
+        note=find_note(device.name),
         advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
     )
 
@@ -222,42 +217,6 @@ def _find_remedy(unserved: bool, driver: str) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Card:
-    capability: str
-    platform: str = ""  # of the machines that it is built into; empty: it is for any
-    note: str = ""
-
-
-@functools.cache
-def load_cards() -> Mapping[str, Card]:
-    read = read_yaml(_CARDS.read_bytes())
-    places = {name: place for place, names in read["platforms"].items() for name in names}
-    return {
-        name: Card(capability=capability, platform=places.get(name, ""), note=read["notes"].get(name, ""))
-        for capability, names in read["cards"].items()
-        for name in names
-    }
-
-
-def find_card(text: str) -> Card:
-    """Return a card such as ``RTX 5090``, or any of a capability such as 8.6. Raises UsageError: it is not known."""
-    given = parse_capability(text)
-    if given and not given.kind:
-        return Card(capability=given.number)
-    words, cards = _split(text), load_cards()
-    fitting = [name for name in cards if _split(name) <= words]
-    if fitting:
-        return cards[max(fitting, key=lambda name: len(_split(name)))]
-    near = difflib.get_close_matches(text.lower(), {name.lower(): name for name in cards}, 3)
-    known = [name for name in cards if name.lower() in near]
-    raise UsageError(
-        f"no card of this name is known: {text[:60]!r}",
-        remedy=(f"did you mean {' or '.join(known)}? " if known else "")
-        + "its compute capability can be given instead, such as --gpu 8.6",
-    )
-
-
 def require_platform(text: str, settings: Settings) -> str:
     """Return a card's platform, or else that of the settings. Raises UnsupportedError: another was named."""
     place = find_card(text).platform
@@ -268,33 +227,3 @@ def require_platform(text: str, settings: Settings) -> str:
             remedy=f"--platform {place}",
         )
     return place or settings.platform
-
-
-def find_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
-    """Return the GPUs of this machine; a Jetson's driver may name no capability, which the card's name then tells.
-
-    Raises what :func:`read_devices` raises.
-    """
-    found = read_devices(seconds)
-    return [each if parse_capability(each.capability) else replace(each, capability=_guess(each)) for each in found]
-
-
-def _guess(device: Device) -> str:
-    try:
-        return find_card(device.name).capability
-    except UsageError as error:
-        raise PreflightError(
-            f"nvidia-smi names no compute capability of {device.name[:60]!r}", remedy=error.remedy
-        ) from error
-
-
-def _find_note(name: str) -> str:
-    try:
-        return find_card(name).note
-    except UsageError:
-        return ""
-
-
-def _split(name: str) -> frozenset[str]:
-    plain = _IGNORED.sub(" ", _GLUED.sub(r"\1 ", name.lower()))
-    return frozenset(re.findall(r"[a-z0-9]+", plain))

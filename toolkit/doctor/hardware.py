@@ -8,17 +8,13 @@ little for 16 jobs (tensorflow#41480), so each job is given more.
 
 import os
 import shutil
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from toolkit.engine.host import NEEDED_BYTES, find_driver_program
+from toolkit.engine.host import NEEDED_BYTES
 from toolkit.engine.user import find_existing
-from toolkit.errors import PreflightError, ToolkitError
+from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.versions import load_table, numbers, resolve
@@ -84,67 +80,6 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
             evidence=f"{folder} can {'' if writable else 'not '}be written",
             remedy="" if writable else f"change the owner of {place}, or set TOOLKIT_{name.upper()} to another folder",
         )
-
-
-FIELDS: tuple[str, ...] = ("name", "compute_cap", "driver_version")
-ANSWER_SECONDS = 20
-"""How long the driver may take to answer: some seconds for each GPU, where nothing else keeps it loaded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Device:
-    name: str
-    capability: str  # ``7.5``
-    driver: str = ""  # version of the driver; empty if it is not known
-    platform: str = ""  # of the machine that it is in; empty: that of the settings
-
-
-def read_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
-    """Return the GPUs that the driver names. Raises FileNotFoundError: no driver; PreflightError: no answer.
-
-    A driver before 510 does not name the capability, which is then empty.
-    """
-    program = find_driver_program()
-    if program is None:
-        raise FileNotFoundError("nvidia-smi")
-    fields = FIELDS
-    code, said = _ask(program, fields, seconds)
-    if code and "not a valid field" in said:
-        fields = tuple(name for name in FIELDS if name != "compute_cap")
-        code, said = _ask(program, fields, seconds)
-    if code:
-        raise PreflightError(
-            f"nvidia-smi failed: {said[:200]}",
-            remedy="the driver and its kernel module disagree, most often after an update: reboot",
-        )
-    rows = [[word.strip() for word in line.split(",")] for line in said.splitlines()]
-    named = [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
-    return [
-        Device(name=row["name"], capability=row.get("compute_cap", ""), driver=row["driver_version"]) for row in named
-    ]
-
-
-def _ask(program: str, fields: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Return the exit code of nvidia-smi and what it said. A program that hangs is killed, and not waited for."""
-    argv = [program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
-    try:
-        process = subprocess.Popen(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-    except OSError as error:
-        raise FileNotFoundError(program) from error
-    try:
-        out, trouble = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):  # the kernel may hold it as long as the GPU does not answer
-            process.communicate(timeout=1)
-        raise PreflightError(
-            f"nvidia-smi has not answered in {seconds:g} s",
-            remedy="the GPU or its driver hangs: look for Xid in `dmesg`, and reboot",
-        ) from None
-    return process.returncode, (out if not process.returncode else trouble or out).strip()
 
 
 def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:

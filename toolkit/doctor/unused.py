@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from toolkit.doctor.advice import find_devices
-from toolkit.doctor.hardware import Device, compare_driver
+from toolkit.doctor.hardware import compare_driver
+from toolkit.doctor.machine import Device
+from toolkit.doctor.reading import find_devices
 from toolkit.engine.host import has_gpu
 from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding

@@ -167,9 +167,9 @@ def hides_gpus() -> bool:
     return granted is not None and granted.strip().partition(",")[0] in {"", "-1"}
 
 
-def find_driver_program() -> str | None:
-    """Return the path of nvidia-smi, or None. WSL keeps it in a folder that is not in every PATH."""
-    places = (os.environ.get("PATH", os.defpath), "/usr/lib/wsl/lib")
+def find_driver_program(root: Path = Path("/")) -> str | None:
+    """Return the path of nvidia-smi, or None. WSL and Colab keep it in folders that are not in every PATH."""
+    places = (os.environ.get("PATH", os.defpath), str(root / "usr/lib/wsl/lib"), str(root / "opt/bin"))
     return shutil.which("nvidia-smi", path=os.pathsep.join(places))
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 from packaging.version import Version
 
 from toolkit import digest, files, project, steps
-from toolkit.doctor.advice import find_card, require_platform
+from toolkit.doctor.advice import require_platform
+from toolkit.doctor.cards import find_card
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
 from toolkit.lock import Lock, rank
