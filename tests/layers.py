@@ -29,7 +29,7 @@ LAYERS = (
     },
     {"versions"},
     {"diagnosis", "lock", "settings"},
-    {"advisories", "inquiry", "refresh"},
+    {"advisories", "device_names", "inquiry", "refresh"},
     {"engine"},
     {"doctor", "smoke", "training"},
     {"inference", "wheel"},

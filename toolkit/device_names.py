@@ -67,6 +67,11 @@ def collect() -> str:
     return _HEAD + "".join(lines) + generate(**{name: text for name, (text, _) in read.items()})
 
 
+def list_rows(text: str) -> list[str]:
+    """Return the rows of a text of the file, without what its head says of the sources."""
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
 def generate(*, ids: str, driver: str, legacy: str) -> str:
     """Return a line for each GPU that pci.ids lists, with all its names. Raises UnreadableError on another format."""
     names: dict[str, list[str]] = defaultdict(list)

@@ -1,5 +1,7 @@
 """Reads the package index and upstream's own tables, and says how the version table differs from them.
 
+The names of NVIDIA's devices, which are a file of their own, are read anew too.
+
 A new version gets a row that is refused until the rest of it is written by hand. What a source does not say, or says no
 more, is noted and changes nothing.
 """
@@ -12,12 +14,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from toolkit import advisories, inquiry
+from toolkit import advisories, device_names, inquiry
 from toolkit.errors import PreflightError
 from toolkit.inquiry import UnreadableError
 from toolkit.lock import REPOSITORY
@@ -36,6 +39,8 @@ class Report:
     changes: list[Change] = field(default_factory=list)
     looked: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    files: dict[Path, str] = field(default_factory=dict)
+    """Files that are made anew, with their text."""
     notes: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -69,7 +74,17 @@ def draw_patch(report: Report) -> str:
             remedy="let pip reach a package index, and git TensorFlow's repository",
         )
     before = PATH.read_text()
-    return patch.draw(before, patch.apply(before, report.changes))
+    drawn = patch.draw(PATH, before, patch.apply(before, report.changes))
+    return drawn + "".join(patch.draw(path, path.read_text(), text) for path, text in report.files.items())
+
+
+def read_device_names(report: Report, *, ca_bundle: str = "") -> None:
+    """Add the file with the names of NVIDIA's devices, if it has other names than before."""
+    with inquiry.trusting_certificates(ca_bundle), report.reading("names of NVIDIA's devices"):
+        text = device_names.collect()
+        before = device_names.PATH.read_text()
+        if device_names.list_rows(text) != device_names.list_rows(before):
+            report.files[device_names.PATH] = text
 
 
 def _compare(report: Report, table: Table, today: dt.date, repository: str) -> None:

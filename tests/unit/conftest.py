@@ -12,6 +12,7 @@ from tests import browser
 from tests.browser import Browser
 from tests.command import Run
 from toolkit import manifest
+from toolkit.doctor import reading
 from toolkit.manifest import Manifest
 
 SCHEMAS = Path(__file__).parents[2] / "toolkit" / "schemas"
@@ -28,6 +29,14 @@ def records_keep_to_their_schema(monkeypatch: pytest.MonkeyPatch) -> None:
         write(folder, record)
 
     monkeypatch.setattr(manifest, "write", check)
+
+
+@pytest.fixture(autouse=True)
+def find_library(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Let programs that play nvidia-smi be asked, also on a machine that has NVIDIA's library."""
+    find_library = reading.has_library
+    monkeypatch.setattr(reading, "has_library", lambda: False)
+    return find_library
 
 
 @pytest.fixture

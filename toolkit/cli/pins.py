@@ -136,6 +136,7 @@ def _refresh(session: Session, table: "Table") -> None:
     from toolkit.errors import CheckError
 
     report = refresh.collect(table, dt.datetime.now(dt.UTC).date(), ca_bundle=session.settings.ca_bundle)
+    refresh.read_device_names(report, ca_bundle=session.settings.ca_bundle)
     for line in report.describe():
         session.console.say(line)
     drawn = refresh.draw_patch(report)

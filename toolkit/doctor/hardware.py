@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from toolkit.doctor.reading import ROOT, find_system
 from toolkit.engine.host import NEEDED_BYTES
 from toolkit.engine.user import find_existing
 from toolkit.errors import ToolkitError
@@ -22,11 +23,14 @@ from train.cores import count_cores
 from train.system import memory
 
 
-def check(settings: Settings) -> Iterator[Finding]:
+def check(settings: Settings, root: Path = ROOT) -> Iterator[Finding]:
+    in_wsl = find_system(root) == "wsl2"
     yield from _check_host(settings)
     yield from _check_disk(settings)
-    yield from _check_memory()
+    yield from _check_memory(in_wsl=in_wsl)
     yield from _check_outputs(settings)
+    if in_wsl:
+        yield from _check_windows_folders(settings, root)
 
 
 def _check_host(settings: Settings) -> Iterator[Finding]:
@@ -55,16 +59,20 @@ def _check_disk(settings: Settings) -> Iterator[Finding]:
     )
 
 
-def _check_memory() -> Iterator[Finding]:
+def _check_memory(*, in_wsl: bool) -> Iterator[Finding]:
     total = memory.read_total()  # of this machine; a build runs in that of the engine
     cores = count_cores()
     enough = total >= 4 << 30
+    given = " that WSL 2 has; Windows keeps the rest, as .wslconfig says" if in_wsl else ""
+    remedy = "choose a smaller --batch-size, and --memory shared"
+    if in_wsl:
+        remedy += "; or raise `memory=` below [wsl2] in Windows' file .wslconfig, and run `wsl --shutdown`"
     yield Finding(
         id="memory",
         state="ok" if enough else "fail",
         advisory=True,
-        evidence=f"{total / 2**30:.0f} GiB of memory, {cores} cores",
-        remedy="" if enough else "choose a smaller --batch-size, and --memory shared",
+        evidence=f"{total / 2**30:.0f} GiB of memory, {cores} cores{given}",
+        remedy="" if enough else remedy,
         facts={"bytes": total, "cores": cores},
     )
 
@@ -80,6 +88,23 @@ def _check_outputs(settings: Settings) -> Iterator[Finding]:
             evidence=f"{folder} can {'' if writable else 'not '}be written",
             remedy="" if writable else f"change the owner of {place}, or set TOOLKIT_{name.upper()} to another folder",
         )
+
+
+def _check_windows_folders(settings: Settings, root: Path) -> Iterator[Finding]:
+    """Warn of folders on Windows' disks, which WSL mounts at /mnt/c and reads by a file server."""
+    mounts = [line.split(" ") for line in (root / "proc/mounts").read_text().splitlines()]
+    windows = [Path(words[1]) for words in mounts if len(words) > 2 and words[2] in {"9p", "drvfs"}]
+    for name in ("state", "runs", "data"):
+        folder = Path(getattr(settings, name)).resolve()
+        disk = next((place for place in windows if place in folder.parents or place == folder), None)
+        if disk and disk != Path("/"):
+            yield Finding(
+                id=f"windows-{name}",
+                state="fail",
+                advisory=True,
+                evidence=f"{folder} is on Windows' disk {disk}: WSL reads it slowly, and names there ignore the case",
+                remedy=f"work in a folder of Linux, such as one in ~, or set TOOLKIT_{name.upper()} to one",
+            )
 
 
 def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:

@@ -272,7 +272,7 @@ def _ask_program(program: str, seconds: float) -> _Answer | None:
     if not devices:
         return _Answer((), code, (f"{out}\n{trouble}").strip())
     if any(_may_be_mig(device) for device in devices):
-        devices = _mark_mig(devices, _run([program, "-L"], seconds)[1])
+        devices = _mark_mig(devices, program, seconds)
     failed = code and code != _CORRUPTED
     return _Answer(tuple(devices), code if failed else 0, rest if failed else "")
 
@@ -329,9 +329,11 @@ def _may_be_mig(device: Device) -> bool:
     return not device.is_mig and "GeForce" not in device.name and (not first or int(first) >= 8)
 
 
-def _mark_mig(devices: Sequence[Device], listed: str) -> list[Device]:
-    """Mark the GPUs below which `nvidia-smi -L` lists instances."""
-    split: set[int] = set()
+def _mark_mig(devices: Sequence[Device], program: str, seconds: float) -> list[Device]:
+    """Mark the GPUs that are in MIG mode, or below which `nvidia-smi -L` lists instances."""
+    modes = _run([program, "--query-gpu=mig.mode.current", "--format=csv,noheader"], seconds)[1].split()
+    split = {index for index, mode in enumerate(modes) if mode == "Enabled"}
+    listed = "" if {*modes} & {"Enabled", "Disabled"} else _run([program, "-L"], seconds)[1]
     number = -1
     for line in listed.splitlines():
         if match := re.match(r"GPU (\d+):", line):

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from toolkit import project
@@ -54,9 +55,9 @@ def apply(text: str, changes: Iterable[Change]) -> str:
     return changed
 
 
-def draw(before: str, after: str) -> str:
-    """Return the patch between two texts of the table, which ``git apply`` takes; empty if they are equal."""
-    name = table.PATH.relative_to(project.ROOT).as_posix()
+def draw(path: Path, before: str, after: str) -> str:
+    """Return the patch between two texts of a file, which ``git apply`` takes; empty if they are equal."""
+    name = path.relative_to(project.ROOT).as_posix()
     old, new = (text.splitlines(keepends=True) for text in (before, after))
     return "".join(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"))
 

@@ -92,7 +92,9 @@ def test_a_patch_is_taken_by_git(tmp_path: Path) -> None:
     path = tmp_path / table.PATH.relative_to(project.ROOT)
     path.parent.mkdir(parents=True)
     path.write_text(TEXT)
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=patch.draw(TEXT, after), text=True, check=True)
+    subprocess.run(
+        ["git", "apply", "-"], cwd=tmp_path, input=patch.draw(table.PATH, TEXT, after), text=True, check=True
+    )
     assert path.read_text() == after
     found = table.load_table(path)
     assert list(found.incomplete) == ["2.21.1", "2.22.0"]
@@ -104,7 +106,7 @@ def test_a_patch_is_taken_by_git(tmp_path: Path) -> None:
 
 def test_equal_texts_have_no_patch() -> None:
     assert patch.apply(TEXT, []) == TEXT
-    assert not patch.draw(TEXT, TEXT)
+    assert not patch.draw(table.PATH, TEXT, TEXT)
 
 
 @pytest.mark.parametrize(
