@@ -25,7 +25,7 @@ _BARE = re.compile(r"(sm|compute)_?(\d{2,3}[a-z]?)")
 _PCI = re.compile(r"(?:pci:)?(?:0x)?10de[:\s-]?(?:0x)?([0-9a-f]{4})(?:\b.*)?|0x([0-9a-f]{4})10de")
 _NUMBER = re.compile(r"\d+[.,][\d.,]*")
 _CUT = re.compile(r"\s*(?:\.{2,}|…)$")
-_MIG = re.compile(r"\s+mig\s+(?:\d+c\.)?\d+g\.\d+gb\S*.*$")
+_MIG = re.compile(r"[\s_-]+mig[\s_-]+(?:\d+c\.)?\d+g\.\d+gb\S*.*$")
 _PROFILE = re.compile(r"(.+?)(?:-\d{1,2})?-\d{1,3}(?:([abcq])\d?(?:me)?)?")
 _UNNAMED = {"device", "nvidia device", "graphics device", "nvidia graphics device"}
 _ASKING = "`nvidia-smi --query-gpu=compute_cap --format=csv`"
@@ -47,11 +47,12 @@ class Card:
     platform: str = ""  # of the machines that it is built into; empty: it is for any
     note: str = ""
     chip: Chip | None = None
+    device: str = ""  # PCI device id; empty if the name is of no list of devices
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A name of a card. Without a chip it is older than CUDA, or nothing is known of its chip."""
+    """A name of a card, as a list has it."""
 
     name: str
     code: str  # of the chip, as the list of devices has it
@@ -133,11 +134,6 @@ def _list_alternatives(name: str) -> Iterator[str]:
     parts = [part.strip() for part in name.split("/")]
     if len(parts) > 1:
         yield from (part for part in parts if any(character.isdigit() for character in part))
-
-
-def list_names() -> list[str]:
-    """Return the names of all devices and boards."""
-    return [entry.name for entries in _load_index().spelled.values() for entry in entries]
 
 
 def find_chip(code: str) -> Chip | None:
@@ -248,25 +244,28 @@ def _find_short(name: str) -> list[_Entry]:
         # A letter more, as in K40 and K40c.
         longer = [key for key in index.short if key.startswith(short) and key[len(short) :].isalpha()]
         found = [entry for key in longer for entry in index.short[key]]
-    return [entry for entry in found if given <= {*words.split(_plain(entry.name))}]
+    return [entry for entry in found if given <= {*words.split(_plain(entry.name)), _find_architecture(entry)}]
+
+
+def _find_architecture(entry: _Entry) -> str:
+    chip = find_chip(entry.code)
+    return chip.architecture.lower() if chip else ""
 
 
 def _require(text: str, entries: Sequence[_Entry]) -> Card:
     """Return the card that all entries are. Raises UsageError if there is none, or if they differ."""
-    if not entries:
-        raise _make_unknown(text)
-    by_capability: dict[str, list[_Entry]] = defaultdict(list)
+    found: dict[str, list[Card]] = defaultdict(list)
     for entry in entries:
         chip = find_chip(entry.code)
-        by_capability[chip.capability if chip else ""].append(entry)
-    if [*by_capability] == [""]:
+        card = _describe(entry, chip, text) if chip else Card(capability="", name=entry.name, device=entry.device)
+        found[card.capability].append(card)
+    if not entries:
+        raise _make_unknown(text)
+    if [*found] == [""]:
         raise _make_unserved(text, entries[0])
-    if len(by_capability) > 1:
-        raise _make_ambiguous(text, by_capability)
-    entry = entries[0]
-    chip = find_chip(entry.code)
-    assert chip  # noqa: S101 - only entries with a chip have a capability
-    return _describe(entry, chip, text)
+    if len(found) > 1:
+        raise _make_ambiguous(text, found)
+    return next(iter(found.values()))[0]
 
 
 def _describe(entry: _Entry, chip: Chip, text: str = "") -> Card:
@@ -276,7 +275,9 @@ def _describe(entry: _Entry, chip: Chip, text: str = "") -> Card:
         "",
     )
     note = _read()["notes"].get(chip.name, "")
-    return Card(capability=chip.capability, name=entry.name, platform=platform, note=note, chip=chip)
+    return Card(
+        capability=chip.capability, name=entry.name, platform=platform, note=note, chip=chip, device=entry.device
+    )
 
 
 def _make_unserved(text: str, entry: _Entry) -> UsageError:
@@ -302,19 +303,21 @@ def _make_foreign(text: str, maker: str, entries: Sequence[_Entry]) -> UsageErro
     )
 
 
-def _make_ambiguous(text: str, by_capability: Mapping[str, Sequence[_Entry]]) -> UsageError:
-    numbers = sorted(filter(None, by_capability), key=lambda number: [int(part) for part in number.split(".")])
-    shown = {
-        number: [*dict.fromkeys(_shorten(entry.name) for entry in by_capability[number])][:3] for number in numbers
-    }
+def _make_ambiguous(text: str, found: Mapping[str, Sequence[Card]]) -> UsageError:
+    numbers = sorted(filter(None, found), key=lambda number: [int(part) for part in number.split(".")])
+    shown = {number: [*dict.fromkeys(_show(card) for card in found[number])][:3] for number in numbers}
     listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]} and of none"
-    device = next((entry.device for entry in by_capability[numbers[-1]] if entry.device), "2b85")
+    device = next((card.device for card in found[numbers[-1]] if card.device), "2b85")
     return UsageError(
         f"this name stands for cards of compute capability {listed}: {text[:60]!r}",
         why="; ".join(f"{number}: {', '.join(names)}" for number, names in shown.items()),
-        remedy=f"give the capability, such as --gpu {numbers[-1]}, the whole name, or the PCI id that "
+        remedy=f"give the capability, such as --gpu {numbers[-1]}, or the PCI id that "
         f"`lspci -nn -d 10de:` prints, such as --gpu 10de:{device}",
     )
+
+
+def _show(card: Card) -> str:
+    return f"{_shorten(card.name)}{f' ({card.chip.name})' if card.chip else ''}"
 
 
 def _shorten(name: str) -> str:
@@ -338,7 +341,7 @@ def _suggest(text: str) -> Iterator[str]:
     if plain.isdigit() and number in {chip.capability for chip in load_chips().values()}:
         yield number
     near = difflib.get_close_matches(words.spell(plain), index.spelled, 6, 0.7)
-    shown = set()
+    shown: set[str] = set()
     for entries in (index.spelled[key] for key in near):
         capabilities = {chip.capability if (chip := find_chip(entry.code)) else "" for entry in entries}
         name = _shorten(entries[0].name).removeprefix("GeForce ")

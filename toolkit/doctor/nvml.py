@@ -22,6 +22,8 @@ def main() -> None:
                 answer["devices"].append(_describe(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)))
             except pynvml.NVMLError as error:  # this one is lost; the others may be well
                 answer |= {"code": error.value, "said": str(error)}
+        if not answer["devices"] and not answer["code"]:
+            answer |= {"code": pynvml.NVML_ERROR_NOT_FOUND, "said": "No devices were found"}
     except pynvml.NVMLError as error:
         answer |= {"code": error.value, "said": str(error)}
     sys.stdout.write(json.dumps(answer) + "\n")

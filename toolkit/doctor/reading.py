@@ -177,6 +177,8 @@ def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
     remedy = row.get("container") if place.is_container else row.get(place.system)
     said = " ".join(answer.said.split())[:200] or (f"exit code {answer.code}" if answer.code else "")
+    if row["id"] == "not-understood":
+        said = said or "it says nothing"
     return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=said)
 
 
@@ -218,7 +220,7 @@ def _ask_library(place: _Place, seconds: float) -> _Answer | None:
     paths = os.pathsep.join(filter(None, [os.environ.get("LD_LIBRARY_PATH", ""), *folders]))
     argv = [sys.executable, "-P", str(Path(__file__).with_name("nvml.py"))]
     code, out, _ = _run(argv, seconds, LD_LIBRARY_PATH=paths)
-    if code is None:
+    if code == _KILLED:
         return _Answer(hangs=True)
     try:
         found = json.loads(out)
@@ -260,7 +262,7 @@ def _ask_program(program: str, seconds: float) -> _Answer | None:
     fields = list(FIELDS)
     for _ in range(4):
         code, out, trouble = _run([program, f"--query-gpu={','.join(fields)}", "--format=csv,noheader"], seconds)
-        if code is None:
+        if code == _KILLED:
             return _Answer(hangs=True)
         if code == _NOT_STARTED:
             return None
@@ -273,14 +275,15 @@ def _ask_program(program: str, seconds: float) -> _Answer | None:
         return _Answer((), code, (f"{out}\n{trouble}").strip())
     if any(_may_be_mig(device) for device in devices):
         devices = _mark_mig(devices, program, seconds)
-    failed = code and code != _CORRUPTED
+    failed = code not in {0, _CORRUPTED} or _is_fault(rest)
     return _Answer(tuple(devices), code if failed else 0, rest if failed else "")
 
 
 _CORRUPTED = 14
 """The exit code of nvidia-smi for a damaged infoROM. The GPUs work, and it names them."""
 
-_NOT_STARTED = -1000
+_NOT_STARTED, _KILLED = -1000, -1001
+"""Stand for exit codes. Those of programs that a signal ends are not so low."""
 
 
 def _leave_out(fields: Sequence[str], name: str) -> list[str]:
@@ -295,7 +298,7 @@ def _read_rows(text: str, fields: Sequence[str]) -> tuple[list[Device], str]:
         words = [word.strip() for word in line.rsplit(",", len(fields) - 1)]
         values = dict(zip(fields, words, strict=False))
         driver = values.get("driver_version", values.get("kmd_version", ""))
-        if len(words) != len(fields) or not values["name"] or not (_VERSION.fullmatch(driver) or _is_unknown(driver)):
+        if not _is_row(words, fields, driver) or _is_fault(line):
             rest += [line] if line.strip() else []
             continue
         devices.append(
@@ -308,6 +311,15 @@ def _read_rows(text: str, fields: Sequence[str]) -> tuple[list[Device], str]:
             )
         )
     return devices, "\n".join(rest)
+
+
+def _is_row(words: Sequence[str], fields: Sequence[str], driver: str) -> bool:
+    complete = "name" in fields and len(words) == len(fields) and words[0] != ""
+    return complete and bool(_VERSION.fullmatch(driver) or _is_unknown(driver))
+
+
+def _is_fault(text: str) -> bool:
+    return any(re.search(pattern, text) for row in _load_faults()["answers"] for pattern in row["texts"])
 
 
 def _is_unknown(word: str) -> bool:
@@ -343,10 +355,10 @@ def _mark_mig(devices: Sequence[Device], program: str, seconds: float) -> list[D
     return [replace(device, is_mig=device.is_mig or index in split) for index, device in enumerate(devices)]
 
 
-def _run(argv: Sequence[str], seconds: float, **variables: str) -> tuple[int | None, str, str]:
-    """Return the exit code of a program and what it wrote; None: it was killed, because it did not end in time.
+def _run(argv: Sequence[str], seconds: float, **variables: str) -> tuple[int, str, str]:
+    """Return the exit code of a program and what it wrote, or a code that says that it was killed or not started.
 
-    A program that hangs in the kernel is not waited for.
+    A program that does not end in time is killed. One that hangs in the kernel is not waited for.
     """
     try:
         process = subprocess.Popen(
@@ -368,7 +380,7 @@ def _run(argv: Sequence[str], seconds: float, **variables: str) -> tuple[int | N
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):  # the kernel may hold it as long as the GPU does not answer
             process.communicate(timeout=1)
-        return None, "", ""
+        return _KILLED, "", ""
     return process.returncode, out, trouble
 
 
@@ -381,8 +393,7 @@ def _complete(devices: Sequence[Device], place: _Place) -> tuple[Device, ...]:
     for index, device in enumerate(devices):
         # The driver lists GPUs in the order of the bus. A container may have some of those of its machine.
         by_id = told[index] if len(ids) == len(devices) else same
-        by_board = _find_tegra(place.root) if place.system == "jetson" else ""
-        by_tegra = cards.find_by_tegra(by_board) if by_board else None
+        by_tegra = cards.find_by_tegra(_find_tegra(place.root)) if place.system == "jetson" else None
         known = device.capability or by_id or (by_tegra.capability if by_tegra else "") or _find_by_name(device.name)
         completed.append(replace(device, capability=known))
     return tuple(completed)
@@ -390,10 +401,14 @@ def _complete(devices: Sequence[Device], place: _Place) -> tuple[Device, ...]:
 
 def _list_cards(place: _Place) -> tuple[Device, ...]:
     """Return the GPUs that can be seen without a driver: on the PCI bus, or in the device tree of a Jetson."""
-    found = [cards.find_by_id(device) for device, _ in place.bus]
-    if place.system == "jetson" and (code := _find_tegra(place.root)):
-        found.append(cards.find_by_tegra(code))
-    return tuple(Device(name=card.name, capability=card.capability) for card in found if card)
+    found = []
+    for device, _ in place.bus:
+        card = cards.find_by_id(device)
+        name = card.name if card else f"NVIDIA GPU 10de:{device}"
+        found.append(Device(name=name, capability=card.capability if card else ""))
+    if place.system == "jetson" and (known := cards.find_by_tegra(_find_tegra(place.root))):
+        found.append(Device(name=known.name, capability=known.capability))
+    return tuple(found)
 
 
 def _find_by_id(device: str) -> str:

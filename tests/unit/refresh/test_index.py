@@ -137,7 +137,9 @@ def test_the_command_prints_a_patch_that_git_takes(run: Run, index: Index) -> No
     assert "3.14" in table.load_table(path).tensorflow_rows["2.21.0"].python
     value = json.loads(run("matrix", "--refresh", "--json").stdout)
     assert value["patch"] == done.stdout
-    assert (len(value["read"]), len(value["unread"]), value["error"]["code"]) == (6, 1, 7)
+    assert (len(value["read"]), len(value["unread"]), value["error"]["code"]) == (6, 2, 7), (
+        "neither repositories nor lists of devices"
+    )
 
 
 def test_the_command_ends_well_where_nothing_changed(run: Run, index: Index) -> None:
