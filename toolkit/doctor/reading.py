@@ -64,10 +64,6 @@ class _Place:
     is_container: bool
     bus: tuple[tuple[str, str], ...]  # device id and driver of each NVIDIA GPU on the PCI bus
 
-    @property
-    def has_card(self) -> bool:
-        return bool(self.bus) or self.system == "jetson"
-
 
 def read_machine(settings: Settings, *, root: Path = ROOT, seconds: float = ANSWER_SECONDS) -> Machine:
     """Return what this machine is. A driver that does not answer in time is a fault of the machine, as any other."""
@@ -93,7 +89,7 @@ def find_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
     driver does not answer, or if nothing tells the capability of a GPU.
     """
     devices, fault = _read_devices(_read_place(ROOT), seconds)
-    if fault and (fault.has_gpu or fault.id in {row["id"] for row in _load_faults()["answers"]}):
+    if fault and fault.has_gpu:
         raise PreflightError(fault.cause, remedy=fault.remedy)
     if fault or not devices:
         raise FileNotFoundError(fault.cause if fault else "nvidia-smi")
@@ -148,25 +144,27 @@ def _describe_silent(place: _Place) -> tuple[tuple[Device, ...], Fault | None]:
     shown = _list_cards(place)
     if place.system == "jetson":
         return shown, None  # that of JetPack 4 and 5 has no nvidia-smi
-    kernel = _read(place.root / "proc/sys/kernel/osrelease")
-    drivers = {driver for _, driver in place.bus}
-    kind = (
-        "wsl1"
-        if kernel.rstrip().endswith("-Microsoft")
-        else "wsl2-without-driver"
-        if place.system == "wsl2"
-        else "not-passed"
-        if place.is_container
-        else ""
-        if not place.bus
-        else "nouveau"
-        if "nouveau" in drivers
-        else "no-program"
-        if "nvidia" in drivers
-        else "no-driver"
-    )
+    kind = _name_silence(place)
     row = next((row for row in _load_faults()["silent"] if row["id"] == kind), None)
     return shown, _make_fault(row, row["remedy"], place) if row else None
+
+
+def _name_silence(place: _Place) -> str:
+    """Return the row of faults.yaml that says why there is no driver; empty if there is no GPU either."""
+    if _read(place.root / "proc/sys/kernel/osrelease").rstrip().endswith("-Microsoft"):
+        return "wsl1"
+    if place.is_container:
+        return "not-passed"
+    if place.system == "wsl2":
+        return "wsl2-without-driver"
+    drivers = {driver for _, driver in place.bus}
+    if not drivers:
+        return ""
+    return next((name for driver, name in _BY_DRIVER.items() if driver in drivers), "no-driver")
+
+
+_BY_DRIVER = {"nouveau": "nouveau", "nvidia": "no-program"}
+"""The row for a GPU that has one of these kernel modules."""
 
 
 def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
@@ -177,8 +175,7 @@ def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
     remedy = row.get("container") if place.is_container else row.get(place.system)
     said = " ".join(answer.said.split())[:200] or (f"exit code {answer.code}" if answer.code else "")
-    if row["id"] == "not-understood":
-        said = said or "it says nothing"
+    said = said or ("it says nothing" if row["id"] == "not-understood" else "")
     return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=said)
 
 
@@ -193,12 +190,12 @@ def _make_fault(row: Mapping[str, Any], remedy: str, place: _Place, **values: st
         values["branch"] = f" of branch {branch}" if len(names) == 1 else ""
         last = str(_load_faults()["last_branch"]).format(card=ended.name, branch=branch)
         remedy = f"{remedy}; {last}"
-    has_gpu = place.has_card if row["has_gpu"] is None else row["has_gpu"]
+    has_gpu = row.get("has_gpu", True)
     return Fault(
         id=row["id"],
         cause=f"{row['cause']}{quoted}".format(**values),
         remedy=_fill(remedy, values),
-        has_gpu=bool(has_gpu),
+        has_gpu=bool(place.bus) if has_gpu is None else has_gpu,
     )
 
 
