@@ -82,7 +82,7 @@ def read_device_names(report: Report, *, ca_bundle: str = "") -> None:
     """Add the file with the names of NVIDIA's devices, if it has other names than before."""
     with inquiry.trusting_certificates(ca_bundle), report.reading("names of NVIDIA's devices"):
         text = device_names.collect()
-        before = device_names.PATH.read_text()
+        before = device_names.PATH.read_text(encoding="utf-8")
         if device_names.list_rows(text) != device_names.list_rows(before):
             report.files[device_names.PATH] = text
 

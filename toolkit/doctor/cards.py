@@ -22,7 +22,7 @@ _MARKS = re.compile(r"\((?:r|tm)\)|[®™]")
 _GLUED = re.compile(r"\b(?:(nvidia|geforce|quadro|tesla|grid|rtx|gtx|gts)(?=[a-z]?\w*\d)|(gt|pro)(?=\d))")
 _TAIL = re.compile(r"(?<=\d)(laptop|mobile)\b")
 _BARE = re.compile(r"(sm|compute)_?(\d{2,3}[a-z]?)")
-_PCI = re.compile(r"(?:pci:)?(?:0x)?10de[:\s-]?(?:0x)?([0-9a-f]{4})(?:\b.*)?|0x([0-9a-f]{4})10de")
+_PCI = re.compile(r"\[?(?:0x)?10de[:\s-]?(?:0x)?([0-9a-f]{4})\]?|0x([0-9a-f]{4})10de")
 _NUMBER = re.compile(r"\d+[.,][\d.,]*")
 _CUT = re.compile(r"\s*(?:\.{2,}|…)$")
 _MIG = re.compile(r"[\s_-]+mig[\s_-]+(?:\d+c\.)?\d+g\.\d+gb\S*.*$")
@@ -61,6 +61,8 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Words:
+    """The words of cards.yaml that names of cards have beside what tells the card."""
+
     common: frozenset[str]
     lines: frozenset[str]
     strict: frozenset[str]
@@ -72,14 +74,21 @@ class _Words:
 
     def shorten(self, text: str) -> str:
         """Return a name without the words that are often left out: of the product line, form, maker and memory."""
-        return "".join(word for word in self.split(_MEMORY.sub(" ", text)) if word not in self.lines | self.forms)
+        return "".join(word for word in self.split(_MEMORY.sub(" ", text)) if word not in self._omitted)
+
+    @functools.cached_property
+    def _omitted(self) -> frozenset[str]:
+        return self.lines | self.forms
 
     def split(self, text: str) -> list[str]:
+        """Return the words of a name, also of one such as ``rtx4090``, without those that every name may have."""
         apart = _TAIL.sub(r" \1", _GLUED.sub(r"\g<0> ", _GLUED.sub(r"\g<0> ", text)))  # twice, for rtxpro6000
         return [word for word in _WORD.findall(apart) if word not in self.common]
 
 
 class _Index:
+    """The names of all cards: as they are spelled, by what is left of them in short, and by device."""
+
     def __init__(self, entries: Iterable[_Entry], words: _Words) -> None:
         self.spelled: dict[str, list[_Entry]] = defaultdict(list)
         self.short: dict[str, list[_Entry]] = defaultdict(list)
@@ -116,7 +125,7 @@ def _load_words() -> _Words:
 @functools.cache
 def _load_index() -> _Index:
     boards = [_Entry(name, chip) for chip, names in _read()["boards"].items() for name in names]
-    return _Index([*boards, *_read_devices(_DEVICES.read_text())], _load_words())
+    return _Index([*boards, *_read_devices(_DEVICES.read_text(encoding="utf-8"))], _load_words())
 
 
 def _read_devices(text: str) -> Iterator[_Entry]:

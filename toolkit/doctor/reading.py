@@ -174,7 +174,9 @@ def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     name = "hangs" if answer.hangs else "not-understood"
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
     remedy = row.get("container") if place.is_container else row.get(place.system)
-    said = " ".join(answer.said.split())[:200] or (f"exit code {answer.code}" if answer.code else "")
+    said = re.split(r"\. ", " ".join(answer.said.split()))[0][:200] or (
+        f"exit code {answer.code}" if answer.code else ""
+    )
     said = said or ("it says nothing" if row["id"] == "not-understood" else "")
     return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=said)
 
