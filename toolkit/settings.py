@@ -59,6 +59,9 @@ class Settings:
         default_factory=find_own_platform,  # type: ignore[arg-type]
         metadata={"help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine."},
     )
+    card: str = _default(
+        "Card to run on, such as `RTX 5090` or 12.0; auto: those of this machine, none: the processor.", "auto"
+    )
     engine: EngineName = _default("Where things run.", "auto")
     archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True)
     base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)

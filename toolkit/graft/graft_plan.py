@@ -17,7 +17,7 @@ from toolkit.lock import Lock, rank
 from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.steps import Plan, Step
-from toolkit.versions import Locked, Table, numbers
+from toolkit.versions import Locked, Table, grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.wheel import inspection
 
@@ -158,8 +158,8 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
     _require_covered(table, capabilities, found)
     base = _find_published(table, settings) if found is None else None
     tensorflow, python = _name_versions(settings, base, found)
-    cuda, cudnn = _choose_cuda(table, tensorflow, python, capabilities)
-    compiler = table.cuda_rows[_list_knowing(table, capabilities)[0]].parts
+    cuda, cudnn = grafts.choose_cuda(table, tensorflow, python, capabilities)
+    compiler = table.cuda_rows[grafts.list_knowing(table, capabilities)[0]].parts
     requires = (
         list_exact(table, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn)
         if request.exact
@@ -273,47 +273,3 @@ def _name_versions(settings: Settings, base: Locked | None, found: inspection.In
         return (base.tensorflow if base else ""), settings.python
     pythons = [f"{name[2]}.{name[3:]}" for name in found.pythons if name.startswith("cp3")]
     return Version(found.version).public, pythons[0] if pythons else settings.python
-
-
-def _choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequence[str]) -> tuple[str, str]:
-    """Return a CUDA whose ptxas knows the cards, and the cuDNN beside it.
-
-    Those of a locked set where one does, else the first CUDA of TensorFlow's own tables, else of all.
-    """
-
-    knowing = _list_knowing(table, capabilities)
-    held = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
-    if found := next((item for item in held if item.cuda in knowing), None):
-        return found.cuda, found.cudnn
-    row = table.tensorflow_rows.get(tensorflow)
-    own = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
-    cuda = [*own, *knowing][0]
-    refused = [item for item in table.failures if item.refuse and item.when.keys() <= {"cuda", "cudnn"}]
-    releases = [name for name in (row.cudnn if row else table.cudnn_rows) if table.cudnn_rows[name].wheel]
-    return cuda, numbers.sort(
-        name for name in releases if not any(item.affects(cuda=[cuda], cudnn=[name]) for item in refused)
-    )[-1]
-
-
-def _list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
-    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first, and the
-    last release of each version.
-
-    They are of the major release that the published wheels load. Grafts of all versions of TensorFlow take the
-    first one, so they share what it assembled. Raises UnsupportedError: there is none.
-    """
-    major = numbers.parse(table.published_code.cuda)[0]
-    known = [
-        cuda
-        for cuda in numbers.sort(table.cuda_rows)
-        if table.cuda_rows[cuda].parts
-        and numbers.parse(cuda)[0] == major
-        and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
-    ]
-    if not known:
-        raise UnsupportedError(
-            f"no ptxas here knows compute capability {', '.join(capabilities)}",
-            remedy="`toolkit matrix` lists what each CUDA knows",
-        )
-    used, last = {item.cuda for item in table.published}, {cuda.rpartition(".")[0]: cuda for cuda in known}
-    return sorted(last.values(), key=lambda cuda: cuda not in used)

@@ -52,7 +52,7 @@ class Spec(VersionRequest):
     answered: tuple[str, ...] = ()  # known failures of the set that the build avoids, one line each
 
 
-_NO_IMAGE_SINCE = (13,)
+NO_IMAGE_SINCE = (13,)
 """The first CUDA that wheels are built with, and no images."""
 
 
@@ -124,7 +124,7 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
             why=f"its wheels and this project have Python {', '.join(found.python)} in common",
             remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
         )
-    if cuda and numbers.parse(cuda, "CUDA") >= _NO_IMAGE_SINCE:
+    if cuda and numbers.parse(cuda, "CUDA") >= NO_IMAGE_SINCE:
         raise UnsupportedError(
             f"there is no run-time set for CUDA {cuda}",
             why="images and smoke checks know the libraries of CUDA 12 and their folders",
@@ -396,7 +396,7 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
     wanted = describe_set(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
-    if numbers.parse(asked.cuda) >= _NO_IMAGE_SINCE:
+    if numbers.parse(asked.cuda) >= NO_IMAGE_SINCE:
         yield f"there is no run-time set for CUDA {asked.cuda}: build-image will refuse the wheel"
     elif locked is None and asked.python in wanted.python:
         yield f"build-image needs a run-time set: `toolkit lock {asked.render(cards=False)}` makes it"

@@ -123,6 +123,8 @@ class CudaRow:
     components: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # further wheels of ``parts``
     parts: str = ""  # locked set of the toolchain's proof, a file of docker/requirements; empty if none is locked
+    windows_driver: str = ""  # windows_driver, windows_driver_min: the same drivers, as WSL2 shows them
+    windows_driver_min: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +187,29 @@ class Locked:
     requirements: str
     cuda: str = ""
     cudnn: str = ""
+    glibc: str = ""  # the oldest that its TensorFlow and CUDA run on; empty if it is not known
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverBranch:
+    """The last branch of drivers that knows the cards of some capabilities."""
+
+    capability: str  # a specifier such as ``<7.5``
+    last: str
+    next: str  # the branch after it
+    install: tuple[str, ...]  # the branches that know these cards and run CUDA 12
+
+    def affects(self, capability: str) -> bool:
+        return affects({"capability": self.capability}, {"capability": [numbers.strip_suffix(capability)]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JetsonRow:
+    """A release of Jetson Linux."""
+
+    release: str  # ``R36``
+    cuda: str  # of its JetPack, ``12.6``
+    capability: str = ""  # of the boards that it is for; empty where no CUDA of the table is that of its JetPack
 
 
 def split_span(span: str) -> dict[str, str]:
@@ -235,6 +260,9 @@ class Table:
     cudnn_rows: Mapping[str, CudnnRow]
     bazel_rows: Mapping[str, BazelRow]
     published: tuple[Locked, ...]
+    job_glibc: str  # the oldest that the packages of the training job run on
+    driver_branches: tuple[DriverBranch, ...]
+    jetson: Mapping[str, JetsonRow]  # by release
     published_code: PublishedCode
     rehearsal: Locked
     failures: tuple[Failure, ...]
@@ -343,6 +371,9 @@ def build_table(data: Mapping[str, Any]) -> Table:
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
+        job_glibc=data["job_glibc"],
+        driver_branches=tuple(DriverBranch(**_freeze(item)) for item in data["driver_branches"]),
+        jetson={key: JetsonRow(release=key, **row) for key, row in data["jetson"].items()},
         published_code=PublishedCode(**_freeze(data["published_code"])),
         rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
@@ -353,8 +384,13 @@ def build_table(data: Mapping[str, Any]) -> Table:
 
 
 def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> CudaRow:
-    driver_min = data["driver_compatible"].get(version.partition(".")[0], "")
-    return CudaRow(version=version, **{**_list_capabilities(row, data), "driver_min": driver_min})
+    major, windows = version.partition(".")[0], data["windows_drivers"]
+    drivers = {
+        "driver_min": data["driver_compatible"].get(major, ""),
+        "windows_driver": windows["cuda"].get(version, ""),
+        "windows_driver_min": windows["compatible"].get(major, ""),
+    }
+    return CudaRow(version=version, **{**_list_capabilities(row, data), **drivers})
 
 
 def _list_capabilities(row: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:

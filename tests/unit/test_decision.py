@@ -1,0 +1,150 @@
+"""The decision which TensorFlow fits a machine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolkit.doctor.decision import Decision, Wishes, decide
+from toolkit.doctor.machine import Device, Fault, Machine
+from toolkit.errors import UnsupportedError
+
+MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/machines.yaml").read_text())
+
+
+def play(row: dict[str, Any]) -> Machine:
+    """Return the machine of a row of machines.yaml."""
+    fault = row.get("fault")
+    devices = tuple(
+        Device(
+            name=name,
+            capability=capability,
+            driver=driver,
+            is_mig=row.get("is_mig", False),
+            is_virtual=row.get("is_virtual", False),
+        )
+        for name, capability, driver, *count in row.get("cards", ())
+        for _ in range(*(count or [1]))
+    )
+    names = ("platform", "system", "jetson_release", "is_container", "glibc", "python", "engine", "has_nvidia_runtime")
+    return Machine(
+        devices=devices,
+        fault=Fault(id=fault, cause=f"a fault: {fault}", remedy="reboot", has_gpu=True) if fault else None,
+        **{name: row[name] for name in names if name in row},
+    )
+
+
+def judge(found: Decision) -> list[str]:
+    return [found.way, found.tensorflow, found.cuda, found.cudnn, found.capability, found.driver]
+
+
+@pytest.mark.parametrize("row", MACHINES, ids=lambda row: row["id"])
+def test_each_machine_gets_what_runs_on_it(row: dict[str, Any]) -> None:
+    found = decide(play(row))
+    assert judge(found) == row["right"], found
+
+
+def meet(*cards: tuple[str, str, str], **facts: Any) -> Machine:
+    devices = tuple(Device(name=name, capability=capability, driver=driver) for name, capability, driver in cards)
+    return Machine(devices=devices, **facts)
+
+
+T4 = meet(("Tesla T4", "7.5", "560.35.03"))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "right"),
+    [
+        ({}, ["published", "2.21.0", "12.8.1", "9.10.2", "7.5", "minor"]),
+        ({"cuda": "12.6.1", "cudnn": "9.5.0"}, ["published", "2.19.0", "12.6.1", "9.5.0", "7.5", "exact"]),
+        ({"cuda": "12.6.1"}, ["published", "2.19.0", "12.6.1", "9.5.0", "7.5", "exact"]),
+        ({"tensorflow": "2.20.0"}, ["published", "2.20.0", "12.8.1", "9.8.0", "7.5", "minor"]),
+        ({"card": "none"}, ["cpu", "2.21.0", "", "", "", "n/a"]),
+        ({"card": "RTX 5090"}, ["graft", "2.21.0", "12.8.1", "9.10.2", "12.0", "unknown"]),
+        ({"card": "7.5"}, ["published", "2.21.0", "12.8.1", "9.10.2", "7.5", "minor"]),
+    ],
+)
+def test_what_was_asked_for_is_honoured(wishes: dict[str, str], right: list[str]) -> None:
+    assert judge(decide(T4, Wishes(**wishes))) == right
+
+
+def test_who_asks_for_a_cuda_is_told_what_a_build_would_link_against() -> None:
+    found = decide(meet(("Tesla T4", "7.5", "560")), Wishes(cuda="12.6.1", cudnn="9.5.0"))
+    assert found.driver == "exact"
+    assert any(
+        "a build links against 12.6.1" in line or "build links against 12.6.1" in line for line in found.warnings
+    )
+    assert any("CVE" in line for line in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("capability", "wishes", "nearest"),
+    [
+        ("7.5", {"cuda": "12.6.2"}, "--tensorflow 2.19.0 --python 3.11 --cuda 12.6.1 --cudnn 9.5.0"),
+        ("7.5", {"python": "3.14"}, "--tensorflow 2.21.0 --python 3.13"),
+        ("7.5", {"tensorflow": "2.20.0", "cuda": "12.6.1"}, "--tensorflow 2.20.0 --python 3.11 --cuda 12.8.1"),
+        ("12.0", {"cuda": "12.6.1", "cudnn": "9.5.0"}, "--tensorflow 2.21.0 --python 3.11 --cuda 12.8.1"),
+        ("5.2", {"tensorflow": "2.19.0", "cuda": "13.0.0"}, "--cuda 12."),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_nearest(capability: str, wishes: dict[str, str], nearest: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        decide(meet(("it", capability, "580.65.06")), Wishes(**wishes))
+    assert nearest in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("cards", "right", "visible"),
+    [
+        # The driver knows one card only: what runs comes first.
+        ([("RTX 4090", "8.9", "550.54.14"), ("RTX 5090", "12.0", "550.54.14")], ["published", "8.9", "minor"], "=0"),
+        ([("Tesla K80", "3.7", "580.65.06"), ("Tesla T4", "7.5", "580.65.06")], ["published", "7.5", "exact"], "=1"),
+        ([("P40", "6.1", "595.71.05"), ("RTX 5090", "12.0", "595.71.05")], ["graft", "12.0", "exact"], "=1"),
+        ([("GTX 970", "5.2", "580.65.06"), ("Tesla K80", "3.7", "580.65.06")], ["build", "5.2", "exact"], "=0"),
+    ],
+)
+def test_cards_of_a_machine_get_one_set_and_the_others_are_left_out(
+    cards: list[tuple[str, str, str]], right: list[str], visible: str
+) -> None:
+    found = decide(meet(*cards))
+    assert [found.way, found.capability, found.driver] == right
+    assert any(f"CUDA_VISIBLE_DEVICES{visible}" in line for line in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("machine", "driver", "words"),
+    [
+        (meet(("GTX 1050", "6.1", "595.71.05")), "too-new", "570 or 580"),
+        (meet(("Tesla P100", "6.0", "510.47.03")), "too-old", "570 or 580"),
+        (meet(("RTX 5090", "12.0", "565.77")), "too-old", "570.124.06"),
+        (meet(("RTX 2070", "7.5", "527.41"), system="wsl2"), "too-old", "in Windows"),
+        (meet(("RTX 5090", "12.0", "570.86.10")), "minor", ""),
+        (meet(("NVIDIA GB10", "12.1", "[N/A]"), platform="linux/arm64"), "unknown", ""),
+    ],
+)
+def test_the_driver_is_judged_and_the_remedy_leads_to_one_that_runs(machine: Machine, driver: str, words: str) -> None:
+    found = decide(machine)
+    assert found.driver == driver
+    assert words in found.remedy
+    assert found.uses_gpu == (found.way != "build" and driver in {"minor", "exact", "unknown"})
+
+
+def test_a_machine_without_a_gpu_runs_on_the_processor() -> None:
+    found = decide(Machine())
+    assert judge(found) == ["cpu", "2.21.0", "", "", "", "n/a"]
+    assert not found.remedy
+
+
+def test_the_json_has_the_documented_names() -> None:
+    names = ("way", "tensorflow", "python", "cuda", "cudnn", "capability", "driver", "reason", "warnings", "remedy")
+    assert tuple(json.loads(json.dumps(decide(T4).to_json()))) == names
+
+
+def test_all_lines_of_an_answer_name_one_tensorflow() -> None:
+    for row in MACHINES:
+        found = decide(play(row))
+        if found.way != "cpu" and found.uses_gpu:
+            named = {each.tensorflow for each in found.alternatives if each.way != "cpu"}
+            assert named <= {found.tensorflow}

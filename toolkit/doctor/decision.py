@@ -1,0 +1,829 @@
+"""Decides which TensorFlow fits a machine: a published wheel, a graft, a build, or the CPU set.
+
+`decide` is a pure function of the machine, the user's wishes and the version table. It starts no program and reads no
+device. `toolkit advise` prints its result, `toolkit doctor` checks it, and every command that runs TensorFlow carries
+it out. It takes the first of these that is left:
+
+1. what runs: machine code for the card, or a graft
+2. what the driver is new enough for, exactly or by minor-version compatibility
+3. a version without a published security advisory
+4. a set that is locked, and for a build a toolchain that was proven
+5. the newest
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from toolkit.doctor.machine import Device, Machine
+from toolkit.errors import UnsupportedError, UsageError
+from toolkit.settings import Settings
+from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
+from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
+from toolkit.versions.rules import VersionRequest
+from toolkit.versions.table import DriverBranch
+
+Way = Literal["published", "graft", "build", "cpu"]
+Fit = Literal["exact", "minor", "too-old", "too-new", "unknown", "n/a"]
+
+RUNNING: frozenset[Fit] = frozenset({"exact", "minor", "unknown"})
+"""What a driver may be for a command to use the GPU."""
+
+AUTO, NONE = "auto", "none"
+"""Values of `--card` that name no card: the cards of this machine, and none of them."""
+
+_WITHOUT_DRIVER = frozenset({"no-driver", "nouveau"})
+"""Faults of machines that have no NVIDIA driver, so that there is none to judge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the user asks for. An empty text leaves the choice to :func:`decide`."""
+
+    tensorflow: str = ""
+    python: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    engine: str = ""  # docker | host | apptainer
+    card: str = AUTO  # auto: those of the machine; none: the processor; else a card by its name or capability
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Wishes":
+        """Return what was asked for by flags, variables and toolkit.yaml; defaults are no wishes."""
+        names = ("tensorflow", "python", "cuda", "cudnn", "engine")
+        given = {name: getattr(settings, name) for name in names if settings.sources.get(name, "default") != "default"}
+        given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
+        return cls(**given, card=settings.card)
+
+    @property
+    def versions(self) -> str:
+        """The versions that were asked for, as options."""
+        names = ("tensorflow", "python", "cuda", "cudnn")
+        return " ".join(f"--{name} {getattr(self, name)}" for name in names if getattr(self, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to run on a machine, and why."""
+
+    way: Way
+    tensorflow: str
+    python: str
+    cuda: str = ""  # cuda, cudnn: of the run-time set, or of the build; empty for the CPU set
+    cudnn: str = ""
+    capability: str = ""  # the highest of the cards that it is for; empty if there is none, or if it is not known
+    driver: Fit
+    reason: str  # one sentence
+    warnings: tuple[str, ...] = ()
+    remedy: str = ""  # what to do first; empty if nothing
+    command: str = ""
+    alternatives: tuple["Decision", ...] = ()
+    devices: tuple[Device, ...] = ()  # the cards that it is for
+    capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether a command uses the GPU now: nothing has to be built, and the driver is not in the way."""
+        return self.way in {"published", "graft"} and self.driver in RUNNING
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("way", "tensorflow", "python", "cuda", "cudnn", "capability", "driver", "reason")
+        return {**{name: getattr(self, name) for name in names}, "warnings": [*self.warnings], "remedy": self.remedy}
+
+
+def decide(machine: Machine, wishes: Wishes | None = None, table: Table | None = None) -> Decision:
+    """Return what to run on a machine.
+
+    Raises UnsupportedError, with the nearest that works, if what was asked for does not run there; UsageError if a wish
+    is no version or no card.
+    """
+    wishes, table = wishes or Wishes(), table or load_table()
+    if wishes.engine:
+        machine = replace(machine, engine=wishes.engine)
+    if wishes.card not in {"", AUTO, NONE}:
+        machine = name_card(machine, wishes.card)
+    return _Decider(table=table, machine=machine, wishes=wishes).decide()
+
+
+def name_card(machine: Machine, card: str) -> Machine:
+    """Return the machine with the named card alone. It keeps the driver if the machine has a card of that capability.
+
+    Raises UsageError if no such card is known.
+    """
+    from toolkit.doctor.advice import find_card
+
+    found = find_card(card)
+    same = [each for each in machine.devices if each.capability == found.capability]
+    device = same[0] if same else Device(name=card, capability=found.capability, platform=found.platform)
+    return replace(
+        machine,
+        devices=(device,),
+        fault=machine.fault if same else None,
+        platform=found.platform or machine.platform,
+        system=machine.system if same else "linux",
+    )
+
+
+def describe_card(device: Device) -> str:
+    """Return ``Tesla T4 (7.5)``."""
+    return f"{device.name} ({device.capability})" if device.capability else device.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Card:
+    """A card with the way that serves it."""
+
+    index: int  # its number, as CUDA_VISIBLE_DEVICES counts
+    device: Device
+    way: Way
+
+    @property
+    def plain(self) -> str:
+        return numbers.strip_suffix(self.device.capability)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Decider:
+    table: Table
+    machine: Machine
+    wishes: Wishes
+    warnings: list[str] = field(default_factory=list)
+
+    def decide(self) -> Decision:
+        machine = self.machine
+        if self.wishes.card == NONE:
+            return self._choose_cpu("the processor was asked for", driver="n/a")
+        if machine.system == "jetson":
+            return self._decide_jetson()
+        cards = [self._classify(index, device) for index, device in enumerate(machine.devices)]
+        if cards and all(card.way == "cpu" for card in cards):
+            return self._refuse_cards(cards)
+        if machine.fault:
+            return self._report_fault()
+        if not cards:
+            return self._choose_cpu("this machine has no NVIDIA GPU", driver="n/a")
+        served = [card for card in cards if card.way in {"published", "graft"}]
+        return self._use_published(cards, served) if served else self._build(cards)
+
+    # ways
+
+    def _classify(self, index: int, device: Device) -> _Card:
+        return _Card(index=index, device=device, way=self._find_way(device.capability))
+
+    def _find_way(self, capability: str) -> Way:
+        table = self.table
+        place = table.platform(self.machine.platform)
+        if place.gpu_code and not parse_capability(capability):
+            return "published"  # most cards run it, and nothing else is known of this one
+        plain = numbers.strip_suffix(capability)
+        coverage = find_coverage(table.published_code.capabilities, plain) if place.gpu_code and plain else None
+        if coverage and "machine code" in coverage:
+            return "published"
+        if coverage:
+            return "graft" if any(plain in row.capabilities for row in table.cuda_rows.values()) else "published"
+        try:
+            return "build" if plain and self._plan_build((plain,), relaxed=True) else "cpu"
+        except UnsupportedError:
+            return "cpu"
+
+    def _use_published(self, cards: Sequence[_Card], served: Sequence[_Card]) -> Decision:
+        """Take a published wheel, grafted if one of the cards needs that, for all cards that it can serve."""
+        running = [card for card in served if self._compare_alone(card) in RUNNING]
+        used = running or list(served)
+        grafted = [card for card in used if card.way == "graft"]
+        chosen = self._choose_graft(used) if grafted else self._choose_set(used)
+        if chosen is None:
+            oldest = min((item.glibc for item in self.table.published if item.glibc), key=numbers.parse)
+            return self._choose_cpu(
+                f"the published wheels need glibc {oldest}, and this machine has {self.machine.glibc}",
+                driver=self._compare(used[0].device, self.table.default.cuda),
+            )
+        fit = self._compare_all(used, chosen.cuda)
+        self._warn_of_set(chosen)
+        self._warn_of_cards(cards, used, grafted)
+        decision = Decision(
+            way="graft" if grafted else "published",
+            tensorflow=chosen.tensorflow,
+            python=self._choose_python(chosen.python),
+            cuda=chosen.cuda,
+            cudnn=chosen.cudnn,
+            capability=self._name_highest(used),
+            driver=fit,
+            reason=self._explain_published(used, grafted, chosen.cuda, fit),
+            remedy=self._find_remedy(used[0].device, chosen.cuda, fit),
+            devices=tuple(card.device for card in used),
+            capabilities=_list_capabilities(used),
+        )
+        command = self._name_graft(grafted, chosen) if grafted else self._name_up(decision)
+        alternatives = self._list_alternatives(decision, grafted)
+        return replace(decision, warnings=tuple(self.warnings), command=command, alternatives=alternatives)
+
+    def _choose_set(self, cards: Sequence[_Card]) -> Locked | None:
+        """Return the best locked set for cards; None if the machine's C library is too old for all of them.
+
+        Raises UnsupportedError if none is what was asked for.
+        """
+        capabilities = [card.plain for card in cards if card.plain]
+        items = [item for item in self._list_sets() if self._fits(item, capabilities)]
+        wished = [item for item in items if self._is_wished(item)]
+        if items and not wished:
+            raise self._make_unsupported(items, cards)
+        usable = [item for item in wished if self._has_glibc(item)]
+        return max(usable, key=lambda item: self._rank(item, cards), default=None)
+
+    def _list_sets(self) -> list[Locked]:
+        """Return the sets of the table for CUDA, and the one that was asked for if `toolkit lock` has made it."""
+        wishes, items = self.wishes, [item for item in self.table.published if item.cuda]
+        if wishes.cuda and wishes.cudnn:
+            tensorflow = wishes.tensorflow or self.table.default.tensorflow
+            own = find_locked(self.table, tensorflow, self._choose_python(()), wishes.cuda, wishes.cudnn)
+            items += [own] if own and own not in items else []
+        return items
+
+    def _fits(self, item: Locked, capabilities: Sequence[str]) -> bool:
+        asked = VersionRequest(
+            tensorflow=item.tensorflow,
+            python=self.table.default.python,
+            cuda=item.cuda,
+            cudnn=item.cudnn,
+            capabilities=tuple(f"sm_{capability.replace('.', '')}" for capability in capabilities),
+            base=self.table.default_base.codename,
+        )
+        return not rules.find_refused(self.table, asked)
+
+    def _is_wished(self, item: Locked) -> bool:
+        wishes = self.wishes
+        same = all(getattr(wishes, name) in {"", getattr(item, name)} for name in ("tensorflow", "cuda", "cudnn"))
+        return same and (not wishes.python or wishes.python in item.python)
+
+    def _has_glibc(self, item: Locked) -> bool:
+        """Return whether the machine's C library is new enough. A container brings its own."""
+        if not (self._is_on_host and self.machine.glibc and item.glibc):
+            return True
+        return numbers.parse(self.machine.glibc, "glibc")[:2] >= numbers.parse(item.glibc)
+
+    @property
+    def _is_on_host(self) -> bool:
+        """Whether it runs in no container: because that was chosen, or because containers get no GPU."""
+        machine = self.machine
+        return machine.engine == "host" or (machine.engine == "" and machine.has_nvidia_runtime is False)
+
+    def _rank(self, item: Locked, cards: Sequence[_Card]) -> tuple[bool, bool, int, int]:
+        return (
+            self._compare_all(cards, item.cuda) in RUNNING,
+            not self.table.list_advisories(item.tensorflow),
+            numbers.to_number(item.tensorflow),
+            numbers.to_number(item.cuda),
+        )
+
+    def _make_unsupported(self, items: Sequence[Locked], cards: Sequence[_Card]) -> UnsupportedError:
+        wishes = self.wishes
+        for name, label in (("tensorflow", "TensorFlow"), ("python", "Python"), ("cuda", "CUDA"), ("cudnn", "cuDNN")):
+            if getattr(wishes, name):
+                numbers.parse(getattr(wishes, name), label)
+        if wishes.tensorflow:
+            self.table.tensorflow(wishes.tensorflow)  # raises if it is not known
+
+        def distance(item: Locked) -> tuple[int, ...]:
+            pairs = ((wishes.tensorflow, item.tensorflow), (wishes.cuda, item.cuda), (wishes.cudnn, item.cudnn))
+            return tuple(abs(numbers.to_number(own) - numbers.to_number(other)) if own else 0 for own, other in pairs)
+
+        nearest = min(items, key=lambda item: (*distance(item), -numbers.to_number(item.tensorflow)))
+        python = numbers.find_nearest(wishes.python, nearest.python) if wishes.python else self.table.default.python
+        named = describe_card(cards[0].device)
+        return UnsupportedError(
+            f"no locked set with a published wheel for {named} is what was asked for: {wishes.versions}",
+            why="locked: " + "; ".join(dict.fromkeys(_name_set(item) for item in items)),
+            remedy=f"the nearest: {_list_flags(nearest, python)}; `toolkit lock` makes others, and "
+            "`toolkit build-wheel` builds a wheel for them",
+        )
+
+    def _choose_graft(self, cards: Sequence[_Card]) -> Locked:
+        """Return the set of a grafted wheel for cards. Raises UnsupportedError if it is not what was asked for."""
+        table, wishes = self.table, self.wishes
+        held = [item for item in table.published if item.cuda]
+        fitting = [item for item in held if self._is_base(item)]
+        if not fitting:
+            raise self._make_unsupported(held, cards)
+        base = max(fitting, key=lambda item: (not table.list_advisories(item.tensorflow), numbers.to_number(item.cuda)))
+        capabilities = [card.plain for card in cards if card.way == "graft"]
+        python = self._choose_python(base.python)
+        cuda, cudnn = grafts.choose_cuda(table, base.tensorflow, python, capabilities)
+        chosen = find_locked(table, base.tensorflow, python, cuda, cudnn)
+        if chosen is None:
+            flags = f"--tensorflow {base.tensorflow} --python {python} --cuda {cuda} --cudnn {cudnn}"
+            self.warnings.append(f"no run-time set is locked for this graft: `toolkit lock {flags}` makes it")
+            chosen = replace(base, cuda=cuda, cudnn=cudnn)
+        if wishes.cuda not in {"", cuda} or wishes.cudnn not in {"", cudnn}:
+            named = ", ".join(describe_card(card.device) for card in cards if card.way == "graft")
+            raise UnsupportedError(
+                f"a graft for {named} has CUDA {cuda} and cuDNN {cudnn}, and other versions were asked for: "
+                f"{wishes.versions}",
+                why=f"CUDA {cuda} is the first of the locked sets that knows the card",
+                remedy=f"the nearest: {_list_flags(chosen, python)}",
+            )
+        return chosen
+
+    def _is_base(self, item: Locked) -> bool:
+        wishes = self.wishes
+        named = wishes.tensorflow in {"", item.tensorflow}
+        return named and (not wishes.python or wishes.python in item.python)
+
+    def _build(self, cards: Sequence[_Card]) -> Decision:
+        """Name the build for the cards that published wheels have no code for."""
+        place = self.table.platform(self.machine.platform)
+        used = [card for card in cards if card.way == "build"]
+        plan = self._plan_build(_list_capabilities(used))
+        if plan is None:
+            raise AssertionError("a card that can be built for has a build")
+        fit = self._compare_all(used, plan.cuda)
+        self._warn_of_build(plan)
+        self._warn_of_cards(cards, used, [])
+        named = _join(describe_card(card.device) for card in used)
+        lacking = f"for {named}" if place.gpu_code else f"for a GPU on {place.shown}"
+        decision = Decision(
+            way="build",
+            tensorflow=plan.tensorflow,
+            python=plan.python,
+            cuda=plan.cuda,
+            cudnn=plan.cudnn,
+            capability=self._name_highest(used),
+            driver=fit,
+            reason=f"published wheels have no code {lacking}; a build of hours has it"
+            + self._explain_driver(used, plan.cuda, fit),
+            remedy=self._find_remedy(used[0].device, plan.cuda, fit),
+            command=f"toolkit build-wheel {plan.render()}",
+            devices=tuple(card.device for card in used),
+            capabilities=_list_capabilities(used),
+        )
+        if issues := place.issues:
+            self.warnings.append(f"published wheels for {place.shown} have no GPU code ({', '.join(issues)})")
+        self.warnings.append("until the wheel is built, everything runs on the processor")
+        cpu = self._name_cpu()
+        return replace(decision, warnings=tuple(self.warnings), alternatives=(cpu,))
+
+    def _plan_build(self, capabilities: Sequence[str], *, relaxed: bool = False) -> VersionRequest | None:
+        """Return the set to build for cards; None if no set of the table can be.
+
+        Raises UnsupportedError if it is not what was asked for, unless the question is ``relaxed``.
+        """
+        table, wishes = self.table, Wishes() if relaxed else self.wishes
+        tensorflow, cuda, cudnn = wishes.tensorflow or None, wishes.cuda or None, wishes.cudnn or None
+        default = table.cuda_rows[table.default.cuda]
+        if cuda is None and not set(capabilities) <= {*default.capabilities}:
+            knowing = [
+                row.version
+                for row in table.cuda_rows.values()
+                if row.parts and set(capabilities) <= {*row.capabilities} and self._is_of_board(row.version)
+            ]
+            if not knowing:
+                return None
+            first = knowing[0].rpartition(".")[0]
+            cuda = [version for version in knowing if version.startswith(f"{first}.")][-1]
+            newest = max(
+                (item for item in table.published if item.cuda), key=lambda item: numbers.to_number(item.tensorflow)
+            )
+            tensorflow, cudnn = tensorflow or newest.tensorflow, cudnn or newest.cudnn
+        asked = rules.read(
+            table,
+            tensorflow=tensorflow,
+            python=wishes.python or None,
+            cuda=cuda,
+            cudnn=cudnn,
+            capabilities=capabilities,
+            platform=self.machine.platform,
+        )
+        found = rules.suggest(table, asked)
+        if found and any(getattr(wishes, name) not in {"", getattr(found, name)} for name in _VERSIONS):
+            reasons = rules.find_reasons(table, asked)
+            raise UnsupportedError(
+                reasons[0] if reasons else f"no build for this card has {wishes.versions}",
+                why="; ".join(reasons[1:]),
+                remedy=f"the nearest: {found.render()}",
+            )
+        return found
+
+    def _is_of_board(self, cuda: str) -> bool:
+        row = self.table.jetson.get(self.machine.jetson_release) if self.machine.system == "jetson" else None
+        return row is None or cuda.startswith(f"{row.cuda}.") or cuda == row.cuda
+
+    def _decide_jetson(self) -> Decision:
+        """A Jetson has the driver of its JetPack, and the CUDA that came with it."""
+        machine, row = self.machine, self.table.jetson.get(self.machine.jetson_release)
+        device = next(iter(machine.devices), None)
+        capability = numbers.strip_suffix(device.capability) if device and parse_capability(device.capability) else ""
+        capability = capability or (row.capability if row else "")
+        if row and not row.capability:
+            later = "" if capability and capability != "8.7" else "an Orin can have JetPack 6, whose CUDA is new enough"
+            reason = (
+                f"the JetPack of Jetson Linux {row.release} has CUDA {row.cuda}, which is older than all of the table"
+            )
+            return self._choose_cpu(reason, driver="n/a", remedy=later)
+        try:
+            plan = self._plan_build((capability,)) if capability else None
+        except UnsupportedError:
+            if self.wishes.versions:
+                raise
+            plan = None
+        if plan is None:
+            return self._choose_cpu("no set of the table is for this Jetson", driver="n/a")
+        self.warnings.append(
+            "build on the board, with the CUDA of its JetPack: NVIDIA's packages for servers do not fit a Jetson"
+        )
+        self._warn_of_build(plan)
+        self.warnings.append("until the wheel is built, everything runs on the processor")
+        named = describe_card(device) if device else f"a Jetson ({capability})"
+        decision = Decision(
+            way="build",
+            tensorflow=plan.tensorflow,
+            python=plan.python,
+            cuda=plan.cuda,
+            cudnn=plan.cudnn,
+            capability=capability,
+            driver="n/a",
+            reason=f"published wheels have no code for {named}, and a build on the board has it",
+            command=f"toolkit build-wheel {plan.render()}",
+            devices=(device,) if device else (),
+            capabilities=(capability,),
+        )
+        return replace(decision, warnings=tuple(self.warnings), alternatives=(self._name_cpu(),))
+
+    def _refuse_cards(self, cards: Sequence[_Card]) -> Decision:
+        """No set is for any of the cards."""
+        device = cards[0].device
+        branch = self._find_branch(device)
+        ends = f", and {branch.last} is the last branch of its drivers" if branch else ""
+        if branch and not branch.install:
+            self.warnings.append(f"install no newer driver for it: branch {branch.next} and later do not know the card")
+        named = _join(dict.fromkeys(describe_card(card.device) for card in cards))
+        return self._choose_cpu(f"no TensorFlow of the table runs on {named}{ends}", driver="n/a")
+
+    def _report_fault(self) -> Decision:
+        """The driver does not answer: run on the processor, and say what to do first."""
+        fault = self.machine.fault
+        if fault is None:
+            raise AssertionError("there is no fault")
+        later: tuple[Decision, ...] = ()
+        if self.machine.devices:
+            after = replace(self, machine=replace(self.machine, fault=None), warnings=[]).decide()
+            later = (after,) if after.way != "cpu" else ()
+        driver: Fit = "n/a" if fault.id in _WITHOUT_DRIVER else "unknown"
+        return self._choose_cpu(fault.cause, driver=driver, remedy=fault.remedy, alternatives=later)
+
+    def _choose_cpu(
+        self, reason: str, *, driver: Fit, remedy: str = "", alternatives: tuple[Decision, ...] = ()
+    ) -> Decision:
+        found = self._name_cpu()
+        self._warn_of_host()
+        if self.wishes.tensorflow:
+            self._warn_of_advisories(found.tensorflow)
+        warnings = tuple(self.warnings)
+        return replace(found, reason=reason, driver=driver, remedy=remedy, warnings=warnings, alternatives=alternatives)
+
+    def _name_cpu(self) -> Decision:
+        """Return the CPU set: that of the TensorFlow asked for, or the newest that the machine can have."""
+        wishes = self.wishes
+        items = [item for item in self.table.published if not item.cuda and self._has_glibc(item)]
+        named = [item for item in items if wishes.tensorflow in {"", item.tensorflow}]
+        best = max(
+            named or items,
+            key=lambda item: (not self.table.list_advisories(item.tensorflow), numbers.to_number(item.tensorflow)),
+            default=None,
+        )
+        tensorflow = wishes.tensorflow or (best.tensorflow if best else self.table.default.tensorflow)
+        python = self._choose_python(best.python if best else ())
+        return Decision(
+            way="cpu",
+            tensorflow=tensorflow,
+            python=python,
+            driver="n/a",
+            reason="it runs on the processor at once",
+            command=f"toolkit up digits --card none{f' --tensorflow {tensorflow}' if wishes.tensorflow else ''}",
+        )
+
+    # the driver
+
+    def _compare(self, device: Device, cuda: str) -> Fit:
+        """Compare the driver of a card with a CUDA release, and with the card itself."""
+        row, windows = self.table.cuda_rows[cuda], self.machine.system == "wsl2"
+        if not _is_version(device.driver):
+            return "unknown"
+        branch = self._find_branch(device)
+        if branch and reaches(device.driver, branch.next):
+            return "too-new"
+        newest, oldest = (row.windows_driver, row.windows_driver_min) if windows else (row.driver, row.driver_min)
+        first = self._find_first_driver(device.capability)
+        if not oldest or not newest:
+            return "unknown"
+        if (first and not reaches(device.driver, first)) or not reaches(device.driver, oldest):
+            return "too-old"
+        return "exact" if reaches(device.driver, newest) else "minor"
+
+    def _compare_alone(self, card: _Card) -> Fit:
+        """Compare the driver of a card with the best set for this card alone."""
+        chosen = self._choose_graft_alone(card) if card.way == "graft" else self._choose_set([card])
+        return self._compare(card.device, chosen.cuda) if chosen else "unknown"
+
+    def _choose_graft_alone(self, card: _Card) -> Locked:
+        kept = [*self.warnings]
+        chosen = self._choose_graft([card])
+        self.warnings[:] = kept
+        return chosen
+
+    def _compare_all(self, cards: Sequence[_Card], cuda: str) -> Fit:
+        """Return what the driver is for the least of the cards."""
+        fits = [self._compare(card.device, cuda) for card in cards]
+        return max(fits, key=_ORDER.index)
+
+    def _find_branch(self, device: Device) -> DriverBranch | None:
+        if not parse_capability(device.capability):
+            return None
+        return next((row for row in self.table.driver_branches if row.affects(device.capability)), None)
+
+    def _find_first_driver(self, capability: str) -> str:
+        """Return the driver of the first CUDA that knows a capability; empty if every CUDA of the table does."""
+        plain, rows = numbers.strip_suffix(capability), [*self.table.cuda_rows.values()]
+        known = [plain in row.capabilities for row in rows]
+        if not any(known) or known[0]:
+            return ""
+        row = rows[known.index(True)]
+        return row.windows_driver if self.machine.system == "wsl2" else row.driver
+
+    def _explain_driver(self, cards: Sequence[_Card], cuda: str, fit: Fit) -> str:
+        device = cards[0].device
+        needed = self._name_driver(device, cuda)
+        return {
+            "exact": f", and driver {device.driver} is new enough for CUDA {cuda}",
+            "minor": f", and driver {device.driver} runs CUDA {cuda} by minor-version compatibility",
+            "too-old": f", but driver {device.driver} is too old: it takes {self._name_least(device, cuda)} or later",
+            "too-new": f", but driver {device.driver} is too new for the card",
+            "unknown": f"; its driver is not known, and CUDA {cuda} wants {needed} or a newer one",
+            "n/a": "",
+        }[fit]
+
+    def _name_driver(self, device: Device, cuda: str) -> str:
+        row = self.table.cuda_rows[cuda]
+        return row.windows_driver if self.machine.system == "wsl2" and device.driver else row.driver
+
+    def _name_least(self, device: Device, cuda: str) -> str:
+        """Return the oldest driver that runs a CUDA and knows a card."""
+        row = self.table.cuda_rows[cuda]
+        oldest = row.windows_driver_min if self.machine.system == "wsl2" else row.driver_min
+        return max(filter(None, (self._find_first_driver(device.capability), oldest)), key=numbers.to_number)
+
+    def _find_remedy(self, device: Device, cuda: str, fit: Fit) -> str:
+        """Return what to do about a driver that is too old or too new."""
+        if fit not in {"too-old", "too-new"}:
+            return ""
+        branch, driver = self._find_branch(device), self._name_driver(device, cuda)
+        if branch:
+            driver = f"a driver of branch {' or '.join(branch.install)}, and no later one"
+        else:
+            driver = f"driver {driver} or a newer one"
+        if device.is_virtual:
+            return f"ask the administrator of the host for {driver}: it is the host's driver that counts"
+        if self.machine.system == "wsl2":
+            return f"install {driver} in Windows, and none in Linux"
+        if self.machine.is_container:
+            return f"install {driver} on the host, not in this container"
+        return f"install {driver}"
+
+    # words
+
+    def _explain_published(self, used: Sequence[_Card], grafted: Sequence[_Card], cuda: str, fit: Fit) -> str:
+        driver = self._explain_driver(used, cuda, fit)
+        if grafted:
+            named = _join(dict.fromkeys(describe_card(card.device) for card in grafted))
+            return f"published wheels have only PTX for {named}, of which a graft makes machine code in minutes{driver}"
+        named = _join(dict.fromkeys(describe_card(card.device) for card in used))
+        first = used[0]
+        if not first.plain:
+            return f"the capability of {named} is not known, and published wheels run on most cards{driver}"
+        coverage = find_coverage(self.table.published_code.capabilities, first.plain) or ""
+        kind = "machine code" if "machine code" in coverage else "PTX, which its driver compiles,"
+        return f"published wheels have {kind} for {named}{driver}"
+
+    def _warn_of_set(self, chosen: Locked) -> None:
+        table, wishes = self.table, self.wishes
+        self._warn_of_advisories(chosen.tensorflow)
+        built = table.published_code.cuda
+        if wishes.cuda and wishes.cuda != built:
+            self.warnings.append(
+                f"the published wheel was built with CUDA {built} and runs with the libraries of {wishes.cuda}; only a "
+                f"build links against {wishes.cuda}"
+            )
+        self._warn_of_host(chosen)
+
+    def _warn_of_advisories(self, tensorflow: str) -> None:
+        if line := rules.warn_of_advisories(self.table, tensorflow):
+            self.warnings.append(line)
+
+    def _warn_of_host(self, chosen: Locked | None = None) -> None:
+        """Warn of what of this machine is too old for a set outside of a container."""
+        machine, table = self.machine, self.table
+        if machine.engine in {"docker", "apptainer"} and machine.has_nvidia_runtime is not False:
+            return
+        if chosen and machine.has_nvidia_runtime is False:
+            self.warnings.append(
+                "Docker has no NVIDIA runtime, so that containers see no GPU: use --engine host, or install NVIDIA's "
+                "container toolkit"
+            )
+        if machine.engine in {"docker", "apptainer"}:
+            return
+        pythons = chosen.python if chosen else table.published[-1].python
+        if machine.python and _shorten_python(machine.python) not in pythons:
+            self.warnings.append(
+                f"Python {_shorten_python(machine.python)} has no locked set: install Python {_join(pythons, 'or')}, "
+                "or use --engine docker"
+            )
+        if machine.glibc and _is_version(machine.glibc):
+            self._warn_of_glibc(chosen)
+
+    def _warn_of_glibc(self, chosen: Locked | None) -> None:
+        own = numbers.parse(self.machine.glibc, "glibc")[:2]
+        if chosen and chosen.glibc and own < numbers.parse(chosen.glibc):
+            older = [item for item in self.table.published if item.cuda and item.glibc]
+            older = [item for item in older if own >= numbers.parse(item.glibc)]
+            most = f", which takes {older[-1].tensorflow} at most" if older else ""
+            self.warnings.append(
+                f"TensorFlow {chosen.tensorflow} needs glibc {chosen.glibc}, and this machine has "
+                f"{self.machine.glibc}: use --engine docker or apptainer in place of the host engine{most}"
+            )
+        elif own < numbers.parse(self.table.job_glibc):
+            self.warnings.append(
+                f"the packages of the training job need glibc {self.table.job_glibc}, and this machine has "
+                f"{self.machine.glibc}: train in a container"
+            )
+
+    def _warn_of_build(self, plan: VersionRequest) -> None:
+        self._warn_of_advisories(plan.tensorflow)
+        if untried := self.table.platform(plan.platform).untried:
+            self.warnings.append(untried)
+        if numbers.parse(plan.cuda) >= rules.NO_IMAGE_SINCE:
+            self.warnings.append(f"there is no run-time set and no image for CUDA {plan.cuda}")
+
+    def _warn_of_cards(self, cards: Sequence[_Card], used: Sequence[_Card], grafted: Sequence[_Card]) -> None:
+        machine = self.machine
+        left = [card for card in cards if card not in used]
+        if left:
+            named = _join(dict.fromkeys(describe_card(card.device) for card in left))
+            self.warnings.append(
+                f"{named} cannot be used together with the others: leave it out by "
+                f"CUDA_VISIBLE_DEVICES={','.join(str(card.index) for card in used)}"
+            )
+        if grafted and len({card.plain for card in used}) > 1:
+            self.warnings.append(
+                "one grafted wheel serves all of these cards: it keeps the machine code for the others"
+            )
+        if any(not card.plain for card in used):
+            self.warnings.append(
+                "neither name nor driver tell the card's capability: name the card by --card, such as --card 7.5"
+            )
+        for branch in dict.fromkeys(filter(None, (self._find_branch(card.device) for card in used))):
+            those = dict.fromkeys(card.device.name for card in used if self._find_branch(card.device) == branch)
+            self.warnings.append(
+                f"{branch.last} is the last branch of drivers for {_join(those)}: do not install {branch.next} or later"
+            )
+        if machine.system == "wsl2":
+            self.warnings.append("WSL2 uses the driver of Windows: update it there, and install none in Linux")
+        if any(card.device.is_mig for card in used):
+            self.warnings.append(
+                "MIG is on: a process sees one instance and its memory alone; CUDA_VISIBLE_DEVICES=MIG-… names it, and "
+                "`nvidia-smi -L` lists them"
+            )
+        if any(card.device.is_virtual for card in used):
+            self.warnings.append("this is a vGPU: driver and licence are the host's, and CUDA stops without a licence")
+        if not grafted and used:
+            self._warn_of_generated(used)
+
+    def _warn_of_generated(self, used: Sequence[_Card]) -> None:
+        """Warn of a card for which the kernels that MLIR generated are PTX."""
+        code = self.table.published_code
+        partly = [card for card in used if card.way == "published" and card.plain]
+        partly = [card for card in partly if "machine code" not in (find_coverage(code.generated, card.plain) or "")]
+        if not partly:
+            return
+        device, needed = partly[0].device, self.table.cuda_rows[code.cuda].driver
+        old = _is_version(device.driver) and self.machine.system != "wsl2" and not reaches(device.driver, needed)
+        self.warnings.append(
+            f"the elementwise kernels for {describe_card(device)} are PTX of CUDA {code.cuda}"
+            + (
+                f", which minor-version compatibility does not cover: graft the wheel, or install driver {needed}"
+                if old
+                else ": the driver compiles them once, which a graft spares it"
+            )
+        )
+
+    def _list_alternatives(self, decision: Decision, grafted: Sequence[_Card]) -> tuple[Decision, ...]:
+        """Return what else serves the cards: a graft that is not needed, a build of these versions, the processor."""
+        return tuple(self._find_alternatives(decision, grafted))
+
+    def _find_alternatives(self, decision: Decision, grafted: Sequence[_Card]) -> Iterator[Decision]:
+        cpu = self._name_cpu()
+        if not decision.uses_gpu:
+            yield replace(cpu, reason="it runs on the processor until the driver is changed")
+        other = replace(decision, warnings=(), alternatives=(), remedy="")
+        code, capabilities = self.table.published_code, decision.capabilities
+        texts = [name for name in capabilities if "machine code" not in (find_coverage(code.generated, name) or "")]
+        if texts and not grafted:
+            try:
+                grafts.list_knowing(self.table, texts)
+            except UnsupportedError:
+                texts = []
+        if texts and not grafted:
+            named = self._list_graft_flags(texts, decision.tensorflow)
+            why = "it has machine code for the kernels that are PTX in the published wheel"
+            yield replace(other, way="graft", reason=why, command=f"toolkit graft {named}")
+        if built := self._find_same_build(decision):
+            linked = f" and links against CUDA {decision.cuda}" if built.cuda == decision.cuda else ""
+            why = f"a build of hours has machine code for the card alone{linked}"
+            yield replace(
+                other,
+                way="build",
+                cuda=built.cuda,
+                cudnn=built.cudnn,
+                python=built.python,
+                reason=why,
+                command=f"toolkit build-wheel {built.render()}",
+            )
+        if decision.uses_gpu:
+            yield cpu
+
+    def _find_same_build(self, decision: Decision) -> VersionRequest | None:
+        """Return the build of the same TensorFlow and, if it can be, of the same CUDA and cuDNN."""
+        if not decision.capabilities:
+            return None
+        asked = rules.read(
+            self.table,
+            tensorflow=decision.tensorflow,
+            python=decision.python,
+            cuda=decision.cuda,
+            cudnn=decision.cudnn,
+            capabilities=decision.capabilities,
+            platform=self.machine.platform,
+        )
+        found = rules.suggest(self.table, asked)
+        return found if found and found.tensorflow == decision.tensorflow else None
+
+    # commands
+
+    def _choose_python(self, known: Sequence[str]) -> str:
+        """Return the Python that was asked for, that of the host engine, or the usual one."""
+        own = _shorten_python(self.machine.python)
+        usual = own if self.machine.engine == "host" and own in known else self.table.default.python
+        return self.wishes.python or usual
+
+    def _name_up(self, decision: Decision) -> str:
+        engine = " --engine host" if self._is_on_host and self.machine.engine != "host" else ""
+        flags = f"--tensorflow {decision.tensorflow} --python {decision.python}"
+        return f"toolkit up digits {flags} --cuda {decision.cuda} --cudnn {decision.cudnn}{engine}"
+
+    def _name_graft(self, grafted: Sequence[_Card], chosen: Locked) -> str:
+        return f"toolkit graft {self._list_graft_flags(_list_capabilities(grafted), chosen.tensorflow)}"
+
+    def _list_graft_flags(self, capabilities: Sequence[str], tensorflow: str) -> str:
+        named = " ".join(f"--compute-capability {item}" for item in capabilities)
+        asked = f" --tensorflow {tensorflow}" if self.wishes.tensorflow else ""
+        return f"{named}{asked}{f' --python {self.wishes.python}' if self.wishes.python else ''}"
+
+    def _name_highest(self, cards: Sequence[_Card]) -> str:
+        return max((card.plain for card in cards if card.plain), key=numbers.order, default="")
+
+
+_ORDER: tuple[Fit, ...] = ("n/a", "exact", "minor", "unknown", "too-new", "too-old")
+_VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
+
+
+def reaches(driver: str, needed: str) -> bool:
+    """Return whether a driver is as new as the one that is needed; numbers that it leaves out are not compared."""
+    given = numbers.parse(driver, "the driver")
+    return given >= numbers.parse(needed)[: len(given)]
+
+
+def _is_version(text: str) -> bool:
+    try:
+        numbers.parse(text)
+    except UsageError:
+        return False
+    return True
+
+
+def _shorten_python(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _list_capabilities(cards: Sequence[_Card]) -> tuple[str, ...]:
+    return tuple(sorted({card.plain for card in cards if card.plain}, key=numbers.order))
+
+
+def _list_flags(item: Locked, python: str) -> str:
+    return f"--tensorflow {item.tensorflow} --python {python} --cuda {item.cuda} --cudnn {item.cudnn}"
+
+
+def _name_set(item: Locked) -> str:
+    return f"TensorFlow {item.tensorflow} with CUDA {item.cuda} and cuDNN {item.cudnn}"
+
+
+def _join(words: Iterable[str], last: str = "and") -> str:
+    named = [*words]
+    return f"{', '.join(named[:-1])} {last} {named[-1]}" if len(named) > 1 else "".join(named)

@@ -1,0 +1,51 @@
+"""Chooses the CUDA of a graft: one whose ptxas knows the cards, and a run-time set that has it."""
+
+from collections.abc import Sequence
+
+from toolkit.errors import UnsupportedError
+from toolkit.versions import numbers
+from toolkit.versions.table import Table
+
+
+def choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequence[str]) -> tuple[str, str]:
+    """Return a CUDA whose ptxas knows the cards, and the cuDNN beside it.
+
+    Those of a locked set are taken where one has such a CUDA, else the first CUDA of TensorFlow's own tables, else of
+    all. Raises UnsupportedError if no ptxas here knows the cards.
+    """
+    knowing = list_knowing(table, capabilities)
+    held = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
+    if found := next((item for item in held if item.cuda in knowing), None):
+        return found.cuda, found.cudnn
+    row = table.tensorflow_rows.get(tensorflow)
+    own = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
+    cuda = [*own, *knowing][0]
+    refused = [item for item in table.failures if item.refuse and item.when.keys() <= {"cuda", "cudnn"}]
+    releases = [name for name in (row.cudnn if row else table.cudnn_rows) if table.cudnn_rows[name].wheel]
+    return cuda, numbers.sort(
+        name for name in releases if not any(item.affects(cuda=[cuda], cudnn=[name]) for item in refused)
+    )[-1]
+
+
+def list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
+    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first, and the
+    last release of each version.
+
+    They are of the major release that the published wheels load. Grafts of all versions of TensorFlow take the
+    first one, so they share what it assembled. Raises UnsupportedError if there is none.
+    """
+    major = numbers.parse(table.published_code.cuda)[0]
+    known = [
+        cuda
+        for cuda in numbers.sort(table.cuda_rows)
+        if table.cuda_rows[cuda].parts
+        and numbers.parse(cuda)[0] == major
+        and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
+    ]
+    if not known:
+        raise UnsupportedError(
+            f"no ptxas here knows compute capability {', '.join(capabilities)}",
+            remedy="`toolkit matrix` lists what each CUDA knows",
+        )
+    used, last = {item.cuda for item in table.published}, {cuda.rpartition(".")[0]: cuda for cuda in known}
+    return sorted(last.values(), key=lambda cuda: cuda not in used)
