@@ -20,7 +20,7 @@ from toolkit.errors import (
     UsageError,
 )
 from toolkit.project import shorten
-from toolkit.settings import Settings, is_crossed, require_own_platform
+from toolkit.settings import DECIDED, Settings, find_own_platform, is_crossed, require_own_platform
 from toolkit.smoke import runner
 from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
@@ -31,6 +31,8 @@ from train.config.configuration import TrainConfig
 from train.record.reader import find_change
 
 if TYPE_CHECKING:
+    from toolkit.doctor.decision import Decision
+    from toolkit.doctor.machine import Machine
     from toolkit.wheel.build import BuiltWheel
     from toolkit.wheel.build_request import PlannedWheel, WheelRequest
 
@@ -95,10 +97,135 @@ class ReadyEnvironment:
         return self.plan.spec.uses_gpu if self.plan else bool(self.request.settings.cuda)
 
 
+_ANSWER_SECONDS = 5
+"""How long a command waits for the driver to name the GPUs of this machine."""
+
+
+def choose_set(request: Request, console: Console, decision: "Decision | None" = None) -> Request:
+    """Return the request with the set that fits the GPUs of this machine, or the card that is named.
+
+    What was found and what was decided is said, unless the ``decision`` is given. Versions and a wheel that were asked
+    for stay as they are. If the decision is a graft, a finished one is taken.
+
+    Raises GpuError if a GPU was asked for and cannot be used, or if the graft has still to be made; UnsupportedError if
+    what was asked for does not fit the card.
+    """
+    decision = decision or decide_set(request, console)
+    if decision is None:
+        return replace(request, gpu=False) if request.settings.card == "none" and request.gpu is None else request
+    chosen = apply_decision(request, decision)
+    if not (decision.uses_gpu and decision.grafted):
+        return chosen
+    from toolkit.graft import graft_plan, job
+
+    planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
+    found = job.find(planned, DIST)
+    if found is None:
+        named = " and ".join(dict.fromkeys(each.name for each in decision.devices))
+        raise GpuError(
+            f"{named} needs a grafted wheel, and there is none yet",
+            why=decision.reason,
+            remedy=f"`toolkit up` makes it in minutes, as `{decision.command}` does; --card none runs on the processor",
+        )
+    console.heading("graft", shorten(found.folder))
+    request.require_trusted(found.folder, "")
+    return replace(chosen, wheel=str(found.folder))
+
+
+def decide_set(request: Request, console: Console) -> "Decision | None":
+    """Return the decision that a command is to carry out, and say it; None if the user has decided.
+
+    Raises what :func:`choose_set` raises.
+    """
+    settings = request.settings
+    named = settings.card not in {"auto", "none"}
+    if settings.card == "none" and request.gpu:
+        raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
+    if not named and not _leaves_choice(request):
+        return None
+    from toolkit.doctor.decision import Wishes, decide  # not all commands decide, and they start faster without it
+
+    machine = _read_machine(request, named=named)
+    decision = decide(machine, Wishes.from_settings(settings))
+    if request.gpu and not decision.uses_gpu:
+        raise GpuError(
+            "a GPU was asked for, and none can be used",
+            why=decision.reason,
+            remedy=decision.remedy or decision.command if decision.way != "cpu" or decision.remedy else "leave it out",
+        )
+    _say_decision(machine, decision, console, wanted=request.gpu is not False)
+    return decision
+
+
+def _leaves_choice(request: Request) -> bool:
+    """Return whether a user who names no card leaves it to the machine what to run."""
+    settings = request.settings
+    given = any(settings.sources.get(name, "default") != "default" for name in ("tensorflow", "cuda", "cudnn"))
+    closed = settings.card == "none" or request.gpu is False or request.elsewhere
+    own = request.wheel not in {None, PUBLISHED} or bool(settings.archive)
+    return not (given or closed or own or settings.platform != find_own_platform())
+
+
+def _read_machine(request: Request, *, named: bool) -> "Machine":
+    """Return this machine, as its engine sees it; without its GPUs if they are hidden or not meant."""
+    from toolkit.doctor.machine import Machine
+    from toolkit.doctor.reading import read_machine
+
+    settings = request.settings
+    if request.elsewhere:
+        return Machine(platform=settings.platform)
+    if hides_gpus() and not named:
+        return Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
+    machine = read_machine(settings, seconds=_ANSWER_SECONDS)
+    if not machine.devices or settings.engine not in {"auto", "docker"}:
+        return machine
+    try:
+        engine = choose_engine(settings).engine
+    except ToolkitError:  # the command that needs it says so
+        return machine
+    runtime = engine.has_gpu() if engine.name == "docker" else None
+    kept = settings.engine == "docker" or engine.name == "host"
+    return replace(machine, has_nvidia_runtime=runtime, engine=engine.name if kept or runtime else "")
+
+
+def apply_decision(request: Request, decision: "Decision") -> Request:
+    """Return the request with the set of a decision, or with the CPU set if no GPU can be used now."""
+    settings = request.settings
+    chosen = {"python": decision.python}
+    if decision.uses_gpu:
+        chosen |= {"tensorflow": decision.tensorflow, "cuda": decision.cuda, "cudnn": decision.cudnn}
+        if settings.engine == "auto" and decision.on_host:
+            chosen["engine"] = "host"
+    changed = {name: value for name, value in chosen.items() if getattr(settings, name) != value}
+    sources = {**settings.sources, **dict.fromkeys(changed, DECIDED)}
+    return replace(request, settings=replace(settings, **changed, sources=sources))
+
+
+def _say_decision(machine: "Machine", decision: "Decision", console: Console, *, wanted: bool) -> None:
+    """Say which cards were found, what runs, why, and what would have to be done first."""
+    from toolkit.doctor.decision import WITHOUT_GPU, describe_cards
+    from toolkit.versions.rules import warn_of_advisories
+
+    if not decision.devices and not machine.devices:
+        console.heading("card", f"none: {decision.reason}")
+    else:
+        console.heading("card", describe_cards(decision.devices or machine.devices))
+        name = _name_set(decision.tensorflow, decision.cuda, decision.cudnn) if decision.uses_gpu else "the CPU set"
+        console.heading("set", f"{name}: {decision.reason}")
+    may_have_gpu = bool(machine.devices or decision.devices or (machine.fault and machine.fault.id not in WITHOUT_GPU))
+    lines = [f"first: {decision.remedy}"] if decision.remedy and may_have_gpu else []
+    known = warn_of_advisories(load_table(), decision.tensorflow)  # which `up` says of the set that it takes
+    lines += [line for line in decision.warnings if line != known] if may_have_gpu and wanted else []
+    for line in lines:
+        console.say(f"  {line}")
+    if may_have_gpu and not decision.uses_gpu and decision.way != "cpu":
+        console.say(f"  then: {decision.command}")
+
+
 def resolve(request: Request, console: Console) -> ReadyEnvironment:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
-    A missing base image is pulled, except in a dry run. What a GPU of this machine has to do with it is said in a line.
+    A missing base image is pulled, except in a dry run. It is said in a line if set and GPU do not go together.
 
     Raises UsageError: a GPU is asked for, and the set cannot use one; UnsupportedError: the versions are incompatible,
     or the wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
@@ -186,29 +313,21 @@ def _describe_gpu(resolved: ReadyEnvironment) -> str:
 
 def _describe_missing(resolved: ReadyEnvironment) -> str:
     """Return one line that says what becomes of jobs of a set for CUDA, where the engine has no GPU."""
-    why = f"the {resolved.engine.name} engine shows no GPU"
+    why = f"the {resolved.engine.name} engine shows no GPU here"
     if resolved.request.gpu:
-        return f"{why} here: a job that finds none ends with exit code {GpuError.exit_code}"
-    if _may_have_gpu():
-        from toolkit.doctor import unused
-
-        if line := unused.describe_unused(resolved.request.settings, why, "`toolkit doctor` says what is missing"):
-            return line
-    return f"{why} here: this set for CUDA computes on the processor"
-
-
-def _may_have_gpu() -> bool:
-    """Return whether it is worth asking the driver for GPUs, which takes its program a while."""
-    return not hides_gpus() and (has_gpu() or find_driver_program() is not None)
+        return f"{why}: a job that finds none ends with exit code {GpuError.exit_code}"
+    return f"{why}: this set for CUDA computes on the processor; `toolkit doctor` says what is missing"
 
 
 def _describe_unused(resolved: ReadyEnvironment) -> str:
-    if not _may_have_gpu():
+    """Return one line about a GPU that a set or a wheel of the user's own choice leaves unused."""
+    plan, settings = resolved.plan, resolved.request.settings
+    chosen = any(settings.sources.get(name) not in {"default", DECIDED} for name in ("tensorflow", "cuda"))
+    wheel = plan.spec.wheel if plan else None
+    if hides_gpus() or not (has_gpu() or find_driver_program()) or not (wheel or chosen):
         return ""
     from toolkit.doctor import unused
 
-    plan, settings = resolved.plan, resolved.request.settings
-    wheel = plan.spec.wheel if plan else None
     if not wheel:
         return unused.describe_unused(settings, "this is the CPU set")
     if not plan or not plan.spec.cuda_wheel:

@@ -16,6 +16,9 @@ from train.system.progress import Mode
 
 EngineName = Literal["auto", "docker", "apptainer", "host"]
 PlatformName = Literal["linux/amd64", "linux/arm64"]
+DECIDED = "decision"
+"""The source of a setting that follows from the GPUs of the machine."""
+
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
@@ -72,7 +75,7 @@ class Settings:
     data: str = _default("Folder of downloaded data sets.", "data")
     state: str = _default("Folder of environments, logs and manifests.", ".toolkit", personal=True)
     progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
-    # for each name, ``default``, ``toolkit.yaml``, the variable's name, or ``flag``
+    # for each name, ``default``, ``toolkit.yaml``, the variable's name, ``flag``, or ``decision``
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def describe(self) -> dict[str, dict[str, str]]:

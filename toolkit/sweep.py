@@ -21,7 +21,7 @@ from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, JobError, ToolkitError, UsageError
 from toolkit.project import shorten
-from toolkit.settings import Settings
+from toolkit.settings import DECIDED, Settings
 from train.cli import SWITCHES, find_result
 from train.config.configuration import TrainConfig
 from train.system.files import read_regular
@@ -245,7 +245,7 @@ def _locked(logs: Path, console: Console) -> Iterator[int]:
 
 def pass_on(settings: Settings, engine: str) -> dict[str, str]:
     """Return the variables that give a command the settings of this one; files and variables it finds itself."""
-    given = [name for name, source in settings.sources.items() if source == "flag"]
+    given = [name for name, source in settings.sources.items() if source in {"flag", DECIDED}]
     return {f"TOOLKIT_{name.upper()}": str(getattr(settings, name)) for name in given} | {"TOOLKIT_ENGINE": engine}
 
 

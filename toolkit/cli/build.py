@@ -335,7 +335,7 @@ def _require_order(folder: Path, repository: str) -> None:
     )
 
 
-@command(*BUILD, "platform", "downloads", engine="docker", remember=True, long=True)
+@command(*BUILD, "card", "platform", "downloads", engine="docker", remember=True, long=True)
 def build_image(
     session: Session,
     wheel: Wheel = None,
@@ -372,7 +372,8 @@ def build_image(
     console, key = session.console, load_key(sign_)
     settings = session.settings
     request = pipeline.Request(settings=settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run, runs=False)
-    prepared = pipeline.environment_task(pipeline.resolve(request, console), console)
+    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    prepared = pipeline.environment_task(resolved, console)
     if not run([prepared], console, dry_run=dry_run):
         return
     environment = prepared.result

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     "python",
     "cuda",
     "cudnn",
+    "card",
     "engine",
     "archive",
     "base_image",
@@ -59,13 +60,6 @@ def up(
     from_source: Annotated[
         bool, typer.Option("--from-source", help="Build the wheel, if it is not built yet.")
     ] = False,
-    card: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Take a published wheel that runs on this card, such as `RTX 5090`: as it is, or grafted for it.",
-        ),
-    ] = "",
     compute_capability: Capabilities = None,
     source: Source = "",
     bazel: Bazel = "",
@@ -80,7 +74,8 @@ def up(
 ) -> None:
     """Run the whole chain: wheel, image or environment, smoke checks, training, report.
 
-    With --card, CUDA, cuDNN and, unless it is given, TensorFlow are chosen for the card. No card need be there.
+    CUDA, cuDNN and TensorFlow are chosen for the GPU of this machine, or for the card of --card, which need not be
+    there. A published wheel without machine code for it is grafted first. --card none takes the CPU set.
 
     --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
     With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
@@ -94,14 +89,15 @@ def up(
     arguments = [dataset, *context.args]
     config, key = training.read_arguments(arguments, session.settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
-    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
+    card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
+    own = wheel if wheel != pipeline.PUBLISHED else None
+    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": own})
     request = pipeline.Request(
         settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
     )
     of_a_build = compute_capability or source or bazel or jobs or cpu_target != "avx"
-    if card:
-        found = _fit_card(session, request, card, origin, key)
-    elif from_source or from_:
+    found: pipeline.Request | None
+    if from_source or from_:
         from toolkit.wheel.build_plan import BuildOptions
         from toolkit.wheel.build_request import WheelRequest
 
@@ -115,10 +111,11 @@ def up(
             "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
             remedy="add --from-source or --from",
         )
-    else:
-        if named := pipeline.read_wheel_option(wheel):
-            origin.require_trusted(named.parent, "")
+    elif named := pipeline.read_wheel_option(wheel):
+        origin.require_trusted(named.parent, "")
         found = request
+    else:
+        found = _fit_cards(session, request, origin, key)
     if found:
         _train(session, found, arguments, config, key, begun=begun)
     else:
@@ -182,37 +179,31 @@ def _train(
     console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
 
 
-def _fit_card(
-    session: Session, request: "Request", card: str, origin: WheelSource, key: "Signer | None"
-) -> "Request | None":
-    """Choose the published wheel's set for a card, and graft the wheel if it has no machine code for it.
+def _fit_cards(session: Session, request: "Request", origin: WheelSource, key: "Signer | None") -> "Request | None":
+    """Take the set that is decided for the cards, and graft the wheel if it has no machine code for one of them.
 
     Returns None if a dry run ends here.
     """
-    from toolkit.doctor import advice, cards
+    from toolkit import pipeline
     from toolkit.graft import graft_plan, job
-    from toolkit.pipeline import DIST
     from toolkit.steps import run
     from toolkit.versions import load_table
 
-    console, settings, table = session.console, request.settings, load_table()
-    if native := advice.find_native(table, cards.find_card(card).capability, settings):
-        console.heading("card", f"{card}: the published wheel has machine code for it")
-        chosen = replace(settings, tensorflow=native.tensorflow, cuda=native.cuda, cudnn=native.cudnn)
-        return replace(request, settings=chosen)
-    planned = graft_plan.resolve(table, settings, graft_plan.GraftRequest(cards=[card]))
-    found = job.find(planned, DIST)
+    console = session.console
+    decision = pipeline.decide_set(request, console)
+    if decision is None or not (decision.uses_gpu and decision.grafted):
+        return pipeline.choose_set(request, console, decision)
+    chosen = pipeline.apply_decision(request, decision)
+    pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
+    planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
+    found = job.find(planned, pipeline.DIST)
     if found:
         origin.require_trusted(found.folder, "")
-    task = job.plan_task(planned, settings, console, out=DIST)
+    task = job.plan_task(planned, chosen.settings, console, out=pipeline.DIST)
     if run([task], console, dry_run=request.dry_run):
         found = task.result
         sign(session, key, (found.folder, not found.reused))
-    if found is None:
-        return None
-    spec = planned.lock.spec
-    chosen = replace(settings, tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
-    return replace(request, settings=chosen, wheel=str(found.folder))
+    return replace(chosen, wheel=str(found.folder)) if found else None
 
 
 def _build_wheel(

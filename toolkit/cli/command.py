@@ -31,6 +31,7 @@ _METAVARS = {
     "platform": "|".join(get_args(PlatformName)),
     "cuda": "X.Y.Z",
     "cudnn": "X.Y.Z",
+    "card": "auto|none|NAME",
     "engine": "|".join(get_args(EngineName)),
     "archive": "FILE",
     "base_image": "REF",
@@ -40,6 +41,7 @@ _METAVARS = {
     "progress": "|".join(get_args(Mode)),
 }
 _CHOICES = {
+    "card": lambda: ("auto", "none"),
     "engine": lambda: get_args(EngineName),
     "platform": lambda: get_args(PlatformName),
     "progress": lambda: get_args(Mode),

@@ -72,7 +72,17 @@ def _summarise(file: Path, limit: int) -> str:
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    remember=True,
+    long=True,
 )
 def local(
     session: Session,
@@ -97,7 +107,7 @@ def local(
     config = training.read_arguments(arguments, settings)
     share(config.shards, workers)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     trained = plan_task(resolved, prepared, arguments, config, console, workers=workers)
     if run([prepared, trained], console, dry_run=dry_run):
@@ -107,7 +117,7 @@ def local(
         console.say(f"each of the last {workers} commands needs a shell of its own")
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "ca_bundle", remember=True, engine="host")
+@command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", remember=True, engine="host")
 def slurm(
     session: Session,
     context: typer.Context,
@@ -161,7 +171,8 @@ def slurm(
         batch.require_slurm()
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
     gpu = False if interpreter else bool(gpus) or None
-    resolved = pipeline.resolve(pipeline.Request(settings=settings, gpu=gpu, elsewhere=True, dry_run=dry_run), console)
+    asked = pipeline.Request(settings=settings, gpu=gpu, elsewhere=True, dry_run=dry_run)
+    resolved = pipeline.resolve(pipeline.choose_set(asked, console), console)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):
         prepared = pipeline.environment_task(resolved, console)

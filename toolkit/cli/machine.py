@@ -11,11 +11,15 @@ from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
     from toolkit.clean import Leftover
-    from toolkit.doctor.machine import Device
+    from toolkit.doctor.machine import Machine
     from toolkit.settings import Settings
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "platform", "engine", "base_image", "ca_bundle")
+NONE = "none"
+"""The value of --card for the processor."""
+
+
+@command("tensorflow", "python", "cuda", "cudnn", "platform", "engine", "card", "base_image", "ca_bundle")
 def doctor(
     session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
@@ -49,50 +53,70 @@ def doctor(
         )
 
 
-@command("tensorflow", "python", "platform")
+@command("tensorflow", "python", "platform", "engine", "card")
 def advise(
     session: Session,
-    card: Annotated[str, typer.Argument(metavar="CARD", help="The card, as with --gpu.")] = "",
-    gpu: Annotated[
-        str, typer.Option(metavar="NAME", help="A card such as `RTX 5090`, or 8.6; by default those of this machine.")
+    name: Annotated[
+        str, typer.Argument(metavar="CARD", help="A card such as `RTX 5090`, 5090 or sm_120; by default those here.")
     ] = "",
-    driver: Annotated[str, typer.Option(metavar="VERSION", help="Its driver, such as 550.54.")] = "",
+    gpu: Annotated[str, typer.Option(metavar="NAME", help="The same as CARD.")] = "",
+    driver: Annotated[str, typer.Option(metavar="VERSION", help="The driver, such as 550.54.")] = "",
+    cuda: Annotated[
+        str, typer.Option(metavar="X.Y.Z", help="CUDA release that is wanted; cuDNN may be left out.")
+    ] = "",
+    cudnn: Annotated[str, typer.Option(metavar="X.Y.Z", help="cuDNN release that is wanted.")] = "",
+    glibc: Annotated[
+        str, typer.Option(metavar="X.Y", help="C library of the machine, such as 2.17, for use without a container.")
+    ] = "",
 ) -> None:
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
     from dataclasses import replace
 
+    from toolkit.doctor import advice
+    from toolkit.doctor.decision import Wishes, decide
+    from toolkit.versions import load_table
+
+    console, settings, table = session.console, session.settings, load_table()
+    named = [each for each in (name, gpu) if each]
+    if len(named) > 1:
+        raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
+    machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=glibc)
+    wishes = Wishes.from_settings(settings)
+    wishes = replace(wishes, cuda=cuda or wishes.cuda, cudnn=cudnn or wishes.cudnn)
+    if named or settings.card != NONE:
+        wishes = replace(wishes, card="")
+    decision = decide(machine, wishes, table)
+    gpus = [advice.advise(table, device, machine, wishes).to_json() for device in dict.fromkeys(machine.devices)]
+    value = {"decision": decision.to_json(), "command": decision.command, "gpus": gpus}
+    console.result(value, advice.render(decision, machine, table))
+
+
+def _describe_machine(settings: "Settings", card: str, *, driver: str, glibc: str) -> "Machine":
+    """Return this machine, or one with the card that was named; with the driver and the C library that were given."""
+    from dataclasses import replace
+
     from toolkit.doctor import advice, reading
-    from toolkit.versions import load_table, numbers
+    from toolkit.doctor.cards import find_card
+    from toolkit.doctor.machine import Device, Machine
+    from toolkit.versions import numbers
 
-    console, settings = session.console, session.settings
-    if driver:
-        numbers.parse(driver, "the driver")
-    if card and gpu:
-        raise UsageError("a card is given twice", why=f"{card!r}, and {gpu!r} by --gpu", remedy="leave one out")
-    gpu = card or gpu
-    try:
-        named = [_name_device(gpu, settings)] if gpu else reading.find_devices()
-    except FileNotFoundError:
-        named = []
-    if driver and not named:
-        raise UsageError(
-            "--driver is that of a card, and this machine has none",
-            remedy=f'name the card: toolkit advise "RTX 5090" --driver {driver}',
-        )
-    devices = [replace(device, driver=driver or device.driver) for device in named]
-    found = [advice.advise(load_table(), device, settings) for device in devices]
-    for line in dict.fromkeys(line for each in found for line in each.advisories):
-        console.say(f"  {line}")
-    absent = 'no NVIDIA GPU with a driver on this machine; toolkit advise "RTX 5090" asks about another'
-    console.result({"gpus": [each.to_json() for each in found]}, "\n".join(each.render() for each in found) or absent)
-
-
-def _name_device(gpu: str, settings: "Settings") -> "Device":
-    from toolkit.doctor import advice, cards
-    from toolkit.doctor.machine import Device
-
-    place = advice.require_platform(gpu, settings)
-    return Device(name=gpu, capability=cards.find_card(gpu).capability, platform=place)
+    for text, what in ((driver, "the driver"), (glibc, "glibc")):
+        if text:
+            numbers.parse(text, what)
+    card = card or (settings.card if settings.card not in {"auto", NONE} else "")
+    engine = "" if settings.engine == "auto" else settings.engine
+    if card:
+        place = advice.require_platform(card, settings)
+        devices = (Device(name=card, capability=find_card(card).capability, driver=driver, platform=place),)
+        machine = Machine(devices=devices, platform=place, engine=engine)
+    else:
+        machine = reading.read_machine(settings)
+        if driver:
+            devices = tuple(replace(each, driver=driver) for each in machine.devices)
+            machine = replace(
+                machine, devices=devices or (Device(name="a card", capability="", driver=driver),), fault=None
+            )
+    return replace(machine, glibc=glibc, engine=engine or "host") if glibc else machine
 
 
 @command()

@@ -24,6 +24,8 @@ from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
+    from toolkit.settings import Settings
+    from toolkit.smoke.checks.check import Expectation
     from toolkit.smoke.runner import Report
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
@@ -37,7 +39,17 @@ Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    remember=True,
+    long=True,
 )
 def smoke(
     session: Session,
@@ -64,33 +76,32 @@ def smoke(
     It is that of an image or environment which the toolkit makes, by default; of an --image; or of an --environment of
     your own, where --tensorflow, --cuda and --cudnn say what is expected, and nothing is expected without them.
     """
-    from toolkit import interpreters, pipeline
+    from toolkit import pipeline
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
-    from toolkit.steps import Plan, Step, print_plan, run
+    from toolkit.steps import run
 
     console, settings = session.console, session.settings
     key = load_key(sign_)
-    # In what a user names, the version is checked only if the user named one.
-    said = (image is None and environment is None) or settings.sources["tensorflow"] != "default"
-    expectation = Expectation(
-        version=expect_version or (settings.tensorflow if said else ""),
-        cuda=settings.cuda,
-        cudnn=settings.cudnn,
-        capability=expect_capability or "",
-        device=device,
-        skip=tuple(skip or ()),
-    )
     if skip:
-        runner.require_known(expectation.skip)
+        runner.require_known(skip)
+    named = image is not None or environment is not None
+
+    def expect(settings: "Settings") -> Expectation:
+        # In what a user names, the version is checked only if the user named one.
+        said = not named or settings.sources["tensorflow"] != "default"
+        return Expectation(
+            version=expect_version or (settings.tensorflow if said else ""),
+            cuda=settings.cuda,
+            cudnn=settings.cudnn,
+            capability=expect_capability or "",
+            device=device,
+            skip=tuple(skip or ()),
+        )
+
     if environment is not None:
         _require_alone(session, image=image, wheel=wheel, sign_=sign_)
-        job = runner.plan(expectation)
-        if dry_run:
-            command = runner.commands_in(interpreters.find(environment), job)
-            print_plan(Plan(steps=(Step(title=job.title, commands=command),)), console)
-            return
-        _conclude(session, runner.run_in(environment, expectation, console), junit)
+        _check_environment(session, environment, expect(settings), junit, dry_run=dry_run)
         return
     if image is not None and (wheel or settings.engine in {"apptainer", "host"}):
         raise UsageError(f"--image names what Docker has: it goes with neither --wheel nor --engine {settings.engine}")
@@ -102,9 +113,12 @@ def smoke(
         )
     gpu = {"gpu": True, "cpu": False}.get(device)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    if image is None:
+        request = pipeline.choose_set(request, console)
+        settings = request.settings
     resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=True)
+    checked = pipeline.smoke_task(resolved, prepared, expect(settings), console, force=True)
     if not run([prepared, checked], console, dry_run=dry_run):
         return
     made = prepared.result
@@ -123,6 +137,22 @@ def _require_alone(session: Session, *, image: str | None, wheel: str | None, si
         )
 
 
+def _check_environment(
+    session: Session, folder: Path, expectation: "Expectation", junit: Path | None, *, dry_run: bool
+) -> None:
+    """Run the checks in an environment that the user names, or print their command."""
+    from toolkit import interpreters
+    from toolkit.smoke import runner
+    from toolkit.steps import Plan, Step, print_plan
+
+    if dry_run:
+        job = runner.plan(expectation)
+        commands = runner.commands_in(interpreters.find(folder), job)
+        print_plan(Plan(steps=(Step(title=job.title, commands=commands),)), session.console)
+        return
+    _conclude(session, runner.run_in(folder, expectation, session.console), junit)
+
+
 def _conclude(
     session: Session, report: "Report", junit: Path | None, key: "Signer | None" = None, *made: tuple[Path, bool]
 ) -> None:
@@ -137,7 +167,17 @@ def _conclude(
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    remember=True,
+    long=True,
 )
 def train(
     session: Session,
@@ -156,7 +196,7 @@ def train(
     arguments = [dataset, *context.args]
     config, key = training.read_arguments(arguments, settings), load_key(sign_)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if run([prepared, trained], console, dry_run=dry_run):
@@ -166,7 +206,17 @@ def train(
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    remember=True,
+    long=True,
 )
 def sweep(
     session: Session,
@@ -195,8 +245,9 @@ def sweep(
     if summarise and member is not None:
         raise UsageError("--member runs one member, and --summarise runs none", remedy="leave one of them out")
     planned = sweep.read(file, settings, limit=limit)
+    request = pipeline.choose_set(pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run), console)
+    settings, wheel = request.settings, request.wheel
     options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
-    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     if dry_run:
         pipeline.resolve(request, console)
         sweep.show(planned, planned.members if member is None else [planned.pick(member)], options, console)

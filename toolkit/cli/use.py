@@ -19,7 +19,7 @@ ReportBroken = Annotated[Path | None, typer.Option(metavar="FILE", help=OPTIONS[
 Top = Annotated[int, typer.Option(min=1, help="Classes shown for each image.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def predict(
     session: Session,
     run: Run,
@@ -47,7 +47,17 @@ def predict(
 
 
 @command(
-    "tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True, long=True
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+    remember=True,
+    long=True,
 )
 def evaluate(
     session: Session,
@@ -77,7 +87,7 @@ def evaluate(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def export(
     session: Session,
     run: Run,
@@ -101,7 +111,7 @@ def export(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
 def serve(
     session: Session,
     run: Run,
@@ -130,7 +140,7 @@ def serve(
     words = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
     serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
     cluster = resolved.engine.plan_cluster(1, outside=True)
     job = replace(inference.plan_serving(run, serving, cluster), gpu=resolved.gpu)
     prepared = pipeline.environment_task(resolved, console)
@@ -147,7 +157,7 @@ def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, d
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))
 

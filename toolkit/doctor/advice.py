@@ -1,18 +1,19 @@
-"""Says which TensorFlow runs on a card: a published wheel as it is or grafted, or one that is built for it."""
+"""Says which TensorFlow runs on a machine or a card: prints the decision, and checks it for `toolkit doctor`."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from toolkit.doctor.cards import find_card, find_note
+from toolkit.doctor.decision import Decision, Wishes, decide, describe_cards
 from toolkit.doctor.hardware import compare_driver, estimate_build
-from toolkit.doctor.machine import Device
-from toolkit.doctor.reading import find_devices
-from toolkit.errors import PreflightError, UnsupportedError
+from toolkit.doctor.machine import Device, Machine
+from toolkit.doctor.reading import read_machine
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
 from toolkit.smoke.checks.gpu_rules import find_coverage
-from toolkit.versions import Locked, Table, load_table, rules
+from toolkit.versions import Table, load_table, numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.table import PlatformRow
@@ -21,6 +22,8 @@ from train.cores import count_cores
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
+    """The decision for one card, in the names that `advise --json` has for each GPU."""
+
     card: str
     capability: str
     platform: str  # ``linux/arm64``
@@ -44,94 +47,112 @@ class Advice:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def render(self) -> str:
-        shown = [f"{self.card}: compute capability {self.capability}, {self.platform}"]
-        shown += [f"  published wheel  {self.published}: {self.why}"]
-        ways = [
-            ("run it", self.run, ""),
-            ("graft it", self.graft, self.graft_cost),
-            ("build", self.build, self.build_cost),
-        ]
-        for name, command, cost in ways:
-            shown += [f"  {name:<15}  {command}{f'  ({cost})' if cost else ''}"] if command else []
-        shown += [f"  toolchain        {self.toolchain}"] if self.toolchain else []
-        shown += [f"  not run          {self.untried}"] if self.untried else []
-        shown += [f"  note             {self.note}"] if self.note else []
-        shown += [f"  driver           {self.driver_says}"] if self.driver_says else []
-        return "\n".join([*shown, *([f"  try              {self.remedy}"] if self.remedy else [])])
+
+def advise(table: Table, device: Device, machine: Machine, wishes: Wishes) -> Advice:
+    """Return what to run or to build for one card of a machine.
+
+    Raises what :func:`decide` raises.
+    """
+    alone = replace(machine, devices=(device,), platform=device.platform or machine.platform)
+    return _describe(table, decide(alone, wishes, table), device, alone)
 
 
-def advise(table: Table, device: Device, settings: Settings) -> Advice:
-    """Return what to run or to build for a card: the newest published TensorFlow, unless one was asked for."""
-    python, named = settings.python, settings.sources["tensorflow"] != "default"
-    place = table.platform(device.platform or settings.platform)
-    asked = _read(table, settings, device.capability, place)
+def _describe(table: Table, decision: Decision, device: Device, machine: Machine) -> Advice:
+    """Return a decision in the names of :class:`Advice`."""
+    place = table.platform(machine.platform)
+    plain = numbers.strip_suffix(device.capability)
     code = table.published_code
-    coverage = find_coverage(code.capabilities, device.capability) if place.gpu_code else None
+    coverage = find_coverage(code.capabilities, plain) if place.gpu_code and plain else None
+    generated = find_coverage(code.generated, plain) if plain else None
     published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
-    runtime = _find_runtime(table, asked, settings.tensorflow if named else "") if published == "native" else None
-    nearest = rules.suggest(table, asked if place.gpu_code else _choose_cuda(table, asked))
-    generated = find_coverage(code.generated, device.capability)
-    # PTX is for every later GPU, and the kernels that MLIR generated have less machine code than the others.
-    graftable = published == "ptx" or (runtime is not None and generated is None)
-    cuda = runtime.cuda if runtime else nearest.cuda if nearest else ""
-    driver = compare_driver(device.driver, cuda, device.capability) if device.driver and cuda else None
+    ways = {each.way: each.command for each in (*decision.alternatives, decision)}
+    driver = compare_driver(device.driver, decision.cuda, device.capability) if _judges(decision, device) else None
+    plan = _read_build(table, ways.get("build", ""))
+    versions = {each.tensorflow for each in (decision, *decision.alternatives) if each.way != "cpu"}
+    warned = (rules.warn_of_advisories(table, version) for version in sorted(versions))
     return Advice(
         card=device.name,
         capability=device.capability,
         platform=place.name,
         driver=device.driver,
-        way="published" if runtime else "graft" if graftable else "build" if nearest else "none",
+        way="none" if decision.way == "cpu" else decision.way,
         published=published,
         why=_explain(published, coverage, generated, table, place),
-        run=f"toolkit up digits {_list_flags(runtime, python)}" if runtime else "",
-        graft=f"toolkit graft --compute-capability {device.capability}{_name_version(settings)}" if graftable else "",
-        build=f"toolkit build-wheel {nearest.render()}" if nearest else "",
-        cuda=cuda,
+        run=ways.get("published", ""),
+        graft=ways.get("graft", ""),
+        build=ways.get("build", ""),
+        cuda=decision.cuda,
         driver_says=driver.evidence if driver else "",
-        remedy=_find_remedy(nearest is None and runtime is None, driver.remedy if driver else ""),
-        graft_cost=_estimate_graft(table) if graftable else "",
-        build_cost=f"about {estimate_build().facts['hours']} h on this machine"
-        if nearest and place.name == find_own_platform()
-        else "",
-        toolchain=_describe_toolchain(table, nearest) if nearest else "",
-        untried=place.untried if nearest else "",
+        remedy=decision.remedy or (_NONE if decision.way == "cpu" else driver.remedy if driver else ""),
+        graft_cost=_estimate_graft(table) if "graft" in ways else "",
+        build_cost=_estimate_build(place) if "build" in ways else "",
+        toolchain=_describe_toolchain(table, plan) if plan else "",
+        untried=place.untried if plan else "",
         note=find_note(device.name),
-        advisories=_list_advisories(table, runtime, nearest, settings.tensorflow if named and graftable else ""),
+        advisories=tuple(filter(None, warned)),
     )
 
 
-def _read(table: Table, settings: Settings, capability: str, place: PlatformRow) -> VersionRequest:
-    return rules.read(
-        table,
-        tensorflow=settings.tensorflow,
-        python=settings.python,
-        capabilities=[capability],
-        platform=place.name,
-    )
+_NONE = "no set of the table runs on this card: `toolkit up --card none` runs on the processor"
 
 
-def _choose_cuda(table: Table, asked: VersionRequest) -> VersionRequest:
-    """Return the request with the first CUDA that compiles for the card itself, unless that asked for does."""
-    wanted = asked.numbers[0]
-    knowing = [row.version for row in table.cuda_rows.values() if row.parts and wanted in row.capabilities]
-    return asked if asked.cuda in knowing or not knowing else replace(asked, cuda=knowing[0])
+def _judges(decision: Decision, device: Device) -> bool:
+    return bool(device.driver and decision.cuda and decision.driver not in {"unknown", "n/a"})
+
+
+def _read_build(table: Table, command: str) -> VersionRequest | None:
+    """Return the versions that a command of `toolkit build-wheel` has."""
+    words = command.split()
+    pairs = [(name.removeprefix("--"), value) for name, value in zip(words[2::2], words[3::2], strict=False)]
+    given = {name: value for name, value in pairs if name in {"tensorflow", "python", "cuda", "cudnn", "platform"}}
+    cards = [value for name, value in pairs if name == "compute-capability"]
+    if not given:
+        return None
+    return rules.read(table, **{"platform": None, **given}, capabilities=cards)
+
+
+def render(decision: Decision, machine: Machine, table: Table) -> str:
+    """Return a decision for people: verdict, reason, what to do first, the command, and then what else works."""
+    shown = [f"{describe_cards(machine.devices)}: {_name_verdict(decision)}"]
+    shown += [f"  {'because':<10} {decision.reason}"]
+    shown += [f"  {'first':<10} {decision.remedy}"] if decision.remedy else []
+    shown += [f"  {'note' if not index else '':<10} {line}" for index, line in enumerate(decision.warnings)]
+    place = table.platform(machine.platform)
+    for index, each in enumerate((decision, *decision.alternatives)):
+        name = "command" if not index else "or" if index == 1 else ""
+        cost = _estimate(each, place, table)
+        also = f"{each.reason}{'; ' if cost else ''}{cost}" if index else cost
+        shown += [f"  {name:<10} {each.command}{f'  ({also})' if also else ''}"]
+    return "\n".join(shown)
+
+
+def _name_verdict(decision: Decision) -> str:
+    if decision.way == "cpu":
+        return f"TensorFlow {decision.tensorflow} on the processor"
+    versions = f"TensorFlow {decision.tensorflow} with CUDA {decision.cuda} and cuDNN {decision.cudnn}"
+    how = {"published": "as published", "graft": "grafted in minutes", "build": "built in hours"}[decision.way]
+    later = "" if decision.driver not in {"too-old", "too-new"} else ", after a change of the driver"
+    return f"{versions}, {how}{later}"
+
+
+def _estimate(decision: Decision, place: PlatformRow, table: Table) -> str:
+    """Return what a way costs on this machine, and whether its toolchain was proven."""
+    if decision.way == "graft":
+        return _estimate_graft(table)
+    if decision.way != "build":
+        return ""
+    plan = _read_build(table, decision.command)
+    toolchain = f"toolchain {_describe_toolchain(table, plan)}" if plan else ""
+    return "; ".join(filter(None, (_estimate_build(place), toolchain)))
+
+
+def _estimate_build(place: PlatformRow) -> str:
+    return f"about {estimate_build().facts['hours']} h on this machine" if place.name == find_own_platform() else ""
 
 
 def _describe_toolchain(table: Table, nearest: VersionRequest) -> str:
     evidence = find_evidence(table, nearest)
-    return f"{evidence['state']}, {evidence['date']}" if "date" in evidence else evidence["state"]
-
-
-def _list_advisories(
-    table: Table, runtime: Locked | None, nearest: VersionRequest | None, grafted: str
-) -> tuple[str, ...]:
-    versions = [runtime.tensorflow if runtime else "", grafted, nearest.tensorflow if nearest else ""]
-    return tuple(filter(None, (rules.warn_of_advisories(table, each) for each in dict.fromkeys(versions))))
-
-
-def _name_version(settings: Settings) -> str:
-    return f" --tensorflow {settings.tensorflow}" if settings.sources["tensorflow"] != "default" else ""
+    return f"{evidence['state']}, {evidence['date']}" if "date" in evidence else str(evidence["state"])
 
 
 def _estimate_graft(table: Table) -> str:
@@ -141,31 +162,46 @@ def _estimate_graft(table: Table) -> str:
 
 
 def check_gpu(settings: Settings) -> Iterator[Finding]:
-    """Check the GPUs of this machine, its driver, and whether the published wheels have code for them."""
+    """Check the GPUs of this machine and their driver, and say what the decision for them is."""
+    table, machine = load_table(), read_machine(settings)
+    for index, device in enumerate(machine.devices):
+        driver = f", driver {device.driver}" if device.driver else ""
+        summary = f"{device.name}, compute capability {device.capability or 'not known'}{driver}"
+        yield Finding(id=f"gpu-{index}", state="absent" if machine.fault else "ok", evidence=summary)
     try:
-        devices = find_devices()
-    except FileNotFoundError:
-        yield Finding(id="gpu", state="absent", evidence="no NVIDIA driver on this machine: everything runs on the CPU")
-        return
-    except PreflightError as error:
+        decision = decide(machine, Wishes.from_settings(settings), table)
+    except (UnsupportedError, UsageError) as error:
+        yield from _compare_drivers(machine, settings.cuda, asked=True)
         yield Finding(id="gpu", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
         return
-    for index, device in enumerate(devices):
-        summary = f"{device.name}, compute capability {device.capability}, driver {device.driver}"
-        yield Finding(id=f"gpu-{index}", state="ok", evidence=summary)
-        found = advise(load_table(), device, settings)
-        if (cuda := settings.cuda or found.cuda) and device.driver and index == 0:
-            compared = compare_driver(device.driver, cuda, device.capability)
-            yield replace(compared, advisory=compared.advisory or not settings.cuda)
-        said = f"; not run: {found.untried}" if found.untried else ""
-        yield Finding(
-            id=f"wheel-{index}",
-            state="ok" if found.run else "fail",
-            advisory=True,
-            evidence=f"published wheels: {found.published}: {found.why}{said}",
-            remedy="" if found.run else found.graft or found.build or found.remedy or found.note,
-            facts=found.to_json(),
-        )
+    yield from _compare_drivers(machine, settings.cuda or decision.cuda, asked=bool(settings.cuda))
+    yield _judge(decision, machine)
+
+
+def _compare_drivers(machine: Machine, cuda: str, *, asked: bool) -> Iterator[Finding]:
+    """Compare the driver with a CUDA; it is a warning unless that CUDA was asked for."""
+    for device in machine.devices[:1]:
+        if cuda and device.driver:
+            found = compare_driver(device.driver, cuda, device.capability)
+            yield replace(found, advisory=found.advisory or not asked)
+
+
+def _judge(decision: Decision, machine: Machine) -> Finding:
+    """Return the finding that says what was decided. It is a warning where a GPU is left unused."""
+    evidence = f"{_name_verdict(decision)}: {decision.reason}"
+    notes = f"; {'; '.join(decision.warnings)}" if decision.warnings else ""
+    facts = {**decision.to_json(), "command": decision.command}
+    if not machine.devices and not machine.fault:
+        return Finding(id="gpu", state="absent", evidence=evidence, facts=facts)
+    fine = decision.uses_gpu and decision.way == "published"
+    return Finding(
+        id="gpu",
+        state="ok" if fine else "fail",
+        advisory=True,
+        evidence=f"{evidence}{notes}",
+        remedy="" if fine else decision.remedy or decision.command,
+        facts=facts,
+    )
 
 
 def _explain(published: str, coverage: str | None, generated: str | None, table: Table, place: PlatformRow) -> str:
@@ -180,41 +216,6 @@ def _explain(published: str, coverage: str | None, generated: str | None, table:
     if published == "native":
         return f"{coverage}, but PTX for the elementwise kernels; a graft spares the driver compiling these"
     return f"{coverage}; users of capability 12.0 report that this takes long or fails ({', '.join(code.issues)})"
-
-
-def find_native(table: Table, capability: str, settings: Settings) -> Locked | None:
-    """Return the locked set of a published wheel with machine code for a card; None: there is none."""
-    place = table.platform(settings.platform)
-    coverage = find_coverage(table.published_code.capabilities, capability) if place.gpu_code else None
-    if coverage is None or "machine code" not in coverage:
-        return None
-    named = settings.sources["tensorflow"] != "default"
-    asked = _read(table, settings, capability, place)
-    return _find_runtime(table, asked, settings.tensorflow if named else "")
-
-
-def _find_runtime(table: Table, asked: VersionRequest, tensorflow: str) -> Locked | None:
-    for item in reversed(table.published):
-        if tensorflow and item.tensorflow != tensorflow:
-            continue
-        wanted = VersionRequest(
-            **{**vars(asked), "tensorflow": item.tensorflow, "cuda": item.cuda, "cudnn": item.cudnn}
-        )
-        if item.cuda and asked.python in item.python and not rules.find_refused(table, wanted):
-            return item
-    return None
-
-
-def _list_flags(item: Locked, python: str) -> str:
-    return f"--tensorflow {item.tensorflow} --python {python} --cuda {item.cuda} --cudnn {item.cudnn}"
-
-
-def _find_remedy(unserved: bool, driver: str) -> str:
-    return (
-        "no set of the table runs on this card: `toolkit up` without --cuda runs on the processor"
-        if unserved
-        else driver
-    )
 
 
 def require_platform(text: str, settings: Settings) -> str:

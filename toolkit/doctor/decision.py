@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.machine import Device, Machine
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
@@ -32,7 +33,10 @@ RUNNING: frozenset[Fit] = frozenset({"exact", "minor", "unknown"})
 AUTO, NONE = "auto", "none"
 """Values of `--card` that name no card: the cards of this machine, and none of them."""
 
-_WITHOUT_DRIVER = frozenset({"no-driver", "nouveau"})
+WITHOUT_GPU = frozenset({"not-passed", "wsl1", "wsl2-without-driver"})
+"""Faults that a machine without any GPU has too."""
+
+_WITHOUT_DRIVER = frozenset({"no-driver", "nouveau", "wsl1", "wsl2-without-driver"})
 """Faults of machines that have no NVIDIA driver, so that there is none to judge."""
 
 
@@ -80,6 +84,8 @@ class Decision:
     alternatives: tuple["Decision", ...] = ()
     devices: tuple[Device, ...] = ()  # the cards that it is for
     capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
+    grafted: tuple[str, ...] = ()  # of them those for which a graft has to be made
+    on_host: bool = False  # whether it must run in no container, because containers get no GPU
 
     @property
     def uses_gpu(self) -> bool:
@@ -110,8 +116,6 @@ def name_card(machine: Machine, card: str) -> Machine:
 
     Raises UsageError if no such card is known.
     """
-    from toolkit.doctor.advice import find_card
-
     found = find_card(card)
     same = [each for each in machine.devices if each.capability == found.capability]
     device = same[0] if same else Device(name=card, capability=found.capability, platform=found.platform)
@@ -127,6 +131,16 @@ def name_card(machine: Machine, card: str) -> Machine:
 def describe_card(device: Device) -> str:
     """Return ``Tesla T4 (7.5)``."""
     return f"{device.name} ({device.capability})" if device.capability else device.name
+
+
+def describe_cards(devices: Sequence[Device]) -> str:
+    """Return ``2 x Tesla T4 (7.5), driver 560.35.03``."""
+    named = []
+    for device in dict.fromkeys(devices):
+        count = [*devices].count(device)
+        named.append(f"{f'{count} x ' if count > 1 else ''}{describe_card(device)}")
+    driver = next((device.driver for device in devices if device.driver), "")
+    return f"{', '.join(named) or 'no NVIDIA GPU'}{f', driver {driver}' if driver else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +227,8 @@ class _Decider:
             remedy=self._find_remedy(used[0].device, chosen.cuda, fit),
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
+            grafted=_list_capabilities(grafted),
+            on_host=self._is_on_host,
         )
         command = self._name_graft(grafted, chosen) if grafted else self._name_up(decision)
         alternatives = self._list_alternatives(decision, grafted)
@@ -427,9 +443,9 @@ class _Decider:
             plan = None
         if plan is None:
             return self._choose_cpu("no set of the table is for this Jetson", driver="n/a")
-        self.warnings.append(
-            "build on the board, with the CUDA of its JetPack: NVIDIA's packages for servers do not fit a Jetson"
-        )
+        note = find_note(device.name) if device else ""
+        usual = "build on the board, with the CUDA of its JetPack: NVIDIA's packages for servers do not fit a Jetson"
+        self.warnings.append(note or usual)
         self._warn_of_build(plan)
         self.warnings.append("until the wheel is built, everything runs on the processor")
         named = describe_card(device) if device else f"a Jetson ({capability})"
@@ -693,6 +709,7 @@ class _Decider:
             )
         if any(card.device.is_virtual for card in used):
             self.warnings.append("this is a vGPU: driver and licence are the host's, and CUDA stops without a licence")
+        self.warnings.extend(filter(None, dict.fromkeys(find_note(card.device.name) for card in used)))
         if not grafted and used:
             self._warn_of_generated(used)
 
