@@ -97,7 +97,7 @@ class ReadyEnvironment:
         return self.plan.spec.uses_gpu if self.plan else bool(self.request.settings.cuda)
 
 
-_ANSWER_SECONDS = 5
+ANSWER_SECONDS = 5
 """How long a command waits for the driver to name the GPUs of this machine."""
 
 
@@ -176,7 +176,7 @@ def _read_machine(request: Request, *, named: bool) -> "Machine":
         return Machine(platform=settings.platform)
     if hides_gpus() and not named:
         return Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
-    machine = read_machine(settings, seconds=_ANSWER_SECONDS)
+    machine = read_machine(settings, seconds=ANSWER_SECONDS)
     if not machine.devices or settings.engine not in {"auto", "docker"}:
         return machine
     try:

@@ -6,9 +6,10 @@ import pytest
 
 from tests.command import Run
 from toolkit import versions
-from toolkit.doctor import advice, cards
+from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.machine import Device
+from toolkit.doctor.decision import Wishes
+from toolkit.doctor.machine import Device, Machine
 from toolkit.errors import UsageError
 from toolkit.graft import graft_plan
 from toolkit.settings import resolve
@@ -18,7 +19,11 @@ TABLE = versions.load_table()
 
 
 def ask(capability: str, driver: str = "", **flags: str) -> Advice:
-    return advise(TABLE, Device(name="it", capability=capability, driver=driver), resolve(flags, environment={}))
+    device, wishes = (
+        Device(name="it", capability=capability, driver=driver),
+        Wishes.from_settings(resolve(flags, environment={})),
+    )
+    return advise(TABLE, device, Machine(), wishes)
 
 
 def read_flags(command: str) -> dict[str, Any]:
@@ -49,11 +54,11 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
 @pytest.mark.parametrize(
     ("capability", "way", "published", "run", "graft", "build"),
     [
-        ("7.5", "published", "native", "--tensorflow 2.21.0", "", "--cudnn 9.5.0 --compute-capability compute_75"),
+        ("7.5", "published", "native", "--tensorflow 2.21.0", "", "--cudnn 9.10.2 --compute-capability compute_75"),
         ("6.1", "published", "native", "--cudnn 9.10.2", "", "compute_61"),
         ("9.0", "published", "native", "--tensorflow 2.21.0", "toolkit graft --compute-capability 9.0", "compute_90"),
         ("5.2", "build", "none", "", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
-        ("12.0", "graft", "ptx", "", "toolkit graft --compute-capability 12.0", "--cuda 12.8.1 --cudnn 9.8.0"),
+        ("12.0", "graft", "ptx", "", "toolkit graft --compute-capability 12.0", "--cuda 12.8.1 --cudnn 9.10.2"),
         ("12.1", "graft", "ptx", "", "toolkit graft --compute-capability 12.1", "compute_12"),
         ("3.5", "none", "none", "", "", ""),
     ],
@@ -79,14 +84,6 @@ def test_a_graft_keeps_the_tensorflow_that_was_asked_for() -> None:
     assert ask("12.0", tensorflow="2.20.0").graft.endswith("--tensorflow 2.20.0")
 
 
-def test_up_takes_a_published_wheel_that_has_machine_code() -> None:
-    settings = resolve({}, environment={})
-    native = advice.find_native(TABLE, "7.5", settings)
-    assert native is not None
-    assert (native.tensorflow, native.cuda) == ("2.21.0", "12.8.1")
-    assert advice.find_native(TABLE, "12.0", settings) is None
-
-
 def test_versions_that_were_asked_for_are_kept() -> None:
     found = ask("8.6", tensorflow="2.20.0", python="3.13")
     assert "--tensorflow 2.20.0 --python 3.13 --cuda 12.8.1 --cudnn 9.8.0" in found.run
@@ -99,7 +96,7 @@ def test_versions_that_were_asked_for_are_kept() -> None:
         ("570.124.06", "the driver runs CUDA 12.8.1", ""),
         ("550.54", "minor-version compatibility", "own capability"),
         ("525.60", "minor-version compatibility", "own capability"),
-        ("470.82", "too old for CUDA 12.8.1", "install driver 525.60.13 or a newer one"),
+        ("470.82", "too old for CUDA 12.8.1", "install driver 570.124.06 or a newer one"),
         ("", "", ""),
     ],
 )
@@ -160,7 +157,7 @@ def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["gpus"]
     assert (found["capability"], found["published"], found["run"]) == ("12.0", "ptx", "")
-    assert found["build"].endswith("--cuda 12.8.1 --cudnn 9.8.0 --compute-capability compute_120")
+    assert found["build"].endswith("--cuda 12.8.1 --cudnn 9.10.2 --compute-capability compute_120")
     assert run.started == []
     done = run("advise", PATH="/nowhere")
     assert (done.returncode, "no NVIDIA GPU" in done.stdout) == (0, True)
@@ -172,10 +169,35 @@ def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
 
 
-def test_a_version_with_security_advisories_is_named_on_standard_error_and_in_json(run: Run) -> None:
-    done = run("advise", "--gpu", "T4", "--tensorflow", "2.18.0", "--json")
-    (line,) = [line for line in done.stderr.splitlines() if "advisories" in line]
-    assert "TensorFlow 2.18.0" in line
-    assert "CVE-2025-55559 (fixed in 2.18.1)" in line
-    assert json.loads(done.stdout)["gpus"][0]["advisories"] == [line.strip()]
-    assert "advisories" not in run("advise", "--gpu", "A100", "--tensorflow", "2.21.0").stderr
+def test_a_version_with_security_advisories_is_named(run: Run) -> None:
+    done = run("advise", "T4", "--tensorflow", "2.20.0", "--json")
+    value = json.loads(done.stdout)
+    (line,) = [line for line in value["decision"]["warnings"] if "advisories" in line]
+    assert "TensorFlow 2.20.0" in line
+    assert "CVE-2026-2492 (fixed in 2.21.0)" in line
+    assert value["gpus"][0]["advisories"] == [line]
+    assert "advisories" not in run("advise", "A100").stdout
+
+
+def test_the_answer_begins_with_the_verdict_and_names_one_tensorflow(run: Run) -> None:
+    lines = run("advise", "RTX 5090", "--driver", "565.77").stdout.splitlines()
+    assert "TensorFlow 2.21.0" in lines[0]
+    assert "after a change of the driver" in lines[0]
+    assert {*re.findall(r"--tensorflow (\S+)", "\n".join(lines))} == {"2.21.0"}
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["T4", "--cuda", "12.6.1"], "TensorFlow 2.19.0 with CUDA 12.6.1 and cuDNN 9.5.0"),
+        (["T4", "--cudnn", "9.8.0"], "TensorFlow 2.20.0 with CUDA 12.8.1 and cuDNN 9.8.0"),
+        (["T4", "--glibc", "2.17"], "TensorFlow 2.19.0 with CUDA 12.6.1"),
+        (["--driver", "515.105.01"], "after a change of the driver"),
+        (["5090"], "grafted"),
+        (["sm_52"], "built"),
+        (["--card", "none"], "on the processor"),
+    ],
+)
+def test_each_question_alone_is_answered(run: Run, words: list[str], right: str) -> None:
+    done = run("advise", *words, PATH="/nowhere")
+    assert right in done.stdout.splitlines()[0], done.stderr

@@ -35,7 +35,6 @@ from train.config.presets import read_table
         (["build-wheel", "--tensorflow", "latest"], 2, "such as 2."),
         (["push", "nowhere", "ghcr.io/team/tensorflow"], 2, "there is no"),
         (["push", "ghcr.io/team/tensorflow", "dist/name"], 2, "toolkit push dist/name ghcr.io/team/tensorflow"),
-        (["advise", "--driver", "580"], 2, "--driver 580"),
         (["advise", "RTX 5090", "--gpu", "T4"], 2, "twice"),
         (["train", "digits", "--epochs", "three"], 2, "--epochs is no whole number"),
         (["train"], 2, "DATASET"),

@@ -50,29 +50,42 @@ def run_folder(run: Run) -> str:
 
 
 @pytest.mark.parametrize(
-    ("machine", "words"),
+    ("machine", "card", "words", "ran"),
     [
-        ("t4", ["Tesla T4 (7.5, driver 560.35.03) is not used", "--cuda 12.6.1 --cudnn 9.5.0"]),
-        ("two", ["Tesla T4 (7.5, driver 560.35.03) and 1 more are not used", "--cuda 12.6.1 --cudnn 9.5.0"]),
-        ("old", ["Tesla T4 (7.5, driver 450.80.02) is not used", "install driver 525.60.13"]),
-        ("blackwell", ["RTX 5090 (12.0, driver 580.65.06) is not used", "toolkit advise"]),
-        ("broken", ["no GPU is used", "couldn't communicate", "toolkit doctor"]),
+        ("t4", "Tesla T4 (7.5), driver 560.35.03", ["2.21.0 with CUDA 12.8.1", "minor-version"], "cuda-2.21.0-12.8.1"),
+        ("hopper", "H100 80GB HBM3 (9.0)", ["2.21.0 with CUDA 12.8.1", "graft"], "cuda-2.21.0-12.8.1"),
+        ("pascal", "GTX 1080 Ti (6.1)", ["2.21.0 with CUDA 12.8.1", "590 or later"], "cuda-2.21.0-12.8.1"),
+        ("blackwell", "RTX 5090 (12.0), driver 580.65.06", ["only PTX"], "toolkit graft --compute-capability=12.0"),
+        ("kepler", "Tesla K80 (3.7)", ["CPU set", "470 is the last branch"], "environment-cpu"),
+        ("two", "Tesla T4 (7.5)", ["Tesla K80 (3.7)", "CUDA_VISIBLE_DEVICES=1"], "cuda-2.21.0-12.8.1"),
+        ("old", "Tesla T4 (7.5)", ["CPU set", "too old", "install driver 570.124.06"], "environment-cpu"),
+        ("windows", "RTX 2070 (7.5)", ["minor-version", "driver of Windows"], "cuda-2.21.0-12.8.1"),
+        ("broken", "none", ["not loaded", "first:"], "environment-cpu"),
+        ("", "none", [], "environment-cpu"),
     ],
 )
-def test_a_gpu_that_the_cpu_set_leaves_unused_is_named_once(
-    run: Run, play: Play, machine: str, words: list[str]
+def test_a_plan_begins_with_what_was_found_and_what_was_decided(
+    run: Run, play: Play, monkeypatch: pytest.MonkeyPatch, machine: str, card: str, words: list[str], ran: str
 ) -> None:
-    done = run("train", "digits", "--engine", "host", "--dry-run", **play(machine))
+    from toolkit.doctor import reading
+
+    if machine == "windows":
+        monkeypatch.setattr(reading, "find_system", lambda _root: "wsl2")
+    done = run("up", "digits", "--engine", "host", "--dry-run", **play(machine))
     assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("gpu ")]
-    assert all(word in line for word in words), line
-    assert "not used" not in done.stdout
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("card")
+    assert card in first
+    assert all(word in "".join(rest) or word in first for word in words), done.stderr
+    assert ran in done.stdout
+    assert bool(machine) or not [program for program in run.started if "nvidia" in program]
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ["up", "digits"],
+        ["train", "digits"],
         ["sweep", "sweep.yaml"],
         ["smoke"],
         ["predict", "runs/digits-x", "photo.jpg"],
@@ -80,35 +93,75 @@ def test_a_gpu_that_the_cpu_set_leaves_unused_is_named_once(
         ["launch", "local", "digits", "--shards", "2"],
     ],
 )
-def test_each_command_names_it_and_none_does_if_the_user_says_no(
-    run: Run, run_folder: str, play: Play, command: list[str]
-) -> None:
+def test_each_command_carries_the_decision_out(run: Run, run_folder: str, play: Play, command: list[str]) -> None:
     assert run_folder in {*command, run_folder}
     variables = {"TOOLKIT_ENGINE": "host", **play("t4")}
     done = run(*command, "--dry-run", **variables)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("Tesla T4") == 1
-    refusal = ("--device", "cpu") if command == ["smoke"] else ("--no-gpu",)
-    assert "Tesla T4" not in run(*command, "--dry-run", *refusal, **variables).stderr
+    assert "Tesla T4 (7.5)" in done.stderr.splitlines()[0]
+    assert "TensorFlow 2.21.0 with CUDA 12.8.1" in done.stderr
+    plain = run(*command, "--dry-run", TOOLKIT_CARD="none", **variables)
+    assert plain.returncode == 0, plain.stderr
+    assert "Tesla T4" not in plain.stderr
+    assert "cuda" not in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "card"),
+    [
+        (["train", "digits", "--no-gpu"], ""),
+        (["smoke", "--device", "cpu"], ""),
+        (["train", "digits", "--card", "none"], ""),
+        (["train", "digits", "--card", "RTX 4090"], "RTX 4090 (8.9)"),
+        (["launch", "slurm", "digits", "--shards", "8", "--gpus", "4", "--card", "A100"], "A100 (8.0)"),
+    ],
+)
+def test_who_names_a_card_or_none_decides(run: Run, play: Play, command: list[str], card: str) -> None:
+    engine = {} if "slurm" in command else {"TOOLKIT_ENGINE": "host"}
+    done = run(*command, "--dry-run", **engine, **play("t4"))
+    assert done.returncode == 0, done.stderr
+    assert "Tesla T4" not in done.stderr
+    assert card in done.stderr
+    assert ("cuda-2.21.0" in done.stdout) == bool(card)
+
+
+@pytest.mark.parametrize("options", [[], ["--gpu"]])
+def test_a_card_that_needs_a_graft_is_not_left_unused_in_silence(run: Run, play: Play, options: list[str]) -> None:
+    done = run("train", "digits", "--engine", "host", *options, **play("blackwell"))
+    assert done.returncode == 12, done.stderr
+    assert "toolkit up" in done.stderr
+    assert "toolkit graft --compute-capability 12.0" in done.stderr
+    assert "--card none" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [("old", "install driver 570.124.06"), ("kepler", "Tesla K80 (3.7)"), ("broken", "not loaded"), ("", "GPU")],
+)
+def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: Play, machine: str, words: str) -> None:
+    done = run("train", "digits", "--gpu", "--engine", "host", "--dry-run", **play(machine))
+    assert done.returncode == 12, done.stderr
+    assert done.stderr.count("error:") == 1
+    assert words in done.stderr
 
 
 def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit.doctor import unused
+    from toolkit import pipeline
 
-    assert unused.ANSWER_SECONDS <= 5
-    monkeypatch.setattr(unused, "ANSWER_SECONDS", 0.5)
+    assert pipeline.ANSWER_SECONDS <= 5
+    monkeypatch.setattr(pipeline, "ANSWER_SECONDS", 0.5)
     begun = time.monotonic()
     done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
     assert done.returncode == 0, done.stderr
-    assert "has not answered in 0.5 s" in done.stderr
+    assert "not answered in 0.5 s" in done.stderr
     assert time.monotonic() - begun < 20
 
 
-def test_nothing_is_said_and_started_where_there_is_no_gpu(run: Run, play: Play) -> None:
-    done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
+def test_what_was_asked_for_stays_and_an_unused_gpu_is_named(run: Run, play: Play) -> None:
+    done = run("train", "digits", "--tensorflow", "2.20.0", "--engine", "host", "--dry-run", **play("t4"))
     assert done.returncode == 0, done.stderr
-    assert "gpu " not in done.stderr
-    assert not [program for program in run.started if "nvidia" in program]
+    assert "--cuda 12.8.1 --cudnn 9.8.0 uses it" in done.stderr
+    assert "environment-cpu-2.20.0" in done.stdout
 
 
 def test_a_set_for_cuda_without_a_gpu_says_where_it_computes(run: Run, play: Play) -> None:
@@ -141,10 +194,10 @@ def test_a_gpu_for_the_cpu_set_is_refused_before_anything_is_made(
 ) -> None:
     before = sorted(run.folder.rglob("*"))
     engine = {} if "slurm" in command else {"TOOLKIT_ENGINE": "host"}
-    done = run(*command, **engine, **play("t4"))
+    done = run(*command, TOOLKIT_TENSORFLOW="2.20.0", **engine, **play("t4"))
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("error:") == 1
-    assert "add --cuda 12.6.1 --cudnn 9.5.0" in done.stderr
+    assert "add --cuda 12.8.1 --cudnn 9.8.0" in done.stderr
     assert sorted(run.folder.rglob("*")) == before
     assert run_folder
 
@@ -153,9 +206,9 @@ def test_a_gpu_for_the_cpu_set_is_refused_before_anything_is_made(
     ("machine", "options", "words"),
     [
         ("", ["--tensorflow", "2.20.0"], "add --cuda 12.8.1 --cudnn 9.8.0"),
-        ("", ["--python", "3.12"], "add --cuda 12.6.1 --cudnn 9.5.0"),
-        ("old", [], "install driver 525.60.13"),
-        ("blackwell", [], "`toolkit advise` says what runs on a GPU"),
+        ("", ["--tensorflow", "2.19.0", "--python", "3.12"], "add --cuda 12.6.1 --cudnn 9.5.0"),
+        ("old", ["--tensorflow", "2.19.0"], "install driver 560.35.03"),
+        ("blackwell", ["--tensorflow", "2.19.0"], "`toolkit advise` says what runs on a GPU"),
     ],
 )
 def test_the_options_fit_tensorflow_card_and_driver(

@@ -171,19 +171,18 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
     try:
         decision = decide(machine, Wishes.from_settings(settings), table)
     except (UnsupportedError, UsageError) as error:
-        yield from _compare_drivers(machine, settings.cuda, asked=True)
+        yield from _compare_drivers(machine, settings.cuda)
         yield Finding(id="gpu", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
         return
-    yield from _compare_drivers(machine, settings.cuda or decision.cuda, asked=bool(settings.cuda))
+    yield from _compare_drivers(machine, settings.cuda)
     yield _judge(decision, machine)
 
 
-def _compare_drivers(machine: Machine, cuda: str, *, asked: bool) -> Iterator[Finding]:
-    """Compare the driver with a CUDA; it is a warning unless that CUDA was asked for."""
+def _compare_drivers(machine: Machine, cuda: str) -> Iterator[Finding]:
+    """Compare the driver with a CUDA that was asked for."""
     for device in machine.devices[:1]:
         if cuda and device.driver:
-            found = compare_driver(device.driver, cuda, device.capability)
-            yield replace(found, advisory=found.advisory or not asked)
+            yield compare_driver(device.driver, cuda, device.capability)
 
 
 def _judge(decision: Decision, machine: Machine) -> Finding:
