@@ -178,12 +178,22 @@ def test_a_source_build_is_never_a_reason_to_stop(settings: Settings, monkeypatc
     assert "40 are needed" in finding.evidence
 
 
-def test_compose_gets_the_gpu_only_where_runtime_and_gpu_are_there(settings: Settings) -> None:
-    runtime = Finding(id="nvidia-runtime", state="ok", evidence="")
-    gpu = Finding(id="gpu-0", state="ok", evidence="")
-    assert doctor.compose_env([runtime, gpu], settings)["COMPOSE_FILE"] == "compose.yaml:compose.gpu.yaml"
-    assert doctor.compose_env([runtime], settings)["COMPOSE_FILE"] == "compose.yaml"
-    assert doctor.compose_env([gpu], settings)["COMPOSE_FILE"] == "compose.yaml"
+@pytest.mark.parametrize(
+    ("card", "files", "requirements"),
+    [
+        ("Tesla T4, 7.5, 560.35.03", "compose.yaml:compose.gpu.yaml", "cuda-2.21.0-12.8.1-9.10.2"),
+        ("Tesla T4, 7.5, 450.80.02", "compose.yaml", None),
+        ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "compose.yaml", None),
+    ],
+)
+def test_compose_gets_the_gpu_only_where_runtime_and_a_published_set_are_there(
+    settings: Settings, install: Callable[[str, str], Path], card: str, files: str, requirements: str | None
+) -> None:
+    install("nvidia-smi", f"echo '{card}'")
+    runtime, found = Finding(id="nvidia-runtime", state="ok", evidence=""), list(advice.check_gpu(settings))
+    values = doctor.compose_env([runtime, *found], settings)
+    assert (values["COMPOSE_FILE"], values.get("TOOLKIT_REQUIREMENTS")) == (files, requirements)
+    assert doctor.compose_env(found, settings)["COMPOSE_FILE"] == "compose.yaml"
 
 
 def test_compose_runs_as_the_owner_of_the_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def test_who_names_a_card_or_none_decides(run: Run, play: Play, command: list[st
 
 @pytest.mark.parametrize("options", [[], ["--gpu"]])
 def test_a_card_that_needs_a_graft_is_not_left_unused_in_silence(run: Run, play: Play, options: list[str]) -> None:
-    done = run("train", "digits", "--engine", "host", *options, **play("blackwell"))
+    done = run("train", "digits", "--engine", "host", "--dry-run", *options, **play("blackwell"))
     assert done.returncode == 12, done.stderr
     assert "toolkit up" in done.stderr
     assert "toolkit graft --compute-capability 12.0" in done.stderr

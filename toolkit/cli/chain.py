@@ -90,8 +90,7 @@ def up(
     config, key = training.read_arguments(arguments, session.settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
-    own = wheel if wheel != pipeline.PUBLISHED else None
-    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": own})
+    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
     request = pipeline.Request(
         settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
     )

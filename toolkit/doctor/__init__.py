@@ -9,12 +9,14 @@ from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
 from toolkit.findings import Finding
 from toolkit.settings import Settings
+from toolkit.versions import find_locked, load_table
 
 ENV_FILE = Path(".env")
 RUNS = Path("runs")
 """The folder that compose.yaml mounts for runs."""
 
 _OWN = frozenset({"COMPOSE_FILE", "TOOLKIT_BASE_IMAGE", "TOOLKIT_CA_BUNDLE"})
+_OWN |= {"TOOLKIT_REQUIREMENTS", "TOOLKIT_TENSORFLOW"}
 _OWN |= {"TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_USERNS", "TOOLKIT_STATE_ID"}
 
 
@@ -33,7 +35,8 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
 def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
     found = {finding.id: finding for finding in findings}
     runtime = found.get("nvidia-runtime")
-    gpu = runtime is not None and runtime.state == "ok" and "gpu-0" in found
+    runs = runtime is not None and runtime.state == "ok"
+    gpu = _name_gpu_set(found["gpu"]) if runs and "gpu" in found else {}
     base = found.get("base-image")
     users = Users(**found["users"].facts) if "users" in found else SAME
     user = choose(Job(title="compose", argv=(), mounts=(Mount(source=RUNS, target="/runs", writable=True),)), users)
@@ -43,12 +46,23 @@ def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
         "TOOLKIT_UID": uid,
         "TOOLKIT_GID": gid,
         "TOOLKIT_USERNS": "host" if user.mapped else "",
+        **gpu,
     }
     if base is not None and base.state == "ok":
         values["TOOLKIT_BASE_IMAGE"] = str(base.facts["reference"])
     if settings.ca_bundle:
         values["TOOLKIT_CA_BUNDLE"] = str(Path(settings.ca_bundle).resolve())
     return values
+
+
+def _name_gpu_set(finding: Finding) -> dict[str, str]:
+    """Return the variables that name the locked set of a decision; empty if no published set runs on the cards."""
+    facts = finding.facts
+    if finding.state != "ok":
+        return {}
+    asked = (facts["tensorflow"], facts["python"], facts["cuda"], facts["cudnn"])
+    locked = find_locked(load_table(), *asked)
+    return {"TOOLKIT_REQUIREMENTS": locked.requirements, "TOOLKIT_TENSORFLOW": locked.tensorflow} if locked else {}
 
 
 def claim_state(settings: Settings) -> dict[str, str]:

@@ -93,8 +93,8 @@ def _list_gpu_compose(table: Table) -> list[str]:
     default = table.default
     found = next(item for item in table.published if (item.cuda, item.cudnn) == (default.cuda, default.cudnn))
     return [
-        f"image: &image toolkit/train:compose-cuda-{default.cuda}",
-        f"requirements: &requirements {found.requirements}",
+        f'image: &image "toolkit/train:compose-${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
+        f'requirements: &requirements "${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
         f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{default.tensorflow}}}"',
     ]
 
