@@ -11,11 +11,11 @@ from toolkit.doctor.decision import Decision, Wishes, decide
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.errors import UnsupportedError
 
-MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/machines.yaml").read_text())
+MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/decisions.yaml").read_text())
 
 
 def play(row: dict[str, Any]) -> Machine:
-    """Return the machine of a row of machines.yaml."""
+    """Return the machine of a row of decisions.yaml."""
     fault = row.get("fault")
     devices = tuple(
         Device(
