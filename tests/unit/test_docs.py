@@ -74,6 +74,7 @@ def _check(line: str) -> None:
             | ["gh", "secret", "set", *_]
             | ["mkdir", *_]
             | ["python3", "-m", "venv", _]
+            | [".venv/bin/pip", "install", "."]
             | ["my-env/bin/python", "-c", _]
             | ["uv", "pip", "install", *_]
             | ["curl", "--form", *_]
