@@ -45,7 +45,7 @@ def test_the_site_has_every_page_and_picture_and_asks_no_other_host(build: Build
     for page in pages:
         place = page.parent if page.name == "README.md" else page.with_suffix("")
         assert (build.html / place / "index.html").is_file(), page
-    assert (build.html / "docs/digits.png").read_bytes() == (ROOT / "docs/digits.png").read_bytes()
+    assert (build.html / "docs/report.png").read_bytes() == (ROOT / "docs/report.png").read_bytes()
     assert (build.html / "docker/flags.yaml").is_file(), "a file that is no page, and that a page links to"
     assert list(build.html.rglob(".*")) == [], "GitHub Pages leaves hidden files out"
     assert (build.html / "search/search_index.json").is_file()
