@@ -35,7 +35,7 @@ LAYERS = (
     {"inference", "wheel"},
     {"graft", "pipeline"},
     {"clean", "install", "launch", "record", "rehearsal", "report", "sweep"},
-    {"inventory"},
+    {"inventory", "obtaining"},
     {"cli"},
     {"__main__"},
 )

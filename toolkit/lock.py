@@ -190,8 +190,14 @@ def require_fit(locked: Lock, present: Lock) -> None:
         )
 
 
+def describe_pinning(floating: Collection[str]) -> str:
+    """Return in words whether every input is pinned. ``floating``: the names of those that are not."""
+    return f"not every input is pinned: {', '.join(floating)}" if floating else "every input is pinned"
+
+
 def describe_floating(names: Iterable[str]) -> list[str]:
-    return [f"{name} is floating: {REMEDIES.get(name, 'lock again')}" for name in names]
+    """Return a line for each input that is not pinned, which says how to pin it."""
+    return [f"{name} is not pinned: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 
 def _find_patches(spec: Spec) -> list[Path]:

@@ -33,8 +33,6 @@ from train.record.reader import find_change
 if TYPE_CHECKING:
     from toolkit.doctor.decision import Decision
     from toolkit.doctor.machine import Machine
-    from toolkit.wheel.build import BuiltWheel
-    from toolkit.wheel.build_request import PlannedWheel, WheelRequest
 
 DIST = Path("dist")
 """Default folder of finished wheels."""
@@ -505,24 +503,6 @@ def resolve_image(request: Request, reference: str) -> ReadyEnvironment:
     return ReadyEnvironment(request=request, engine=engine, why="asked for", plan=None, existing=environment)
 
 
-def plan_wheel(
-    settings: Settings, request: "WheelRequest", console: Console, *, out: Path = DIST, dry_run: bool = False
-) -> "tuple[PlannedWheel, Task[BuiltWheel]]":
-    """Return a wheel's plan and the task that builds it.
-
-    Raises what :func:`toolkit.wheel.build_request.resolve` raises.
-    """
-    # Most runs of `toolkit up` build no wheel, and start faster without these modules.
-    from toolkit import lock
-    from toolkit.wheel import build_request
-
-    planned = build_request.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
-    # Imported after the checks, because the engine's SDK is slow to load.
-    from toolkit.wheel import build
-
-    return planned, build.plan_task(planned, settings, console, out=out, dry_run=dry_run)
-
-
 def environment_task(resolved: ReadyEnvironment, console: Console) -> Task[Environment]:
     plan, existing = resolved.plan, resolved.existing
     if plan is None:
@@ -584,13 +564,13 @@ def train_task(
 
     Raises what ``require_trusted`` of the request raises of a finished run.
     """
-    if find_result(config) is not None:
+    finished = find_result(config)
+    if finished is not None:
         resolved.request.require_trusted(config.run_dir, "")
     quiet = "quiet" in {config.progress, console.mode}
     plan = partial(training.plan, arguments, config, gpu=resolved.gpu, display=console.mode)
 
     def train() -> dict[str, Any]:
-        finished = find_result(config)
         if finished is not None:
             if not quiet:
                 console.say(f"{shorten(config.run_dir)} is complete; nothing to do")

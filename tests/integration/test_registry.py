@@ -18,8 +18,9 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
-from toolkit.wheel import build_documents, build_request, wheel_folder
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel import build_documents, build_plan, wheel_folder
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -32,7 +33,7 @@ class Machines:
 
     root: Path
     registry: distribution.Registry
-    plan: WheelPlan
+    plan: BuildPlan
 
     def __call__(self, machine: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         process = self.start(machine, *words, **variables)
@@ -65,7 +66,7 @@ def connect(
     root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
 ) -> Iterator[Machines]:
     """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
-    asked = build_request.resolve(resolve({}), build_request.WheelRequest(), lock_file=Path("none")).plan
+    asked = build_plan.resolve(resolve({}), BuildOptions(), lock_file=Path("none")).plan
     keys.make(root / "key")
     made = root / "first" / "dist" / asked.name
     made.parent.mkdir(parents=True)

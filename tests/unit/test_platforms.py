@@ -19,7 +19,8 @@ from toolkit.engine import client
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
 from toolkit.versions import matrix, proven_toolchains
 from toolkit.wheel import cpu_targets
-from toolkit.wheel.build_plan import BuildOptions, plan
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 
 TABLE = versions.load_table()
 ARM, AMD = "linux/arm64", "linux/amd64"

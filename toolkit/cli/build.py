@@ -1,65 +1,43 @@
 import re
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from toolkit.cli.command import (
     AllowUnsigned,
-    Bazel,
-    Bazelrc,
-    Capabilities,
-    CpuTarget,
     DryRun,
     From,
-    Jobs,
     Session,
     Sign,
-    Snapshot,
-    Source,
     Trust,
     Wheel,
-    WheelSource,
     command,
     load_key,
     read_origin,
     sign,
 )
 from toolkit.errors import UsageError
+from toolkit.wheel.build_options import BuildOptions
 
-BazelArguments = Annotated[list[str] | None, typer.Option(metavar="--FLAG", help="For Bazel; repeatable.")]
-BUILD = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
-CacheName = Annotated[str, typer.Option(metavar="NAME", help="Name of the build caches.")]
+SET = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
+"""Settings that say which wheel is built."""
 
 if TYPE_CHECKING:
     from toolkit.console import Console
     from toolkit.keys import Signer
-    from toolkit.wheel.build import BuiltWheel
-    from toolkit.wheel.build_plan import WheelPlan
-    from toolkit.wheel.build_request import WheelRequest
+    from toolkit.obtaining import WheelSource
+    from toolkit.wheel.build_plan import PlannedWheel
+    from toolkit.wheel.wheel_folder import FinishedWheel
 
 
-@command(*BUILD, "platform", "downloads", engine="docker", long=True)
+@command(
+    *SET, "platform", "downloads", build=[field.name for field in fields(BuildOptions)], engine="docker", long=True
+)
 def build_wheel(
     session: Session,
-    compute_capability: Capabilities = None,
-    source: Source = "",
-    bazel: Bazel = "",
-    bazel_argument: BazelArguments = None,
-    cpu_target: CpuTarget = "avx",
-    jobs: Jobs = 0,
-    memory: Annotated[
-        int, typer.Option(min=0, metavar="GIB", help="Memory that Bazel may plan with; 0: all of the machine's.")
-    ] = 0,
-    remote_cache: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel cache.")] = "",
-    remote_executor: Annotated[str, typer.Option(metavar="URL", help="An existing Bazel executor.")] = "",
-    remote_instance_name: Annotated[
-        str, typer.Option(metavar="NAME", help="Instance of these services; by default toolkit-{toolchain}, a digest.")
-    ] = "",
-    bazelrc: Bazelrc = "",
-    cache: CacheName = "tensorflow",
-    apt_snapshot: Snapshot = "",
+    options: BuildOptions,
     prove_kernels: Annotated[
         str,
         typer.Option(
@@ -82,164 +60,100 @@ def build_wheel(
     must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
     download needs no container engine.
     """
-    from toolkit.wheel.build_plan import BuildOptions
-    from toolkit.wheel.build_request import WheelRequest
+    from toolkit.steps import Plan, print_plan
 
     key = load_key(sign_)
-    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
-    options = BuildOptions(
-        jobs=jobs,
-        memory=memory * 1024,
-        remote_cache=remote_cache,
-        remote_executor=remote_executor,
-        remote_instance=remote_instance_name,
-        bazelrc=bazelrc,
-        ca_bundle=session.settings.ca_bundle,
-        cache_id=cache,
-    )
-    request = WheelRequest(
-        capabilities=compute_capability or (),
-        apt_snapshot=apt_snapshot,
-        source=source,
-        bazel=bazel,
-        bazel_arguments=bazel_argument or (),
-        cpu_target=cpu_target,
-        options=options,
-    )
-    found = obtain_wheel(session, request, origin, key, out=out, dry_run=dry_run, prove_kernels=prove_kernels)
-    if found and not dry_run:
-        _report_wheel(session.console, found)
+    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
+    planned = plan_wheel(session, options)
+    wheel = obtain_wheel(session, planned, source, key, out=out, dry_run=dry_run, prove_kernels=prove_kernels)
+    if wheel and dry_run:
+        print_plan(Plan(steps=()), session.console)
+    elif wheel:
+        _report_wheel(session.console, planned, wheel)
 
 
-@dataclass(frozen=True)
-class WheelResult:
-    """A wheel that a command found, downloaded or built."""
+def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
+    """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.resolve` raises."""
+    from toolkit.lock import FILE
+    from toolkit.versions import load_table
+    from toolkit.wheel import build_plan
 
-    plan: "WheelPlan"
-    built: "BuiltWheel"
-    pulled: bool  # downloaded by this command
+    advisories = load_table().list_advisories(session.settings.tensorflow)
+    session.console.add({"advisories": [advisory.id for advisory in advisories]})
+    return build_plan.resolve(session.settings, options, lock_file=Path(FILE))
 
 
 def obtain_wheel(
     session: Session,
-    request: "WheelRequest",
-    origin: WheelSource,
+    planned: "PlannedWheel",
+    source: "WheelSource",
     key: "Signer | None",
     *,
     out: Path,
     dry_run: bool,
     prove_kernels: str = "",
-) -> WheelResult | None:
-    """Reuse, download or build a wheel, and sign one that is built; None: a dry run, and there is none yet.
+) -> "FinishedWheel | None":
+    """Reuse, download or build a wheel, and sign it unless it came from a registry or was there for one.
 
-    ``prove_kernels``: what :func:`toolkit.wheel.kernel_proof.plan_task` compiles before it, or empty.
-
-    Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks. A new wheel is signed at
+    Returns None in a dry run if the wheel would have to be built. ``prove_kernels``: what
+    :func:`toolkit.wheel.kernel_proof.plan_task` compiles before a build, or an empty text. A new wheel is signed at
     once: later it would have to be verified again, which takes minutes.
     """
-    from toolkit import pipeline
-    from toolkit.steps import run
-    from toolkit.versions import load_table
+    from toolkit import obtaining
+    from toolkit.steps import Task
 
     console, settings = session.console, session.settings
-    console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
-    if found := _take_wheel(session, request, origin, out=out, dry_run=dry_run):
-        return found
-    planned, task = pipeline.plan_wheel(settings, request, console, out=out, dry_run=dry_run)
-    from toolkit.wheel import build, kernel_proof  # after the checks, because they are slow to load
 
-    if here := build.find(planned.plan, out):
-        origin.require_trusted(here.folder, "")
-        if dry_run:
-            return WheelResult(planned.plan, here, pulled=False)
-    before = (
-        [kernel_proof.plan_task(planned.plan, Path(settings.state), console, wanted=prove_kernels)]
-        if prove_kernels
-        else []
-    )
-    if not run([*before, task], console, dry_run=dry_run):
-        return None
-    built = task.result
-    sign(session, key, (built.folder, not built.reused))
-    return WheelResult(planned.plan, built, pulled=False)
+    def plan_tasks() -> list[Task[Any]]:
+        from toolkit.wheel import build, kernel_proof  # after the checks, because they are slow to load
+
+        state = Path(settings.state)
+        if not dry_run:
+            planned.prepare(state)
+        tasks: list[Task[Any]] = []
+        if prove_kernels:
+            tasks.append(kernel_proof.plan_task(planned.plan, state, console, wanted=prove_kernels))
+        return [*tasks, build.plan_task(planned, settings, console, out=out)]
+
+    wheel = obtaining.obtain(planned.plan, source, plan_tasks, settings, console, out=out, dry_run=dry_run)
+    if wheel and not dry_run and not (source.registry and wheel.reused):
+        sign(session, key, (wheel.folder, not wheel.reused))
+    return wheel
 
 
-def _take_wheel(
-    session: Session, request: "WheelRequest", origin: WheelSource, *, out: Path, dry_run: bool
-) -> WheelResult | None:
-    """Return a wheel that --from finds; None: there is none, or no registry is asked.
-
-    Raises IntegrityError: a wheel that is in ``out`` already is not signed as --trust asks.
-    """
-    if not origin.registry:
-        return None
-    from toolkit.engine import registry
-    from toolkit.lock import FILE
-    from toolkit.record import exchange
-    from toolkit.wheel import build, build_request
-
-    settings, console = session.settings, session.console
-    repository = registry.parse(origin.registry)
-    # No engine is needed to download. Without one and without a lock, the base image is unknown, and so is the tag.
-    plan = build_request.resolve(settings, request, lock_file=Path(FILE), dry_run=True).plan
-    asked = repository.tag or exchange.name_tag(plan.digest)
-    if dry_run:
-        console.heading("registry", f"{repository}:{asked} would be asked for first")
-        return None
-    if here := build.find(plan, out):
-        origin.require_trusted(here.folder, "")
-        console.heading("wheel", f"reused {here.wheel.name}")
-        return WheelResult(plan, here, pulled=False)
-    found = exchange.pull(
-        repository,
-        plan,
-        dist=out,
-        state=Path(settings.state),
-        policy=origin.policy,
-        ca_bundle=settings.ca_bundle,
-        console=console,
-    )
-    if found is None:
-        console.heading("registry", f"{repository} has no {asked}: the wheel is built here")
-        return None
-    console.heading("wheel", f"pulled {found.wheel.name}")
-    return WheelResult(plan, found, pulled=True)
-
-
-def _report_wheel(console: "Console", found: WheelResult) -> None:
+def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:
     from toolkit import project
 
-    plan, built = found.plan, found.built
-    folder, spec, ran = project.shorten(built.folder), plan.lock.spec, built.record.facts["bazel"]
+    plan, facts = planned.plan, wheel.record.facts
+    folder, spec = project.shorten(wheel.folder), plan.lock.spec
     console.result(
         {
-            "wheel": str(built.wheel),
-            "digest": built.record.digest,
-            "folder": str(built.folder),
+            "wheel": str(wheel.wheel),
+            "digest": wheel.record.digest,
+            "folder": str(wheel.folder),
             "plan": plan.digest,
-            "reused": built.reused,
-            "pulled": found.pulled,
+            "reused": wheel.reused,
+            "pulled": wheel.pulled,
             "level": plan.level,
             "floating": list(plan.floating),
-            "seconds": built.record.facts["seconds"],
-            "actions": {name: ran.get(name) for name in ("executed", "cached", "cached_by", "remote")},
+            "seconds": facts["seconds"],
+            "actions": {name: facts["bazel"].get(name) for name in ("executed", "cached", "cached_by", "remote")},
         },
-        f"{folder}/{built.wheel.name}\n{built.record.digest}\n\n"
+        f"{folder}/{wheel.wheel.name}\n{wheel.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
     )
 
 
-@command(*BUILD, engine="docker", long=True)
+@command(
+    *SET,
+    build=("source", "bazel", "compute_capability", "bazel_argument", "cpu_target", "apt_snapshot", "cache"),
+    engine="docker",
+    long=True,
+)
 def collect(
     session: Session,
-    source: Source = "",
-    bazel: Bazel = "",
-    compute_capability: Capabilities = None,
-    bazel_argument: BazelArguments = None,
-    cpu_target: CpuTarget = "avx",
-    apt_snapshot: Snapshot = "",
-    cache: CacheName = "tensorflow",
+    options: BuildOptions,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to fill, for --downloads.")] = Path("downloads"),
     mirror: Annotated[
         list[Path] | None,
@@ -262,24 +176,15 @@ def collect(
 
     from toolkit import lock
     from toolkit.steps import Plan, print_plan
-    from toolkit.wheel import build_request, collection
-    from toolkit.wheel.build_plan import BuildOptions
+    from toolkit.wheel import build_plan, collection
 
     console, settings = session.console, session.settings
-    request = build_request.WheelRequest(
-        capabilities=compute_capability or (),
-        apt_snapshot=apt_snapshot,
-        source=source,
-        bazel=bazel,
-        bazel_arguments=bazel_argument or (),
-        cpu_target=cpu_target,
-        options=BuildOptions(ca_bundle=settings.ca_bundle, cache_id=cache),
-    )
-    planned = build_request.resolve(settings, request, lock_file=Path(lock.FILE), dry_run=dry_run)
+    planned = build_plan.resolve(settings, options, lock_file=Path(lock.FILE))
     state = Path(settings.state)
     if dry_run:
         print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
         return
+    planned.prepare(state)
     sources = [collection.find_in_mirrors(mirror)] if mirror else []
     if not list_:
         sources.append(collection.download_by_hash(settings.ca_bundle))
@@ -335,9 +240,10 @@ def _require_order(folder: Path, repository: str) -> None:
     )
 
 
-@command(*BUILD, "card", "platform", "downloads", engine="docker", remember=True, long=True)
+@command(*SET, "card", "platform", "downloads", build=("apt_snapshot",), engine="docker", remember=True, long=True)
 def build_image(
     session: Session,
+    *,
     wheel: Wheel = None,
     target: Annotated[
         Literal["runtime", "train", "bazel-worker"],
@@ -345,7 +251,7 @@ def build_image(
             help="Stage of docker/Dockerfile; bazel-worker: for the workers of a build farm, without a wheel."
         ),
     ] = "train",
-    apt_snapshot: Snapshot = "",
+    options: BuildOptions,
     tag: Annotated[
         str, typer.Option(metavar="NAME", help="Name of the image; by default one made from its plan.")
     ] = "",
@@ -365,9 +271,9 @@ def build_image(
             raise UsageError(
                 "a worker's image has no wheel, and no record to sign", remedy="leave out --wheel and --sign"
             )
-        _build_worker(session, apt_snapshot, tag=tag, dry_run=dry_run)
+        _build_worker(session, options, tag=tag, dry_run=dry_run)
         return
-    if apt_snapshot:
+    if options.apt_snapshot:
         raise UsageError("--apt-snapshot is for --target bazel-worker", remedy="leave it out")
     console, key = session.console, load_key(sign_)
     settings = session.settings
@@ -392,15 +298,15 @@ def build_image(
     )
 
 
-def _build_worker(session: Session, apt_snapshot: str, *, tag: str, dry_run: bool) -> None:
+def _build_worker(session: Session, options: BuildOptions, *, tag: str, dry_run: bool) -> None:
     from toolkit.lock import FILE
     from toolkit.steps import run
-    from toolkit.wheel import build_request, farm_image
-    from toolkit.wheel.build_plan import BuildOptions
+    from toolkit.wheel import build_plan, farm_image
 
     console, settings = session.console, session.settings
-    asked = build_request.WheelRequest(apt_snapshot=apt_snapshot, options=BuildOptions(ca_bundle=settings.ca_bundle))
-    planned = build_request.resolve(settings, asked, lock_file=Path(FILE), dry_run=dry_run)
+    planned = build_plan.resolve(settings, options, lock_file=Path(FILE))
+    if not dry_run:
+        planned.prepare(Path(settings.state))
     task = farm_image.plan_task(planned, Path(settings.state), console, tag=tag)
     if not run([task], console, dry_run=dry_run):
         return

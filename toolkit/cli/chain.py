@@ -5,36 +5,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.build import obtain_wheel
+from toolkit.cli.build import obtain_wheel, plan_wheel
 from toolkit.cli.command import (
     AllowUnsigned,
-    Bazel,
-    Capabilities,
-    CpuTarget,
     Dataset,
     DryRun,
     From,
     Gpu,
-    Jobs,
     Session,
     Sign,
-    Source,
     Trust,
     Wheel,
-    WheelSource,
     command,
     load_key,
     read_origin,
     sign,
     write_page,
 )
+from toolkit.cli.graft import obtain_graft
 from toolkit.errors import UsageError
+from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
+    from toolkit.obtaining import WheelSource
     from toolkit.pipeline import Request
-    from toolkit.wheel.build_request import WheelRequest
     from train.config.configuration import TrainConfig
+
+BUILD = ("compute_capability", "source", "bazel", "cpu_target", "jobs")
+"""Options of a build that the whole chain has too."""
 
 
 @command(
@@ -49,22 +48,20 @@ if TYPE_CHECKING:
     "glibc",
     "ca_bundle",
     "downloads",
+    build=BUILD,
     remember=True,
     long=True,
 )
 def up(
     session: Session,
+    *,
     context: typer.Context,
     dataset: Dataset = "digits",
     wheel: Wheel = None,
     from_source: Annotated[
         bool, typer.Option("--from-source", help="Build the wheel, if it is not built yet.")
     ] = False,
-    compute_capability: Capabilities = None,
-    source: Source = "",
-    bazel: Bazel = "",
-    cpu_target: CpuTarget = "avx",
-    jobs: Jobs = 0,
+    options: BuildOptions,
     from_: From = "",
     trust: Trust = None,
     allow_unsigned: AllowUnsigned = False,
@@ -94,29 +91,22 @@ def up(
     request = pipeline.Request(
         settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
     )
-    of_a_build = compute_capability or source or bazel or jobs or cpu_target != "avx"
-    found: pipeline.Request | None
+    chosen: pipeline.Request | None
     if from_source or from_:
-        from toolkit.wheel.build_plan import BuildOptions
-        from toolkit.wheel.build_request import WheelRequest
-
-        options = BuildOptions(jobs=jobs, ca_bundle=session.settings.ca_bundle)
-        wanted = WheelRequest(
-            capabilities=compute_capability or (), source=source, bazel=bazel, cpu_target=cpu_target, options=options
-        )
-        found = _build_wheel(session, request, wanted, origin, key)
-    elif of_a_build:
+        chosen = _build_wheel(session, request, options, origin, key)
+    elif options != BuildOptions():
+        flags = [f"--{name.replace('_', '-')}" for name in BUILD]
         raise UsageError(
-            "--compute-capability, --source, --bazel, --cpu-target and --jobs are for a wheel that is built",
+            f"{', '.join(flags[:-1])} and {flags[-1]} are for a wheel that is built",
             remedy="add --from-source or --from",
         )
     elif named := pipeline.read_wheel_option(wheel):
         origin.require_trusted(named.parent, "")
-        found = request
+        chosen = request
     else:
-        found = _fit_cards(session, request, origin, key)
-    if found:
-        _train(session, found, arguments, config, key, begun=begun)
+        chosen = _fit_cards(session, request, origin, key)
+    if chosen:
+        _train(session, chosen, arguments, config, key, begun=begun)
     else:
         session.console.say("the next steps depend on the wheel: run this again when it is there")
 
@@ -178,14 +168,13 @@ def _train(
     console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
 
 
-def _fit_cards(session: Session, request: "Request", origin: WheelSource, key: "Signer | None") -> "Request | None":
+def _fit_cards(session: Session, request: "Request", origin: "WheelSource", key: "Signer | None") -> "Request | None":
     """Take the set that is decided for the cards, and graft the wheel if it has no machine code for one of them.
 
     Returns None if a dry run ends here.
     """
     from toolkit import pipeline
-    from toolkit.graft import graft_plan, job
-    from toolkit.steps import run
+    from toolkit.graft import graft_plan
     from toolkit.versions import load_table
 
     console = session.console
@@ -195,25 +184,20 @@ def _fit_cards(session: Session, request: "Request", origin: WheelSource, key: "
     chosen = pipeline.apply_decision(request, decision)
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
     planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
-    found = job.find(planned, pipeline.DIST)
-    if found:
-        origin.require_trusted(found.folder, "")
-    task = job.plan_task(planned, chosen.settings, console, out=pipeline.DIST)
-    if run([task], console, dry_run=request.dry_run):
-        found = task.result
-        sign(session, key, (found.folder, not found.reused))
-    return replace(chosen, wheel=str(found.folder)) if found else None
+    wheel = obtain_graft(session, planned, origin, key, out=pipeline.DIST, dry_run=request.dry_run)
+    return replace(chosen, wheel=str(wheel.folder)) if wheel else None
 
 
 def _build_wheel(
-    session: Session, request: "Request", wanted: "WheelRequest", origin: WheelSource, key: "Signer | None"
+    session: Session, request: "Request", options: BuildOptions, origin: "WheelSource", key: "Signer | None"
 ) -> "Request | None":
     """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here."""
     from toolkit.pipeline import DIST
 
-    found = obtain_wheel(session, wanted, origin, key, out=DIST, dry_run=request.dry_run)
-    if found is None:
+    planned = plan_wheel(session, options)
+    wheel = obtain_wheel(session, planned, origin, key, out=DIST, dry_run=request.dry_run)
+    if wheel is None:
         return None
-    spec = found.plan.lock.spec
+    spec = planned.plan.lock.spec
     settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    return replace(request, settings=settings, wheel=str(found.built.folder))
+    return replace(request, settings=settings, wheel=str(wheel.folder))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -16,6 +16,7 @@ from toolkit.cli.help import SHARED_PANEL
 from toolkit.console import Console
 from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
+from toolkit.wheel.build_options import BuildOptions, list_options
 from train.config.presets import describe_datasets, read_table
 from train.system import addresses, output, signals
 from train.system.files import explain_path
@@ -23,7 +24,7 @@ from train.system.progress import Mode
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
-    from toolkit.signing import Policy
+    from toolkit.obtaining import WheelSource
 
 _METAVARS = {
     "tensorflow": "X.Y.Z",
@@ -106,19 +107,6 @@ HOOK_SECONDS = 60
 LIMIT = 100
 Limit = Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
-Capabilities = Annotated[
-    list[str] | None, typer.Option(metavar="X.Y", help="GPU to build for: 7.5, sm_75 or compute_75; repeatable.")
-]
-Source = Annotated[str, typer.Option(metavar="DIR|URL#COMMIT", help="Another source tree of TensorFlow.")]
-Bazel = Annotated[str, typer.Option(metavar="DIR|docker-image://NAME", help="Another Bazel.")]
-CpuTarget = Annotated[
-    Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"],
-    typer.Option(
-        help="Processors to build for; avx: those of the published wheel, x86-64-v2: no AVX, native: like this one."
-    ),
-]
-Jobs = Annotated[int, typer.Option(min=0, help="Parallel actions of Bazel; 0: by cores and memory.")]
-Snapshot = Annotated[str, typer.Option(metavar="DAY", help="Day of Debian's archive: 20261121T000000Z.")]
 Sign = Annotated[
     str,
     typer.Option(
@@ -154,7 +142,6 @@ ResourceUri = Annotated[
 AllowUnsigned = Annotated[
     bool, typer.Option("--allow-unsigned", help="With --from, in place of --trust: take any wheel of the plan.")
 ]
-Bazelrc = Annotated[str, typer.Option(metavar="FILE", help="Credentials of a remote cache or executor; in no layer.")]
 
 
 @dataclass(frozen=True)
@@ -164,19 +151,25 @@ class Session:
 
 
 def command(
-    *shared: str, remember: bool = False, long: bool = False, **fixed: str
+    *shared: str, build: Sequence[str] = (), remember: bool = False, long: bool = False, **fixed: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
-    ``fixed``: settings that it sets itself. ``remember``: whether digests are cached. ``long``: whether it may take
-    long, and has the option --on-end.
+    ``build``: fields of :class:`toolkit.wheel.build_options.BuildOptions` that are options of the command; the function
+    gets them all as its parameter ``options``. ``fixed``: settings that it sets itself. ``remember``: whether digests
+    are cached. ``long``: whether it may take long, and has the option --on-end.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
         # A long command shows its progress.
         named = (*shared, "progress") if long else shared
-        own = [parameter for name, parameter in signature.parameters.items() if name != "session"]
+        own = []
+        for name, parameter in signature.parameters.items():
+            if name == "options":
+                own += _make_build_parameters(build)
+            elif name != "session":
+                own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         common = [_make_parameter(name, SETTINGS[name], None) for name in named]
         common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
@@ -188,6 +181,8 @@ def command(
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
             with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
                 _require_no_credentials(given)
+                if build:
+                    given["options"] = _take_build_options(given, build)
                 settings = _resolve(console, flags, fixed)
                 with _remembering(settings) if remember else nullcontext():
                     function(Session(console, settings), **given)
@@ -217,6 +212,27 @@ def _require_no_credentials(given: Mapping[str, object]) -> None:
 
 def _make_parameter(name: str, annotation: object, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _make_build_parameters(names: Sequence[str]) -> list[inspect.Parameter]:
+    """Return the parameters of options of a build, as :class:`BuildOptions` declares them."""
+    declared, types, defaults = list_options(), get_type_hints(BuildOptions), BuildOptions()
+    parameters = []
+    for name in names:
+        kind, default, option = types[name], getattr(defaults, name), declared[name]
+        if get_origin(kind) is tuple:
+            kind, default = list[str] | None, None
+        metadata = typer.Option(min=option.least, metavar=option.metavar, help=option.help)
+        parameters.append(_make_parameter(name, Annotated[kind, metadata], default))
+    return parameters
+
+
+def _take_build_options(given: dict[str, Any], names: Sequence[str]) -> BuildOptions:
+    """Remove the options of a build from the arguments of a command and return them."""
+    values = {name: given.pop(name) for name in names}
+    # A repeatable option that is not given is None, and else a list.
+    repeatable = {name for name, kind in get_type_hints(BuildOptions).items() if get_origin(kind) is tuple}
+    return BuildOptions(**values | {name: tuple(values[name] or ()) for name in repeatable & values.keys()})
 
 
 def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[str, str]) -> Settings:
@@ -260,19 +276,9 @@ def write_page(session: Session, folder: Path) -> str:
     return str(page)
 
 
-@dataclass(frozen=True)
-class WheelSource:
-    """Whose signatures are asked for, and the registry that may have the wheel."""
-
-    registry: str  # empty: none is asked
-    policy: "Policy"  # empty: no signature is asked for
-    # raises IntegrityError unless a reused folder is signed as the policy asks; see toolkit.pipeline.Request
-    require_trusted: Callable[[Path, str], object]
-
-
 def read_origin(
     session: Session, registry: str, trust: Sequence[Path] | None, *, allow_unsigned: bool, reuses: bool = False
-) -> WheelSource:
+) -> "WheelSource":
     """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError: they do not go together.
 
     ``reuses``: whether --trust is for what the command reuses too, and may stand alone.
@@ -285,6 +291,7 @@ def read_origin(
             why="whoever can write to the registry could otherwise choose the wheel",
             remedy="--trust KEY.pub, or a policy of who may sign what",
         )
+    from toolkit.obtaining import WheelSource
     from toolkit.signing import Policy
 
     if not trust:

@@ -3,11 +3,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import DryRun, Session, Sign, command, load_key, sign
+from toolkit.cli.command import DryRun, Session, Sign, command, load_key, read_origin, sign
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from toolkit.graft.graft_plan import GraftPlan, Mode
+    from toolkit.keys import Signer
+    from toolkit.obtaining import WheelSource
+    from toolkit.wheel.wheel_folder import FinishedWheel
 
 Cards = Annotated[
     list[str] | None, typer.Option("--gpu", metavar="NAME", help="A card such as `RTX 5090`; repeatable.")
@@ -52,9 +55,9 @@ def graft(
     GPU, no root. An interrupted graft goes on where it stopped.
     """
     from toolkit import graft, project
-    from toolkit.graft import graft_plan, job
+    from toolkit.graft import graft_plan
     from toolkit.pipeline import read_wheel_option
-    from toolkit.steps import run
+    from toolkit.steps import Plan, print_plan
     from toolkit.versions import load_table
 
     console, settings, key = session.console, session.settings, load_key(sign_)
@@ -68,12 +71,13 @@ def graft(
         exact=exact,
     )
     planned = graft_plan.resolve(load_table(), settings, request)
-    console.heading("plan", describe(planned))
-    task = job.plan_task(planned, settings, console, out=out)
-    if not run([task], console, dry_run=dry_run):
+    source = read_origin(session, "", None, allow_unsigned=False)
+    made = obtain_graft(session, planned, source, key, out=out, dry_run=dry_run)
+    if made is None:
         return
-    made = task.result
-    sign(session, key, (made.folder, not made.reused))
+    if dry_run:
+        print_plan(Plan(steps=()), console)
+        return
     folder, facts = project.shorten(made.folder), made.record.facts
     flags = " ".join(planned.runtime_flags)
     console.result(
@@ -92,6 +96,35 @@ def graft(
         f"check it:  toolkit verify {folder}\n"
         f"use it:    toolkit up digits --wheel {folder} {flags}",
     )
+
+
+def obtain_graft(
+    session: Session,
+    planned: "GraftPlan",
+    source: "WheelSource",
+    key: "Signer | None",
+    *,
+    out: Path,
+    dry_run: bool,
+) -> "FinishedWheel | None":
+    """Reuse or make a grafted wheel, and sign it. Return None in a dry run if it would have to be made."""
+    from toolkit import obtaining
+    from toolkit.graft import job
+
+    console, settings = session.console, session.settings
+    console.heading("plan", describe(planned))
+    wheel = obtaining.obtain(
+        planned,
+        source,
+        lambda: [job.plan_task(planned, settings, console, out=out)],
+        settings,
+        console,
+        out=out,
+        dry_run=dry_run,
+    )
+    if wheel and not dry_run:
+        sign(session, key, (wheel.folder, not wheel.reused))
+    return wheel
 
 
 def describe(planned: "GraftPlan") -> str:

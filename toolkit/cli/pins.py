@@ -3,8 +3,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Capabilities, Session, Snapshot, command
+from toolkit.cli.command import Session, command
 from toolkit.settings import find_own_platform, is_crossed, require_own_platform
+from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit.versions import Table
@@ -149,12 +150,22 @@ def _refresh(session: Session, table: "Table") -> None:
         )
 
 
-@command("platform", "tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
+@command(
+    "platform",
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "base_image",
+    "glibc",
+    "ca_bundle",
+    build=("compute_capability", "apt_snapshot"),
+)
 def lock(
     session: Session,
+    *,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where the lock no longer fits.")] = False,
-    compute_capability: Capabilities = None,
-    apt_snapshot: Snapshot = "",
+    options: BuildOptions,
     exclude_newer: Annotated[
         str, typer.Option(metavar="DAY", help="Take no newer packages into a new set; by default the table's day.")
     ] = "",
@@ -165,14 +176,18 @@ def lock(
     from the version table, with hashes, and written to docker/requirements.
     """
     from toolkit import lock
-    from toolkit.wheel import build_request
+    from toolkit.wheel import build_pins
 
     console, path = session.console, Path(lock.FILE)
-    request = build_request.LockRequest(
-        settings=session.settings, capabilities=compute_capability or (), apt_snapshot=apt_snapshot, day=exclude_newer
+    request = build_pins.LockRequest(
+        settings=session.settings,
+        capabilities=options.compute_capability,
+        apt_snapshot=options.apt_snapshot,
+        day=exclude_newer,
     )
-    shown = build_request.check_lock(request, path) if check else build_request.write_lock(request, path, console)
-    lines = [f"{path}: {len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins, inputs {shown.level}"]
+    shown = build_pins.check_lock(request, path) if check else build_pins.write_lock(request, path, console)
+    known = f"{len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins are known"
+    lines = [f"{path}: {known}; {lock.describe_pinning(shown.floating)}"]
     lines += [f"  run-time set {name}" for name in shown.sets]
     console.result(
         {"file": str(path), "level": shown.level, "floating": list(shown.floating), **shown.describe()},

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli.command import (
-    Bazelrc,
     DataDir,
     ResourceUri,
     Session,
@@ -15,6 +14,7 @@ from toolkit.cli.command import (
     load_key,
 )
 from toolkit.errors import UsageError
+from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit.console import Console
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from toolkit.record.verification import Verification
 
 
-@command("ca_bundle", long=True)
+@command("ca_bundle", build=("bazelrc",), long=True)
 def verify(
     session: Session,
+    *,
     target: Annotated[
         str,
         typer.Argument(
@@ -49,7 +50,7 @@ def verify(
             "identical wheels. R2: RECORD and time stamps may differ. R1: contents may differ, code too.",
         ),
     ] = "R2",
-    bazelrc: Bazelrc = "",
+    options: BuildOptions,
     sign_: Annotated[
         str,
         typer.Option(
@@ -118,10 +119,10 @@ def verify(
         raise UsageError("--resource-uri is for --summary", remedy="add --summary FILE")
     key = load_key(sign_)
     seed = seed or (secrets.token_hex(16) if replay else "")
-    options = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
+    recorded = {"strict": strict, "accept": level, "rebuild": rebuild, "replay": replay, "seed": seed}
     policy = replace(policy, demands=policy.demands.waive(stretches=replay, builder=rebuild))
     noted = verification_summary.Summary(
-        target=found, state=state, policy=policy, options=options, resource=resource_uri
+        target=found, state=state, policy=policy, options=recorded, resource=resource_uri
     )
     with ExitStack() as stack:
         if summary:
@@ -138,7 +139,7 @@ def verify(
             _replay(session, found, replay, seed, (data_dir, source), value, text)
             noted.levels.append(f"{verification_summary.REPLAYED}{replay}")
         if rebuild:
-            noted.levels.append(_build_again(session, found, level, key, bazelrc, value, text))
+            noted.levels.append(_build_again(session, found, level, key, options.bazelrc, value, text))
 
 
 def _read_level(accept: str, target: "Target", *, rebuild: bool, signs: bool) -> "Level":

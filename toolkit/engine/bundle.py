@@ -36,7 +36,7 @@ _AGAIN: Final = "run `toolkit collect` again where there is a network, and carry
 class Bundle:
     folder: Path  # where it lies
     lock: Mapping[str, Any]  # the lock that it was collected for, as it describes itself
-    base: Mapping[str, str]  # what was known of the base image, as in toolkit.wheel.build_request.EngineImages
+    base: Mapping[str, str]  # what was known of the base image, as in toolkit.wheel.build_inputs.EngineImages
     bazel: Mapping[str, str]  # location and identity of the Bazel that is in it, if it replaced the pinned one
     names: Mapping[str, str]  # name of the image by stage
     ids: Mapping[str, str]  # digest of the image's configuration by stage

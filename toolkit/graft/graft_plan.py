@@ -4,22 +4,23 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, Self
 
 from packaging.version import Version
 
-from toolkit import digest, files, project, steps
+from toolkit import digest, project
 from toolkit.doctor.advice import require_platform
 from toolkit.doctor.cards import find_card
-from toolkit.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
-from toolkit.lock import Lock, rank
+from toolkit.lock import Lock
 from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.steps import Plan, Step
+from toolkit.steps import Step
 from toolkit.versions import Locked, Table, grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.wheel import inspection
+from toolkit.wheel.wheel_plan import WheelPlan
 
 Mode = Literal["keep", "only", "repair"]
 """What a graft does with the machine code that is there.
@@ -44,24 +45,15 @@ class GraftRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraftPlan:
-    lock: Lock
+class GraftPlan(WheelPlan):
+    KIND: ClassVar[str] = "graft"
+    TITLE: ClassVar[str] = "the plan of a graft"
+    REMEDY: ClassVar[str] = "graft the wheel again"
+
     mode: Mode
     wheel: Path | None  # a user's wheel, or None
     requirements: str  # locked set with the published wheel, or empty
     compiler: str  # locked set with ptxas
-
-    @property
-    def digest(self) -> str:
-        return digest.digest_value({"graft": self.mode, "lock": self.lock.describe()})
-
-    @property
-    def name(self) -> str:
-        return digest.shorten(self.digest)
-
-    @property
-    def level(self) -> str:
-        return rank(self.lock.floating)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -103,10 +95,8 @@ class GraftPlan:
             outputs=(str(dist / self.name),),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
-            "digest": self.digest,
-            "lock": self.lock.describe(),
             "mode": self.mode,
             "wheel": str(self.wheel) if self.wheel else "",
             "requirements": self.requirements,
@@ -114,35 +104,21 @@ class GraftPlan:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "GraftPlan":
-        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of a graft."""
-        try:
-            lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
-            found = cls(
-                lock=lock,
-                mode=value["mode"],
-                wheel=Path(value["wheel"]) if value["wheel"] else None,
-                requirements=str(value["requirements"]),
-                compiler=str(value["compiler"]),
-            )
-            whole = found.digest == value["digest"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise IntegrityError("not the plan of a graft", why=repr(error)) from error
-        if not whole:
-            raise IntegrityError("not the plan of a graft", why="its digest is that of another plan")
-        return found
+    def restore(cls, lock: Lock, value: Mapping[str, Any]) -> Self:
+        if value["digest"] != digest_plan(value["mode"], lock):
+            raise ValueError("its digest is that of another plan")
+        return cls(
+            lock=lock,
+            digest=value["digest"],
+            mode=value["mode"],
+            wheel=Path(value["wheel"]) if value["wheel"] else None,
+            requirements=str(value["requirements"]),
+            compiler=str(value["compiler"]),
+        )
 
 
-def write(folder: Path, found: GraftPlan, step: Step) -> None:
-    files.write_json(folder / steps.FILE, {**Plan(steps=(step,)).to_json(), "graft": found.to_json()})
-
-
-def read(folder: Path) -> GraftPlan:
-    """Return the plan in the folder of a grafted wheel. Raises IntegrityError: there is none, or it is damaged."""
-    value = files.read_json(folder / steps.FILE)
-    if not isinstance(value, dict) or not isinstance(value.get("graft"), dict):
-        raise IntegrityError(f"{folder / steps.FILE} is not the plan of a graft", remedy="graft the wheel again")
-    return GraftPlan.from_json(value["graft"])
+def digest_plan(mode: Mode, lock: Lock) -> str:
+    return digest.digest_value({"graft": mode, "lock": lock.describe()})
 
 
 def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
@@ -184,8 +160,10 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         "cudnn": cudnn,
         "capabilities": ",".join(capabilities),
     }
+    lock = Lock(spec=spec, pins=pins)
     return GraftPlan(
-        lock=Lock(spec=spec, pins=pins),
+        lock=lock,
+        digest=digest_plan(request.mode, lock),
         mode=request.mode,
         wheel=request.wheel.resolve() if request.wheel else None,
         requirements=base.requirements if base else "",

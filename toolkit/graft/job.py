@@ -12,11 +12,11 @@ from toolkit.engine.host import require_space
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.graft import sources, transplant
 from toolkit.graft.assembly import Assembler
-from toolkit.graft.graft_plan import NVCC, GraftPlan, write
+from toolkit.graft.graft_plan import NVCC, GraftPlan
 from toolkit.settings import Settings
 from toolkit.steps import Task
 from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
-from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 CACHE: Final = Path("toolkit-cache", "graft")
 """Downloads and assembled code, below the state folder."""
@@ -25,22 +25,18 @@ NEEDED_BYTES: Final = 7 << 30
 """Free disk for two copies of the libraries, the wheels, and assembled code."""
 
 
-def find(plan: GraftPlan, dist: Path) -> BuiltWheel | None:
-    """Return the wheel of a plan, if it is there; only its size is compared, as for wheels that are built."""
-    return build.find_recorded(plan.digest, dist / plan.name)
+def plan_task(plan: GraftPlan, settings: Settings, console: Console, *, out: Path) -> Task[FinishedWheel]:
+    """Return the task that makes the wheel of a plan in ``out``."""
 
-
-def plan_task(plan: GraftPlan, settings: Settings, console: Console, *, out: Path) -> Task[BuiltWheel]:
-    def make() -> BuiltWheel:
-        found = find(plan, out)
-        made = found or graft(plan, settings, console, dist=out)
-        console.heading("wheel", f"{'reused' if found else 'grafted'} {made.wheel.name}")
+    def make() -> FinishedWheel:
+        made = graft(plan, settings, console, dist=out)
+        console.heading("wheel", f"grafted {made.wheel.name}")
         return made
 
     return Task(plan.step(out), make)
 
 
-def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, fresh: bool = False) -> BuiltWheel:
+def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, fresh: bool = False) -> FinishedWheel:
     """Make the wheel of a plan in ``dist``. ``fresh``: use no results of earlier grafts.
 
     Raises Build-, Check-, Integrity- or PreflightError; ``dist`` is then unchanged.
@@ -81,13 +77,13 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         )
         record = graft_documents.describe(plan, source, result / name, outcome, ran)
         files.write_json(result / REPORT, outcome.to_json())
-        write(result, plan, plan.step(dist))
+        plan.write(result, dist)
         inputs = graft_documents.Inputs(source=source.name, original=digest.digest_file(source), ptxas=assembler.digest)
         graft_documents.write(result, plan, record, inputs, ran)
         manifest.write(result, record)
         wheel_folder.write_sums(result)
         publication.move(result, dist / plan.name)
-    return BuiltWheel(folder=dist / plan.name, record=record, reused=False)
+    return FinishedWheel(folder=dist / plan.name, record=record, reused=False)
 
 
 @contextmanager

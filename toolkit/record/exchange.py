@@ -8,7 +8,7 @@ The signature is checked before the wheel is fetched, because it names the diges
 
 import fcntl
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from toolkit.manifest import Manifest
 from toolkit.record import rebuild, verification, verify_wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.versions.table import FIRST_PLATFORM
-from toolkit.wheel import build, build_documents, publication, wheel_folder
-from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel import build_documents, publication, wheel_folder
+from toolkit.wheel.build_plan import BuildPlan
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
@@ -131,15 +131,18 @@ def _find_platform(folder: Path) -> str:
 
 def pull(
     repository: Repository,
-    plan: WheelPlan,
+    plan: BuildPlan,
     *,
     dist: Path,
     state: Path,
     policy: Policy,
+    find: Callable[[], FinishedWheel | None],
     ca_bundle: str,
     console: Console,
-) -> BuiltWheel | None:
+) -> FinishedWheel | None:
     """Put the wheel of a plan into ``dist`` and return it; None if the registry has none.
+
+    ``find``: returns the wheel if it is in ``dist`` already, as :meth:`toolkit.obtaining.WheelSource.find`.
 
     Where the repository has a tag, the wheel is that of the plan's platform in the index under this tag. Raises
     UnsupportedError: the index has none for it.
@@ -165,10 +168,8 @@ def pull(
     files.require_writable(kept)
     with files.open_own(kept / "pull.lock") as lock, files.stage(dist, plan.name) as staging:
         files.lock_file(lock, fcntl.LOCK_EX)
-        if found := build.find(plan, dist):  # another command has put it there meanwhile
-            if policy:
-                verification.require_trusted(found.folder, "", state=state, policy=policy)
-            return found
+        if wheel := find():  # another command has put it there meanwhile
+            return wheel
         signed = _fetch_records(client, records, layers, staging.path, policy)
         record = _require_plan(staging.path, plan, archive, repository)
         console.heading("registry", f"{repository}:{tag}, {signed}")
@@ -183,7 +184,7 @@ def pull(
                 verify_wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built"
             )
         publication.move(staging.path, dist / plan.name)
-    return BuiltWheel(folder=dist / plan.name, record=record, reused=True)
+    return FinishedWheel(folder=dist / plan.name, record=record, reused=True, pulled=True)
 
 
 def _choose(client: Client, repository: Repository, platform: str) -> str:
@@ -252,7 +253,7 @@ def _require_signature(
     return found.evidence
 
 
-def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Repository) -> Manifest:
+def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Repository) -> Manifest:
     record = verify_wheel.read_record(folder)
     found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
     if found != (plan.digest, plan.lock.describe(), archive.digest):

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from toolkit import digest, files, lock, naming, project, signing
+from toolkit import digest, files, lock, naming, project, signing, steps
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
@@ -24,8 +24,8 @@ from toolkit.findings import Finding
 from toolkit.record.verify_wheel import is_grafted, read_record
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import bazel_output, build_plan, build_request, wheel_folder
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel import bazel_output, build_inputs, wheel_folder
+from toolkit.wheel.build_plan import BuildPlan
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -233,10 +233,11 @@ def _building_again(path: Path, settings: Settings, bazelrc: str, console: Conso
 @contextmanager
 def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterator[Path]:
     """Assemble everything anew, and yield the folder that has the wheel until the end."""
-    from toolkit.graft import graft_plan, job
+    from toolkit.graft import job
+    from toolkit.graft.graft_plan import GraftPlan, digest_recipe
 
-    plan = graft_plan.read(path)
-    _require_recipe(graft_plan.digest_recipe(), plan.lock, "graft")
+    plan = GraftPlan.read(path)
+    _require_recipe(digest_recipe(), plan.lock, "graft")
     with files.stage(path.resolve().parent, plan.name) as claimed:
         # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
         yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
@@ -321,12 +322,12 @@ def _name_wheel(path: Path) -> dict[str, str]:
     return {wheel_folder.find_wheel(path).name: read_record(path).digest}
 
 
-def require_inputs(plan: WheelPlan) -> None:
+def require_inputs(plan: BuildPlan) -> None:
     """Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed."""
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     _require_recipe(recipe, plan.lock, "Dockerfile and its scripts")
     source = plan.contexts.get("source")
-    if source and "#" not in source and build_request.find_source(source).identity != plan.origins["source"]:
+    if source and "#" not in source and build_inputs.find_source(source).identity != plan.origins["source"]:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
 
 
@@ -342,16 +343,18 @@ def _require_recipe(recipe: str, pinned: lock.Lock, what: str) -> None:
 def read_plan_digest(path: Path) -> str:
     """Return the digest of the plan of a built or grafted wheel. Raises as :func:`read_plan`."""
     if is_grafted(read_record(path)):
-        from toolkit.graft import graft_plan
+        from toolkit.graft.graft_plan import GraftPlan
 
-        return graft_plan.read(path).digest
+        return GraftPlan.read(path).digest
     return read_plan(path).digest
 
 
-def read_plan(path: Path) -> WheelPlan:
+def read_plan(path: Path) -> BuildPlan:
     """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError: none, or another wheel's."""
     facts = read_record(path).facts
-    plan = build_plan.read(path) or WheelPlan.from_json({**facts, "digest": facts["plan"]})
+    # Earlier versions wrote no plan.json; their manifest has the same values.
+    written = (path / steps.FILE).exists()
+    plan = BuildPlan.read(path) if written else BuildPlan.from_json({**facts, "digest": facts["plan"]})
     if plan.digest != facts["plan"]:
         raise IntegrityError(
             f"the plan in {path} is of another wheel",
@@ -367,7 +370,7 @@ def _read_packages(path: Path) -> set[str]:
     return set(listed.read_text().split()) if listed.exists() else set()
 
 
-def change_plan(plan: WheelPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> WheelPlan:
+def change_plan(plan: BuildPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> BuildPlan:
     """Return a saved plan, with secrets, which are not saved, and new cache mounts, so that no result is reused."""
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The remote services of the first build would return the same results again, even wrong ones.

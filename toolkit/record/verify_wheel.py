@@ -100,9 +100,9 @@ def _check_lock_of(record: Manifest) -> Finding:
 
 def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
     """Compare the record of a graft with its plan, and look for its original in the locked sets."""
-    from toolkit.graft import graft_plan
+    from toolkit.graft.graft_plan import GraftPlan
 
-    planned = graft_plan.read(path)
+    planned = GraftPlan.read(path)
     same = (planned.digest, planned.lock.describe()) == (record.facts["plan"], record.facts["lock"])
     yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
     name, value = (str((record.parent or {}).get(each)) for each in ("name", "digest"))
@@ -121,15 +121,14 @@ def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
 
 
 def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
-    from toolkit.graft import (
-        graft_documents,  # slow to load, as the next one
-        graft_plan,
-    )
+    # These are slow to load.
+    from toolkit.graft import graft_documents
+    from toolkit.graft.graft_plan import GraftPlan
     from toolkit.wheel import inspection
 
     found, grafted = inspection.inspect(wheel), is_grafted(record)
     mismatches = (
-        graft_documents.find_mismatches(graft_plan.read(wheel.parent), found)
+        graft_documents.find_mismatches(GraftPlan.read(wheel.parent), found)
         if grafted
         else list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
     )

@@ -7,23 +7,21 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from toolkit import files, lock, manifest
+from toolkit import files, lock
 from toolkit.console import Console
 from toolkit.doctor import hardware
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError
-from toolkit.manifest import Manifest
 from toolkit.settings import Settings
 from toolkit.steps import Task
 from toolkit.versions import Table
 from toolkit.wheel import bazel_output, collection
-from toolkit.wheel.build_plan import LOG_TARGET, WheelPlan
-from toolkit.wheel.build_request import PlannedWheel
-from toolkit.wheel.wheel_folder import find_wheel
+from toolkit.wheel.build_plan import LOG_TARGET, BuildPlan, PlannedWheel
+from toolkit.wheel.wheel_folder import FinishedWheel
 from train.cores import count_cores
 from train.system.progress import Estimate, Work
 
@@ -31,67 +29,36 @@ LOG_SECONDS = 120
 """Time limit for fetching Bazel's log after a failure."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuiltWheel:
-    folder: Path  # ``dist/NAME``
-    record: Manifest  # its manifest
-    reused: bool  # whether it was built before
-
-    @property
-    def wheel(self) -> Path:
-        return find_wheel(self.folder)
-
-
-def find(plan: WheelPlan, dist: Path) -> BuiltWheel | None:
-    return find_recorded(plan.digest, dist / plan.name)
-
-
-def find_recorded(plan: str, folder: Path) -> BuiltWheel | None:
-    """Return the wheel of a folder, if its record names this plan, by its digest."""
-    record = manifest.read(folder)
-    if record is None or record.kind != "wheel" or record.facts.get("plan") != plan:
-        return None
-    # Only the size is compared, because hashing a real wheel takes seconds. `toolkit verify` does it.
-    sizes = [path.stat().st_size for path in folder.glob("*.whl")]
-    if sizes != [record.facts.get("inspection", {}).get("bytes")]:
-        return None
-    return BuiltWheel(folder=folder, record=record, reused=True)
-
-
-def plan_task(
-    planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
-) -> Task[BuiltWheel]:
-    """Print the warnings about a wheel, and return the task that builds it or reuses it if it is up to date."""
+def plan_task(planned: PlannedWheel, settings: Settings, console: Console, *, out: Path) -> Task[FinishedWheel]:
+    """Print what is to be known about a build, and return the task that carries it out."""
     plan = planned.plan
-    found = find(plan, out)
-    if found is None or dry_run:
-        _announce(planned, console)
-    pinned = f"not every input is pinned: {', '.join(plan.floating)}" if plan.floating else "every input is pinned"
-    console.heading("plan", f"{plan.name}: {pinned}")
+    _announce(planned, console)
 
-    def make() -> BuiltWheel:
+    def make() -> FinishedWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"
-        built = found or build(plan, planned.table, dist=out, logs=logs, engine=planned.engine, console=console)
+        built = build(plan, planned.table, dist=out, logs=logs, engine=planned.images.engine, console=console)
         # Bazel does not fail if a cache does not answer. Only these numbers show it.
         console.heading("bazel", bazel_output.describe_outcome(built.record.facts["bazel"]))
-        console.heading("wheel", f"{'reused' if built.reused else 'built'} {built.wheel.name}")
+        console.heading("wheel", f"built {built.wheel.name}")
         return built
 
     return Task(plan.step(out), make)
 
 
 def _announce(planned: PlannedWheel, console: Console) -> None:
-    for line in (*planned.spec.warnings, *lock.describe_floating(planned.plan.floating)):
-        console.say(f"  {line}")
-    answered = planned.spec.answered
-    console.say(f"  {len(answered)} known failures of upstream are handled; --verbose lists them")
-    for line in answered:
-        console.detail(f"  {line}")
+    plan = planned.plan
+    for warning in (*planned.spec.warnings, *lock.describe_floating(plan.floating)):
+        console.say(f"  {warning}")
+    problems = planned.spec.answered
+    console.say(f"  {len(problems)} known upstream problems are handled (--verbose lists them)")
+    for problem in problems:
+        console.detail(f"  {problem}")
     machine = hardware.estimate_build()
     console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
+    console.heading("plan", f"{plan.name}: {lock.describe_pinning(plan.floating)}")
 
 
-def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> BuiltWheel:
+def build(plan: BuildPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> FinishedWheel:
     """Build a wheel. Raises Build-, Check-, Engine-, Integrity- or PreflightError; ``dist`` is then unchanged."""
     require_buildx()
     files.require_writable(dist)
@@ -120,7 +87,7 @@ def build(plan: WheelPlan, table: Table, *, dist: Path, logs: Path, engine: str,
         ran = publication.BuildRun(started=started, finished=time.time(), host=describe_host(engine), command=command)
         console.heading("check", "reading the wheel: record, versions, GPU code, platform")
         record = publication.publish(staging.path, dist / plan.name, plan, table, ran)
-    return BuiltWheel(folder=dist / plan.name, record=record, reused=False)
+    return FinishedWheel(folder=dist / plan.name, record=record, reused=False)
 
 
 def describe_host(engine: str) -> dict[str, str]:
@@ -157,7 +124,7 @@ def _watch(console: Console) -> Callable[[str], Work | None]:
     return observe
 
 
-def _fetch_log(plan: WheelPlan, folder: Path, run: str) -> None:
+def _fetch_log(plan: BuildPlan, folder: Path, run: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would first empty the cache mount with the log.
     kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})

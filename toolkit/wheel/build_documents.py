@@ -21,7 +21,9 @@ from toolkit import __version__, naming
 from toolkit.lock import REPOSITORY
 from toolkit.versions import Table
 from toolkit.versions.sets import name_wheel
-from toolkit.wheel.build_plan import IMAGE_SCHEME, WheelPlan
+from toolkit.wheel.build_inputs import IMAGE_SCHEME
+from toolkit.wheel.build_options import list_options
+from toolkit.wheel.build_plan import BuildPlan
 
 if TYPE_CHECKING:
     from toolkit.wheel.inspection import Inspection
@@ -36,15 +38,6 @@ BUILDER = "urn:x-tensorflow-toolkit:builder:docker-buildx"
 TREE = "toolkit-tree-sha256"
 """Algorithm name for :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
 
-_EXTERNAL = {
-    "bazelArguments": "BAZEL_ARGUMENTS",
-    "aptSnapshot": "APT_SNAPSHOT",
-    "remoteCache": "REMOTE_CACHE",
-    "remoteExecutor": "REMOTE_EXECUTOR",
-    "remoteInstanceName": "REMOTE_INSTANCE_NAME",
-}
-"""Other options that may change the result. SLSA requires the external parameters to be complete."""
-
 BILL = "sbom.cdx.json"
 _PROPERTIES = ("python", "cuda", "cudnn", "capabilities")
 
@@ -56,7 +49,7 @@ class Program:
 
 
 def describe_provenance(
-    plan: WheelPlan,
+    plan: BuildPlan,
     subjects: Mapping[str, str],
     *,
     started: float,
@@ -68,7 +61,12 @@ def describe_provenance(
 
     ``builder`` describes the machine; ``bazel`` is the one that ran, which need not be pinned.
     """
-    external = {name: plan.arguments[argument] for name, argument in _EXTERNAL.items() if argument in plan.arguments}
+    # SLSA requires the external parameters to be complete.
+    external = {
+        option.recorded: plan.arguments[option.argument]
+        for option in list_options().values()
+        if option.recorded and option.argument in plan.arguments
+    }
     versions = {name: builder[name] for name in ("engine", "kernel") if name in builder}
     return {
         "_type": STATEMENT,
@@ -93,7 +91,7 @@ def describe_provenance(
     }
 
 
-def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, Any]]:
+def _list_dependencies(plan: BuildPlan, bazel: Program) -> Iterator[dict[str, Any]]:
     pins, spec = plan.lock.pins, plan.lock.spec
     base = {"name": pins["base-image"], "uri": f"{IMAGE_SCHEME}{pins['base-image']}"}
     yield {**base, "digest": split(pins["base-digest"])} if pins["base-digest"] else base
@@ -112,7 +110,7 @@ def _list_dependencies(plan: WheelPlan, bazel: Program) -> Iterator[dict[str, An
     yield {"name": "recipe", "digest": split(pins["recipe"], TREE)}
 
 
-def _describe_origin(name: str, plan: WheelPlan) -> dict[str, Any]:
+def _describe_origin(name: str, plan: BuildPlan) -> dict[str, Any]:
     identity, context = plan.origins[name], plan.contexts[name]
     if identity.startswith(IMAGE_SCHEME):
         return {"name": name, "uri": identity}
@@ -128,7 +126,7 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_bill(plan: WheelPlan, found: "Inspection", matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
+def write_bill(plan: BuildPlan, found: "Inspection", matrix: Table, *, bazel: Program, packages: Iterable[str]) -> str:
     """Return the bill of materials as JSON. ``packages``: Debian packages of the build image, ``name=version``."""
     subject = Component(
         name=found.name,
@@ -155,13 +153,13 @@ def write_bill(plan: WheelPlan, found: "Inspection", matrix: Table, *, bazel: Pr
     return JsonV1Dot6(bom).output_as_string(indent=2)
 
 
-def _describe(plan: WheelPlan) -> Iterable[tuple[str, str]]:
+def _describe(plan: BuildPlan) -> Iterable[tuple[str, str]]:
     yield from ((name, plan.lock.spec[name]) for name in _PROPERTIES)
     if "source" in plan.origins:
         yield "source", plan.origins["source"]
 
 
-def _find_source(plan: WheelPlan) -> list[ExternalReference]:
+def _find_source(plan: BuildPlan) -> list[ExternalReference]:
     if "source" in plan.origins:
         return []
     address = XsUri(f"git+{REPOSITORY}@{plan.lock.pins['tensorflow-commit']}")
@@ -186,7 +184,7 @@ def list_runtime(spec: Mapping[str, str], matrix: Table) -> Iterable[Component]:
         yield Component(name=name, version=version, type=ComponentType.LIBRARY, purl=purl, bom_ref=str(purl))
 
 
-def _list_tools(plan: WheelPlan, bazel: Program) -> Iterable[Component]:
+def _list_tools(plan: BuildPlan, bazel: Program) -> Iterable[Component]:
     yield describe_tool("bazel", bazel.version, [HashType(alg=HashAlgorithm.SHA_256, content=bazel.sha256)])
     for name, value in plan.lock.pins.items():
         if name.endswith(".patch"):

@@ -1,71 +1,56 @@
-import re
+"""Plans the build of a wheel from source: its pins, the digest that names the wheel, and the one docker command."""
+
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from toolkit import digest, files, project, steps
-from toolkit.errors import IntegrityError, UnsupportedError, UsageError
-from toolkit.lock import Lock, rank
-from toolkit.steps import Plan, Step, quote_fields, repeat
-from toolkit.versions import load_table
+from toolkit import digest, lock, project
+from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.lock import Lock
+from toolkit.settings import Settings, require_own_platform
+from toolkit.steps import Step, quote_fields, repeat
+from toolkit.versions import Spec, Table, load_table
 from toolkit.versions.table import FIRST_PLATFORM
-from train.system.addresses import find_credentials
+from toolkit.wheel import cpu_targets
+from toolkit.wheel.build_inputs import (
+    IMAGE_SCHEME,
+    BuildContext,
+    BuildInputs,
+    EngineImages,
+    find_bazel,
+    find_bundle,
+    find_images,
+    find_source,
+    require_downloads,
+    require_version,
+)
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_pins import collect_pins, resolve_spec
+from toolkit.wheel.wheel_plan import WheelPlan
 
-TARGET = "wheel-from-source"
-LOG_TARGET = "bazel-log"
-IMAGE_SCHEME = "docker-image://"
-_REPLACED = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
+if TYPE_CHECKING:
+    from toolkit.engine.bundle import Bundle
+
+TARGET: Final = "wheel-from-source"
+LOG_TARGET: Final = "bazel-log"
+_REPLACED: Final = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
 """The pin that each context replaces."""
-_CREDENTIALS = re.compile(r"^--\w*header(?:=|$)")
-"""Flags with credentials. As build arguments they would stay in the image's history, the log and the manifest."""
-_CACHE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
-_DOWNLOADS = ("distdir", "repository_cache")
-_EXECUTORS = ("grpc://", "grpcs://")
-_CACHES = ("http://", "https://", *_EXECUTORS)
-"""``unix:`` is missing because the build's container cannot see a socket of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """Options that do not affect the result. They are not in the plan's digest."""
+class BuildPlan(WheelPlan):
+    KIND: ClassVar[str] = "wheel"
+    TITLE: ClassVar[str] = "the plan of a wheel"
+    REMEDY: ClassVar[str] = "build the wheel again"
 
-    jobs: int = 0  # parallel actions; 0: by cores and memory
-    memory: int = 0  # MiB that Bazel may plan with; 0: all of the machine's
-    remote_cache: str = ""  # remote_cache, remote_executor: URL of an existing service, or empty
-    remote_executor: str = ""
-    remote_instance: str = ""  # name of an instance of these services; empty: one made from the toolchain
-    bazelrc: str = ""  # rc file with credentials for these services; it enters no layer
-    ca_bundle: str = ""  # PEM file for networks that intercept https; it enters no layer
-    downloads: str = ""  # folder with the files that Bazel would download, for machines without a network
-    # name of the cache mounts; builds with the same name share compiled files
-    cache_id: str = "tensorflow"
-    fresh: bool = False  # ignore the caches of earlier builds
-    base: str = ""  # the base image with its digest; empty for the name that the lock gives
-    # contexts that replace all stages that need a network; not empty: the network is closed
-    stages: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildContext:
-    location: str  # value for ``--build-context NAME=``
-    identity: str  # content digest, commit, or image digest
-
-
-@dataclass(frozen=True, kw_only=True)
-class WheelPlan:
-    lock: Lock  # every pin
-    digest: str  # content digest of everything that affects the result
     arguments: dict[str, str]  # build arguments by name
     contexts: dict[str, str]  # location of each named context
     secrets: dict[str, str]  # files by secret id
     fresh: bool = False  # whether the build uses no caches
     origins: dict[str, str] = field(default_factory=dict)  # identity of each context that replaces a pinned source
-    stages: Mapping[str, str] = field(default_factory=dict)  # as in the options; where the build runs, no part of it
-
-    @property
-    def name(self) -> str:
-        return digest.shorten(self.digest)
+    # contexts that replace all stages that need a network; they say where the plan is built and are not written
+    stages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -77,10 +62,6 @@ class WheelPlan:
         replaced = {_REPLACED[name] for name in self.origins}
         by_name = [name for name, identity in self.origins.items() if identity.startswith(IMAGE_SCHEME)]
         return (*(name for name in self.lock.floating if name not in replaced), *by_name)
-
-    @property
-    def level(self) -> str:
-        return rank(self.floating)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
         """Return the command of a stage. ``run_name``: file with the build's name, a secret: no part of cache keys."""
@@ -103,7 +84,7 @@ class WheelPlan:
         if self.stages:
             # A cache or a farm may be in the same network as this machine.
             argv += [] if {"REMOTE_CACHE", "REMOTE_EXECUTOR"} & self.arguments.keys() else ["--network", "none"]
-            # Its place is known, for the record. BuildKit would look for it there, and a stage has it already.
+            # A stage already contains Bazel. The plan keeps the place of the context for the record alone.
             contexts = {name: value for name, value in contexts.items() if name != "bazel"} | {**self.stages}
         argv += repeat("--build-context", (f"{name}={value}" for name, value in contexts.items()))
         argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))
@@ -119,86 +100,121 @@ class WheelPlan:
             outputs=(str(output),),
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {
-            "digest": self.digest,
-            "lock": self.lock.describe(),
             "arguments": dict(self.arguments),
             "contexts": dict(self.contexts),
             "origins": dict(self.origins),
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "WheelPlan":
-        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of a wheel."""
-        try:
-            lock = Lock(spec=dict(value["lock"]["spec"]), pins=dict(value["lock"]["pins"]))
-            return cls(
-                lock=lock,
-                digest=str(value["digest"]),
-                arguments=dict(value["arguments"]),
-                contexts=dict(value["contexts"]),
-                secrets={},
-                origins=dict(value["origins"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise IntegrityError("not the plan of a wheel", why=repr(error)) from error
+    def restore(cls, lock: Lock, value: Mapping[str, Any]) -> Self:
+        return cls(
+            lock=lock,
+            # Plans of earlier versions keep their digest, even where it would be computed in another way now.
+            digest=str(value["digest"]),
+            arguments=dict(value["arguments"]),
+            contexts=dict(value["contexts"]),
+            secrets={},
+            origins=dict(value["origins"]),
+        )
 
 
-def write(folder: Path, wheel_plan: WheelPlan, step: Step) -> None:
-    value = {**Plan(steps=(step,)).to_json(), "wheel": wheel_plan.to_json()}
-    files.write_json(folder / steps.FILE, value)
+@dataclass(frozen=True, kw_only=True)
+class PlannedWheel:
+    plan: BuildPlan
+    spec: Spec  # the versions and the warnings about them
+    table: Table  # the version table
+    images: EngineImages  # the images that it starts from
+    bundle: "Bundle | None" = None  # the images in the folder of --downloads
+    obstacle: ToolkitError | None = None  # why nothing can be built on this machine
+
+    def prepare(self, state: Path) -> None:
+        """Load the images of --downloads into the engine. Raises the error that keeps this machine from building."""
+        if self.obstacle:
+            raise self.obstacle
+        if self.bundle:
+            from toolkit.engine import bundle
+            from toolkit.engine.client import connect
+
+            bundle.load(self.bundle, connect(), state)
 
 
-def read(folder: Path) -> WheelPlan | None:
-    """Return the plan in a wheel's folder; None for earlier versions. Raises IntegrityError: it is damaged."""
-    if not (folder / steps.FILE).exists():
-        return None
-    value = files.read_json(folder / steps.FILE)
-    if not isinstance(value, dict) or not isinstance(value.get("wheel"), dict):
-        raise IntegrityError(f"{folder / steps.FILE} is not the plan of a wheel", remedy="build the wheel again")
-    return WheelPlan.from_json(value["wheel"])
+def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> PlannedWheel:
+    """Plan a wheel.
+
+    An engine that does not answer, or has no base image, is no error yet: :meth:`PlannedWheel.prepare` raises it.
+    Raises UnsupportedError or UsageError if the wheel cannot be built at all, and CheckError if the lock differs from
+    the present pins.
+    """
+    table, bundle = load_table(), find_bundle(settings)
+    # The versions are checked before the engine is asked, unless the engine alone knows the distribution of the base.
+    distribution = _name_distribution(settings, table, bundle)
+    images = None if distribution else find_images(settings, bazel=options.bazel, bundle=bundle)
+    spec = resolve_spec(settings, options.compute_capability, images.distribution if images else distribution)
+    locked = lock.read(lock_file)
+    source = find_source(options.source) if options.source else None
+    if source:
+        require_version(options.source, tensorflow=spec.tensorflow, bazel=spec.bazel)
+    images = images or find_images(settings, bazel=options.bazel, bundle=bundle)
+    bazel = _choose_bazel(options.bazel, images, bundle)
+    pins = _choose_pins(spec, table, images, locked, options.apt_snapshot)
+    if bundle:
+        _require_fit(bundle, pins)
+    inputs = BuildInputs(
+        source=source,
+        bazel=bazel,
+        base=images.pinned,
+        stages=bundle.contexts if bundle else {},
+        downloads=settings.downloads,
+        ca_bundle=settings.ca_bundle,
+    )
+    return PlannedWheel(
+        plan=plan(pins, options, inputs, pinned_flags=spec.bazel_arguments),
+        spec=spec,
+        table=table,
+        images=images,
+        bundle=bundle,
+        obstacle=_find_obstacle(settings) or images.trouble,
+    )
 
 
 def plan(
-    lock: Lock,
-    options: BuildOptions,
-    *,
-    source: BuildContext | None = None,
-    bazel: BuildContext | None = None,
-    bazel_arguments: Sequence[str] = (),
-) -> WheelPlan:
-    """Plan a wheel. ``source`` and ``bazel`` replace pinned ones; pinned flags win over ``bazel_arguments``.
+    lock: Lock, options: BuildOptions, inputs: BuildInputs | None = None, *, pinned_flags: Sequence[str] = ()
+) -> BuildPlan:
+    """Plan a wheel of these pins. ``pinned_flags``: flags for Bazel that the versions need; later flags win over them.
 
-    Raises UnsupportedError: TensorFlow's commit or Bazel's hash is unknown; UsageError: an option or a flag is invalid.
+    Raises UnsupportedError if TensorFlow's commit or Bazel's hash is unknown, and UsageError if an option is invalid.
     """
-    _require_sources(lock, source, bazel)
-    _require_options(options)
-    _require_words(bazel_arguments)
-    origins = {name: item for name, item in (("source", source), ("bazel", bazel)) if item}
+    inputs = inputs or BuildInputs()
+    _require_sources(lock, inputs)
+    options.check()
+    require_downloads(inputs.downloads)
+    platform = lock.spec.get("platform", FIRST_PLATFORM)
+    flags = (*pinned_flags, *cpu_targets.list_flags(options.cpu_target, platform), *options.bazel_argument)
+    origins = {name: item for name, item in (("source", inputs.source), ("bazel", inputs.bazel)) if item}
     identities = {name: item.identity for name, item in origins.items()}
     contexts = {name: item.location for name, item in origins.items()}
-    if options.downloads:
-        contexts["downloads"] = str(Path(options.downloads).resolve())
-    secrets = {"ca": options.ca_bundle, "bazelrc": options.bazelrc}
-    return WheelPlan(
+    if inputs.downloads:
+        contexts["downloads"] = str(Path(inputs.downloads).resolve())
+    secrets = {"ca": inputs.ca_bundle, "bazelrc": options.bazelrc}
+    return BuildPlan(
         lock=lock,
-        digest=digest.digest_value({"lock": lock.describe(), "origins": identities, "bazel": list(bazel_arguments)}),
-        arguments=_list_arguments(lock, options, origins.keys(), bazel_arguments),
+        digest=digest.digest_value({"lock": lock.describe(), "origins": identities, "bazel": list(flags)}),
+        arguments=_list_arguments(lock, options, inputs.base, flags, replaced=origins),
         contexts=contexts,
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
-        fresh=options.fresh,
         origins=identities,
-        stages=options.stages,
+        stages=inputs.stages,
     )
 
 
 def _list_arguments(
-    lock: Lock, options: BuildOptions, replaced: Container[str], bazel_arguments: Sequence[str]
+    lock: Lock, options: BuildOptions, base: str, flags: Sequence[str], *, replaced: Container[str]
 ) -> dict[str, str]:
     spec, pins = lock.spec, lock.pins
     arguments = {
-        "BASE_IMAGE": options.base or pins["base-image"],
+        "BASE_IMAGE": base or pins["base-image"],
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
@@ -212,14 +228,10 @@ def _list_arguments(
         "BAZEL_VERSION": spec["bazel"],
         "BAZEL_MACHINE": load_table().platform(spec.get("platform", FIRST_PLATFORM)).bazel,
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
-        "BAZEL_JOBS": str(options.jobs or ""),
-        "BAZEL_MEMORY": str(options.memory or ""),
-        "BAZEL_ARGUMENTS": " ".join(bazel_arguments),
-        "REMOTE_CACHE": options.remote_cache,
-        "REMOTE_EXECUTOR": options.remote_executor,
-        "REMOTE_INSTANCE_NAME": options.remote_instance,
+        "BAZEL_ARGUMENTS": " ".join(flags),
         "GLIBC": spec.get("glibc", ""),
-        "CACHE_ID": name_cache(options.cache_id, spec),
+        "CACHE_ID": name_cache(options.cache, spec),
+        **options.list_arguments(),
     }
     # An empty argument would override the Dockerfile's default.
     return {name: value for name, value in arguments.items() if value}
@@ -230,58 +242,67 @@ def name_cache(name: str, spec: Mapping[str, str]) -> str:
     return f"{name}-glibc-{spec['glibc']}" if spec.get("glibc") else name
 
 
-def _require_sources(lock: Lock, source: BuildContext | None, bazel: BuildContext | None) -> None:
-    if source is None and not lock.pins["tensorflow-commit"]:
+def _require_sources(lock: Lock, inputs: BuildInputs) -> None:
+    if inputs.source is None and not lock.pins["tensorflow-commit"]:
         raise UnsupportedError(
             f"the commit of TensorFlow {lock.spec['tensorflow']} is not known here",
             remedy="run `toolkit lock` with network access, or give --source URL#COMMIT",
         )
-    if bazel is None and not lock.pins["bazel-sha256"]:
+    if inputs.bazel is None and not lock.pins["bazel-sha256"]:
         raise UnsupportedError(
             f"the hash of Bazel {lock.spec['bazel']} is not known here",
             remedy="give a Bazel that you trust: --bazel DIR",
         )
 
 
-def _require_options(options: BuildOptions) -> None:
-    if not _CACHE_NAME.fullmatch(options.cache_id):
-        raise UsageError(f"--cache: not a name: {options.cache_id!r}", remedy="letters, digits, dots, dashes")
-    for option, url, schemes in (
-        ("--remote-cache", options.remote_cache, _CACHES),
-        ("--remote-executor", options.remote_executor, _EXECUTORS),
-    ):
-        if url and not url.startswith(schemes):
-            raise UsageError(f"{option} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
-        if "@" in url or find_credentials(url):
-            # A build argument is kept in the image's history and in the log.
-            raise UsageError(f"{option} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
-    if options.remote_instance and not (options.remote_executor or options.remote_cache.startswith(_EXECUTORS)):
-        raise UsageError(
-            "--remote-instance-name is given without a service that has instances",
-            remedy="give --remote-executor too, or a --remote-cache that begins with grpc:// or grpcs://",
-        )
-    if re.search(r"\s", options.remote_instance):
-        raise UsageError(f"--remote-instance-name is not a name: {options.remote_instance!r}", remedy="without blanks")
-    for option, path in (("--bazelrc", options.bazelrc), ("--ca-bundle", options.ca_bundle)):
-        if path and not Path(path).is_file():
-            raise UsageError(f"{option}: there is no file {path}")
-    if options.downloads and not any((Path(options.downloads) / name).is_dir() for name in _DOWNLOADS):
-        raise UsageError(
-            f"--downloads: {options.downloads} has neither of {' and '.join(_DOWNLOADS)}",
-            why="everything would be fetched from the network",
-            remedy="put archives into distdir by name, or content_addressable of Bazel's repository cache into "
-            "repository_cache",
-        )
+def _name_distribution(settings: Settings, table: Table, bundle: "Bundle | None") -> str:
+    """Return the distribution of the base image as a bundle or the image's name tells it, or an empty text."""
+    if bundle:
+        return bundle.base["distribution"]
+    named = table.find_base(settings.base_image)
+    return named.codename if named else ""
 
 
-def _require_words(arguments: Sequence[str]) -> None:
-    for argument in arguments:
-        if _CREDENTIALS.search(argument) or find_credentials(argument):
-            name = argument.partition("=")[0]
-            raise UsageError(
-                f"--bazel-argument {name} has credentials in it", remedy="put it into a bazelrc file: --bazelrc FILE"
-            )
-        if not argument.startswith("--") or len(argument.split()) != 1:
-            raise UsageError(
-                f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"
-            )
+def _find_obstacle(settings: Settings) -> ToolkitError | None:
+    try:
+        require_own_platform(settings, "a wheel is built")
+    except PreflightError as error:
+        return error
+    return None
+
+
+def _choose_bazel(text: str, images: EngineImages, bundle: "Bundle | None") -> BuildContext | None:
+    if bundle is None:
+        return find_bazel(text, images.bazel_digest) if text else None
+    if text:
+        raise UsageError("--bazel is given, and the folder of --downloads has a Bazel", remedy="leave out --bazel")
+    return BuildContext(**bundle.bazel) if bundle.bazel else None
+
+
+def _choose_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str) -> Lock:
+    """Return the present pins; those that are unknown now are taken from the lock. Raises CheckError if others differ.
+
+    Raises UnsupportedError if a day of Debian's archive is wanted, and the base image cannot read it.
+    """
+    present = collect_pins(spec, table, images, locked, apt_snapshot)
+    if present.pins["apt-snapshot"] and not table.bases[spec.base].snapshots:
+        raise UnsupportedError(
+            f"the packages of {table.bases[spec.base].name} cannot be of a given day",
+            why="its apt is older than 3.0, and the snapshot archive needs 3.0 or newer",
+            remedy=f"leave out --apt-snapshot, or --base-image {table.default.base_image}",
+        )
+    if locked is None:
+        return present
+    lock.require_fit(locked, present)
+    return replace(present, pins={name: value or locked.pins.get(name, "") for name, value in present.pins.items()})
+
+
+def _require_fit(bundle: "Bundle", pins: Lock) -> None:
+    """Raise UsageError if the images of a folder are those of another build."""
+    collected = Lock(spec=bundle.lock["spec"], pins=bundle.lock["pins"])
+    if changes := lock.compare(collected, pins):
+        raise UsageError(
+            f"{bundle.folder} was collected for another build",
+            why="; ".join(changes),
+            remedy="give the versions that it was collected for, or collect again",
+        )

@@ -26,8 +26,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import connect, require_buildx
 from toolkit.errors import BuildError, IntegrityError, PreflightError, UnsupportedError
 from toolkit.steps import Step
-from toolkit.wheel.build_plan import WheelPlan
-from toolkit.wheel.build_request import PlannedWheel
+from toolkit.wheel.build_plan import BuildPlan, PlannedWheel
 from train.system import network
 from train.system.progress import Work, report
 
@@ -69,7 +68,7 @@ Source = Callable[[Archive, Path], str]
 
 
 def collect(
-    plan: WheelPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
+    plan: BuildPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
 ) -> tuple[Archive, ...]:
     """Collect what the build of a plan downloads; return all archives, those that are missing among them.
 
@@ -141,7 +140,7 @@ def collect_images(planned: PlannedWheel, folder: Path, *, state: Path, console:
     )
 
 
-def _compose_images(plan: WheelPlan) -> dict[str, tuple[str, tuple[str, ...]]]:
+def _compose_images(plan: BuildPlan) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the name of the image of each stage, and the command that makes it."""
     from toolkit.engine.bundle import STAGES
 
@@ -165,7 +164,7 @@ def _compose_packages(planned: PlannedWheel, folder: Path) -> tuple[str, ...]:
     return replace(planned.plan, arguments=arguments).command(folder / PACKAGES, target=PACKAGES_TARGET)
 
 
-def _compose(plan: WheelPlan, given: Path, run: str) -> WheelPlan:
+def _compose(plan: BuildPlan, given: Path, run: str) -> BuildPlan:
     arguments = {name: value for name, value in plan.arguments.items() if not name.startswith("REMOTE_")}
     contexts = {**plan.contexts, "downloads": str(given)}
     return replace(plan, arguments={**arguments, "RUN_ID": run}, contexts=contexts)
@@ -209,7 +208,7 @@ def require_complete(missing: Sequence[Archive]) -> None:
         )
 
 
-def _ask(plan: WheelPlan, given: Path, run: str, *, state: Path, console: Console) -> list[Archive]:
+def _ask(plan: BuildPlan, given: Path, run: str, *, state: Path, console: Console) -> list[Archive]:
     logs = state / f"wheel-{plan.name}"
     files.require_writable(logs)
     with files.stage(logs, "collect") as staging:

@@ -9,7 +9,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import connect, inspect, read_files, require_buildx
 from toolkit.errors import EngineError
 from toolkit.steps import Step, Task
-from toolkit.wheel.build_request import PlannedWheel
+from toolkit.wheel.build_plan import PlannedWheel
 
 TARGET = "bazel-worker"
 NAME = "/etc/toolkit/toolchain"

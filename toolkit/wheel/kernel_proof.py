@@ -11,7 +11,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError, CheckError, UsageError
 from toolkit.steps import Step, Task
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel.build_plan import BuildPlan
 
 TARGET: Final = "kernels-proof"
 REPORT: Final = "kernels.json"
@@ -57,7 +57,7 @@ class KernelReport:
         return "\n".join(lines)
 
 
-def plan_task(plan: WheelPlan, state: Path, console: Console, *, wanted: str) -> Task[KernelReport]:
+def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) -> Task[KernelReport]:
     """Return the task that compiles kernels of a plan's tree: as many files as wanted, spread over it, or ``all``.
 
     The task raises CheckError if the toolchain does not compile one, and BuildError if the step does not end well.

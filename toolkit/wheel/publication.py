@@ -11,8 +11,8 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import Table
-from toolkit.wheel import bazel_output, build_documents, build_plan, cpu_targets, inspection, wheel_folder
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, wheel_folder
+from toolkit.wheel.build_plan import BuildPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class BuildRun:
     command: tuple[str, ...]  # what was run
 
 
-def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: BuildRun) -> Manifest:
+def publish(staging: Path, target: Path, plan: BuildPlan, table: Table, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError:
@@ -63,14 +63,14 @@ def publish(staging: Path, target: Path, plan: WheelPlan, table: Table, ran: Bui
             "auditwheel": asdict(audited),
         },
     )
-    build_plan.write(staging, plan, plan.step(target.parent))
+    plan.write(staging, target.parent)
     manifest.write(staging, record)
     wheel_folder.write_sums(staging)
     move(staging, target)
     return record
 
 
-def _require_bazel(plan: WheelPlan, ran: build_documents.Program) -> None:
+def _require_bazel(plan: BuildPlan, ran: build_documents.Program) -> None:
     pinned = plan.lock.pins["bazel-sha256"]
     if "bazel" not in plan.origins and ran.sha256 != pinned:
         raise IntegrityError(
@@ -80,7 +80,7 @@ def _require_bazel(plan: WheelPlan, ran: build_documents.Program) -> None:
         )
 
 
-def _describe_inputs(plan: WheelPlan, ran: BuildRun) -> dict[str, Any]:
+def _describe_inputs(plan: BuildPlan, ran: BuildRun) -> dict[str, Any]:
     return {
         "plan": plan.digest,
         "lock": plan.lock.describe(),

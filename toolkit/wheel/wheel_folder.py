@@ -1,15 +1,43 @@
-"""Reads and checks the folder of a wheel: one wheel, its records, and ``SHA256SUMS`` for ``sha256sum --check``."""
+"""Finds, reads and checks the folder of a wheel: one wheel, its records, and ``SHA256SUMS``."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import digest, files
+from toolkit import digest, files, manifest
 from toolkit.errors import BuildError, IntegrityError
+from toolkit.manifest import Manifest
 from toolkit.signing import is_envelope
+from toolkit.wheel.wheel_plan import WheelPlan
 from train.system.files import read_text, require_size
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\0]+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedWheel:
+    folder: Path  # ``dist/NAME``
+    record: Manifest  # its manifest
+    reused: bool  # whether it was made before
+    pulled: bool = False  # whether it was downloaded now
+
+    @property
+    def wheel(self) -> Path:
+        return find_wheel(self.folder)
+
+
+def find(plan: WheelPlan, dist: Path) -> FinishedWheel | None:
+    """Return the finished wheel of a plan in ``dist``, if its record names the plan."""
+    folder = dist / plan.name
+    record = manifest.read(folder)
+    if record is None or record.kind != "wheel" or record.facts.get("plan") != plan.digest:
+        return None
+    # Only the size is compared, because hashing a real wheel takes seconds. `toolkit verify` does it.
+    sizes = [path.stat().st_size for path in folder.glob("*.whl")]
+    if sizes != [record.facts.get("inspection", {}).get("bytes")]:
+        return None
+    return FinishedWheel(folder=folder, record=record, reused=True)
 
 
 def find_wheel(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,9 @@ from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryE
 from toolkit.record import attestation, exchange, find, rebuild
 from toolkit.record.verify_wheel import read_record
 from toolkit.settings import resolve
-from toolkit.wheel import build, build_request, wheel_folder
-from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel import build_plan, wheel_folder
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 
 def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) -> None:
@@ -49,13 +51,14 @@ def test_a_pulled_wheel_is_the_pushed_one(world: World) -> None:
     assert read(found.folder) == read(world.made)
     assert [path.name for path in world.dist.iterdir()] == [PLAN.name]
     assert oct(found.folder.stat().st_mode & 0o777) == "0o755"
-    assert build.find(PLAN, world.dist) is not None
+    assert wheel_folder.find(PLAN, world.dist) is not None
 
 
 def test_what_another_command_pulled_meanwhile_is_taken(world: World) -> None:
     first = world.pull()
     world.forget()
-    assert world.pull() == first
+    assert first is not None
+    assert world.pull() == replace(first, pulled=False)
     assert world.list_asked() == []
 
 
@@ -259,7 +262,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert absent.returncode == 5, "it would have been built"
     assert "team/tensorflow has no plan-" in absent.stderr
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    asked = build_request.resolve(resolve({}), build_request.WheelRequest(), lock_file=pins, dry_run=True).plan
+    asked = build_plan.resolve(resolve({}), BuildOptions(), lock_file=pins).plan
     assert asked.floating == ()
     publish(finish_build(world.root / "staging-2"), world.root / "own", asked)
     push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
@@ -327,13 +330,13 @@ def test_a_wheel_that_another_command_put_there_meanwhile_must_be_signed_too(
 ) -> None:
     pull = exchange.pull
 
-    def wait_and_pull(*given: Any, **options: Any) -> BuiltWheel | None:
+    def wait_and_pull(*given: Any, **options: Any) -> FinishedWheel | None:
         world.dist.mkdir()
         publish(finish_build(world.root / "staging-2"), world.dist / PLAN.name)
         return pull(*given, **options)
 
     monkeypatch.setattr(exchange, "pull", wait_and_pull)
-    monkeypatch.setattr(build_request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(build_plan, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference])
     assert done.exit_code == 8, done.output
@@ -348,7 +351,7 @@ def test_up_installs_the_wheel_of_the_registry(world: World, monkeypatch: pytest
         raise PreflightError("no network")
 
     monkeypatch.setattr(HostEngine, "prepare", prepare)
-    monkeypatch.setattr(build_request, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(build_plan, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     words = ("up", "--from", world.registry.reference, "--engine", "host", "--trust")
     for trusted, code, asks in (

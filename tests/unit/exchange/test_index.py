@@ -20,10 +20,10 @@ from toolkit.engine import registry as client
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.record import exchange
 from toolkit.wheel import wheel_folder
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel.build_plan import BuildPlan
 
 AMD, ARM = "linux/amd64", "linux/arm64"
-OTHER: WheelPlan = replace(PLAN, lock=replace(PLAN.lock, spec={**PLAN.lock.spec, "platform": ARM}))
+OTHER: BuildPlan = replace(PLAN, lock=replace(PLAN.lock, spec={**PLAN.lock.spec, "platform": ARM}))
 
 
 @pytest.fixture

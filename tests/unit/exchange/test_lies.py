@@ -18,7 +18,8 @@ from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation, find
 from toolkit.wheel import wheel_folder
-from toolkit.wheel.build_plan import BuildOptions, plan
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 
 
 def forge(title: str) -> Lie:
@@ -80,7 +81,7 @@ def serve_nothing(world: World) -> None:
 
 
 def serve_other_plan(world: World) -> None:
-    other = plan(PLAN.lock, BuildOptions(), bazel_arguments=["--copt=-O3"], source=None)
+    other = plan(PLAN.lock, BuildOptions(bazel_argument=("--copt=-O3",)))
     publish(finish_build(world.root / "staging-2"), world.root / "other", other)
     attestation.sign(find(str(world.root / "other")), world.root, keys.load(str(world.root / "builder")))
     ((tag, _),) = world.registry.tags.items()

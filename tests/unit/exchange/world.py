@@ -10,8 +10,9 @@ from tests.unit.wheel.test_publication import PLAN
 from toolkit import console, signing
 from toolkit.engine import registry as client
 from toolkit.record import exchange
-from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel import wheel_folder
+from toolkit.wheel.build_plan import BuildPlan
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 WHEEL = ".whl"
 LOG = bytes(range(256)) * 12_000
@@ -37,13 +38,14 @@ class World:
         place = client.parse(where or self.registry.reference)
         return exchange.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
 
-    def pull(self, trust: str | None = "builder.pub", where: str = "", plan: WheelPlan = PLAN) -> BuiltWheel | None:
+    def pull(self, trust: str | None = "builder.pub", where: str = "", plan: BuildPlan = PLAN) -> FinishedWheel | None:
         return exchange.pull(
             client.parse(where or self.registry.reference),
             plan,
             dist=self.dist,
             state=self.root / "state",
             policy=signing.read_policy([self.root / trust] if trust else []),
+            find=lambda: wheel_folder.find(plan, self.dist),
             ca_bundle="",
             console=console.Console(),
         )

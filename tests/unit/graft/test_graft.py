@@ -20,10 +20,10 @@ from toolkit.record import rebuild, verify_wheel
 from toolkit.report.chain import PageContext
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
-from toolkit.wheel import fatbin, inspection
-from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel import fatbin, inspection, wheel_folder
+from toolkit.wheel.wheel_folder import FinishedWheel
 
-Graft = Callable[..., BuiltWheel]
+Graft = Callable[..., FinishedWheel]
 
 
 @pytest.fixture
@@ -37,18 +37,20 @@ def graft(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
     monkeypatch.setattr(job, "NEEDED_BYTES", 0)
 
-    def make(*cards: str, source: Path | None = None, mode: graft_plan.Mode = "keep") -> BuiltWheel:
+    def make(*cards: str, source: Path | None = None, mode: graft_plan.Mode = "keep") -> FinishedWheel:
         given = source or maker.make_tensorflow(tmp_path)
         planned = graft_plan.resolve(
             load_table(), settings, graft_plan.GraftRequest(cards=cards, wheel=given, mode=mode)
         )
         console = Console(verbosity=-1)
-        return job.find(planned, tmp_path / "dist") or job.graft(planned, settings, console, dist=tmp_path / "dist")
+        return wheel_folder.find(planned, tmp_path / "dist") or job.graft(
+            planned, settings, console, dist=tmp_path / "dist"
+        )
 
     return make
 
 
-def read_library(made: BuiltWheel | Path) -> list[list[str]]:
+def read_library(made: FinishedWheel | Path) -> list[list[str]]:
     """Return the GPUs of each fat binary in the library of a wheel, wherever it lies, by the names of their entries."""
     with zipfile.ZipFile(made if isinstance(made, Path) else made.wheel) as opened:
         data = opened.read(maker.LIBRARY)

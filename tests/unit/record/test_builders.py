@@ -23,7 +23,7 @@ from toolkit.record.rebuild import Comparison, Difference, Level, rank
 from toolkit.record.verify_wheel import read_record
 from toolkit.settings import resolve
 from toolkit.wheel import wheel_folder
-from toolkit.wheel.build_plan import WheelPlan
+from toolkit.wheel.build_plan import BuildPlan
 
 NAMES = ("builder", "second", "third", "stranger")
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
@@ -157,7 +157,7 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
             wheel_folder.find_wheel(wheel).write_bytes(wheel_folder.find_wheel(wheel).read_bytes() + b"x")
 
     monkeypatch.setattr(rebuild, "require_inputs", lambda plan: None)
-    monkeypatch.setattr(WheelPlan, "command", lambda plan, place: [str(place)])
+    monkeypatch.setattr(BuildPlan, "command", lambda plan, place: [str(place)])
     monkeypatch.setattr(buildx, "build", build)
     monkeypatch.setattr(buildx, "removing_caches", lambda *_: nullcontext())
     settings = resolve({"state": str(tmp_path / "state")})

@@ -16,7 +16,8 @@ from tests.unit.wheel.test_publication import LOCK, finish_build, publish
 from toolkit import keys, manifest, project, signing
 from toolkit.manifest import Manifest
 from toolkit.record import attestation, find
-from toolkit.wheel.build_plan import BuildOptions, plan
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 from train.__main__ import start
 
 ENGINE = "needs a container engine; tests/integration runs it"

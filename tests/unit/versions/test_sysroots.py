@@ -3,14 +3,16 @@ import pytest
 from tests.command import Run
 from toolkit import lock, versions
 from toolkit.errors import UnsupportedError
-from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
 
 
-def make_plan(glibc: str) -> WheelPlan:
+def make_plan(glibc: str) -> BuildPlan:
     pins = lock.collect(versions.resolve(TABLE, glibc=glibc), TABLE, base_image="debian")
-    return plan(pins, BuildOptions(), source=BuildContext(location="/source", identity="git:" + "a" * 40))
+    return plan(pins, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
 
 
 def test_an_older_c_library_is_a_part_of_the_plan_and_keeps_what_is_compiled_apart() -> None:

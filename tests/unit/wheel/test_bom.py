@@ -8,14 +8,18 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.unit.wheel.test_fitness import GOOD
 from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
 from toolkit.wheel import build_documents
-from toolkit.wheel.build_plan import BuildContext, BuildOptions, plan
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 
 
 def write(**origins: BuildContext) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
-    text = build_documents.write_bill(plan(LOCK, BuildOptions(), **origins), GOOD, TABLE, bazel=RAN, packages=packages)
+    text = build_documents.write_bill(
+        plan(LOCK, BuildOptions(), BuildInputs(**origins)), GOOD, TABLE, bazel=RAN, packages=packages
+    )
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
     return value

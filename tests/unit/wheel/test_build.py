@@ -9,8 +9,9 @@ from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import lock, versions
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, ToolkitError
-from toolkit.wheel import build
-from toolkit.wheel.build_plan import BuildOptions, plan
+from toolkit.wheel import build, wheel_folder
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 
 LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
 
@@ -48,36 +49,36 @@ def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> 
 def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / PLAN.name)
-    found = build.find(PLAN, tmp_path / "dist")
+    found = wheel_folder.find(PLAN, tmp_path / "dist")
     assert found is not None
     assert found.reused
     assert found.wheel.name.startswith("tensorflow-2.19.0")
     table = versions.load_table()
     other = plan(lock.collect(versions.resolve(table), table, base_image="other"), BuildOptions())
     (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
-    assert build.find(other, tmp_path / "dist") is None
+    assert wheel_folder.find(other, tmp_path / "dist") is None
 
 
 @pytest.mark.parametrize("missing", ["manifest.json", "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"])
 def test_incomplete_result_is_not_found(tmp_path: Path, missing: str) -> None:
     publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
     (tmp_path / PLAN.name / missing).unlink()
-    assert build.find(PLAN, tmp_path) is None
+    assert wheel_folder.find(PLAN, tmp_path) is None
 
 
 def test_record_of_another_kind_is_not_that_of_the_wheel(tmp_path: Path) -> None:
     publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
     path = tmp_path / PLAN.name / "manifest.json"
     path.write_text(path.read_text().replace('"kind": "wheel"', '"kind": "image"'))
-    assert build.find(PLAN, tmp_path) is None
+    assert wheel_folder.find(PLAN, tmp_path) is None
 
 
 def test_result_that_was_cut_off_is_not_found(tmp_path: Path) -> None:
     publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
     wheel = next((tmp_path / PLAN.name).glob("*.whl"))
-    assert build.find(PLAN, tmp_path) is not None
+    assert wheel_folder.find(PLAN, tmp_path) is not None
     wheel.write_bytes(wheel.read_bytes()[:-1])
-    assert build.find(PLAN, tmp_path) is None
+    assert wheel_folder.find(PLAN, tmp_path) is None
 
 
 def test_log_of_an_earlier_run_explains_nothing(

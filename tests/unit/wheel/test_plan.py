@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from toolkit import lock, versions
 from toolkit.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.steps import Plan
-from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan, read, write
-from toolkit.wheel.build_request import find_bazel
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs, find_bazel
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
 SPEC = versions.resolve(TABLE)
@@ -19,7 +20,7 @@ LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", ap
 SOURCE = BuildContext(location="/source", identity="git:1")
 
 
-def read_options(built: WheelPlan, name: str) -> dict[str, str]:
+def read_options(built: BuildPlan, name: str) -> dict[str, str]:
     argv = built.command(Path("out"))
     values = [argv[at + 1] for at, word in enumerate(argv) if word == name]
     return dict(value.split("=", 1) for value in values)
@@ -39,7 +40,7 @@ def test_arguments_are_those_of_the_contract() -> None:
 
 def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
     pinned = "python:3.11-slim-trixie@sha256:" + "0" * 64
-    built = plan(LOCK, BuildOptions(base=pinned))
+    built = plan(LOCK, BuildOptions(), BuildInputs(base=pinned))
     assert read_options(built, "--build-arg")["BASE_IMAGE"] == pinned
     assert read_options(plan(LOCK, BuildOptions()), "--build-arg")["BASE_IMAGE"] == "debian"
     assert built.digest == plan(LOCK, BuildOptions()).digest, "the digest of the base is a pin already"
@@ -47,7 +48,9 @@ def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
 
 def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
     built = plan(
-        LOCK, BuildOptions(), source=SOURCE, bazel=BuildContext(location="docker-image://b", identity="sha256:2")
+        LOCK,
+        BuildOptions(),
+        BuildInputs(source=SOURCE, bazel=BuildContext(location="docker-image://b", identity="sha256:2")),
     )
     assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
     assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
@@ -56,13 +59,14 @@ def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
 def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> None:
     stages = {"base": "docker-image://toolkit/offline:base-1", "bazel-tools": "docker-image://toolkit/offline:tools-1"}
     bazel = BuildContext(location="docker-image://elsewhere", identity="sha256:2")
-    built = plan(LOCK, BuildOptions(stages=stages), source=SOURCE, bazel=bazel)
+    inputs = BuildInputs(source=SOURCE, bazel=bazel, stages=stages)
+    built = plan(LOCK, BuildOptions(), inputs)
     assert read_options(built, "--build-context") == {"source": "/source", **stages}
     command = built.command(Path("out"))
     assert command[command.index("--network") + 1] == "none"
-    farm = plan(LOCK, BuildOptions(stages=stages, remote_cache="grpc://cache"), source=SOURCE, bazel=bazel)
+    farm = plan(LOCK, BuildOptions(remote_cache="grpc://cache"), inputs)
     assert "--network" not in farm.command(Path("out")), "the cache is in a network"
-    online = plan(LOCK, BuildOptions(), source=SOURCE, bazel=bazel)
+    online = plan(LOCK, BuildOptions(), BuildInputs(source=SOURCE, bazel=bazel))
     assert "--network" not in online.command(Path("out"))
     assert (built.digest, built.to_json()) == (online.digest, online.to_json())
 
@@ -70,15 +74,17 @@ def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> N
 def test_what_is_known_by_its_name_alone_floats() -> None:
     """An image that is not on this machine can change under its name, so no wheel built with it is R0."""
     assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).level) == ((), "R0")
-    named = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7"))
+    named = plan(LOCK, BuildOptions(), BuildInputs(bazel=find_bazel("docker-image://somewhere/bazel:7")))
     assert (named.floating, named.level) == (("bazel",), "below R0")
-    known = plan(LOCK, BuildOptions(), bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
+    known = plan(
+        LOCK, BuildOptions(), BuildInputs(bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
+    )
     assert known.level == "R0"
 
 
 def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
     without = lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, "tensorflow-commit": "", "bazel-sha256": ""})
-    assert plan(without, BuildOptions(), source=SOURCE, bazel=SOURCE).level == "R0"
+    assert plan(without, BuildOptions(), BuildInputs(source=SOURCE, bazel=SOURCE)).level == "R0"
     assert without.floating == ("tensorflow-commit", "bazel-sha256")
 
 
@@ -88,26 +94,26 @@ def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Pa
     (tmp_path / "distdir").mkdir()
     other = BuildOptions(
         jobs=3,
-        memory=4096,
+        memory=4,
         remote_cache="https://cache",
         remote_executor="grpcs://executor",
-        remote_instance="main",
+        remote_instance_name="main",
         bazelrc=str(file),
-        ca_bundle=str(file),
-        downloads=str(tmp_path),
-        cache_id="other",
-        fresh=True,
+        cache="other",
     )
-    assert plan(LOCK, other).digest == plan(LOCK, BuildOptions()).digest
+    inputs = BuildInputs(ca_bundle=str(file), downloads=str(tmp_path))
+    assert plan(LOCK, other, inputs).digest == plan(LOCK, BuildOptions()).digest
 
 
 def test_what_changes_the_result_changes_the_digest() -> None:
     changed = [
         plan(LOCK, BuildOptions()),
-        plan(LOCK, BuildOptions(), source=SOURCE),
-        plan(LOCK, BuildOptions(), source=BuildContext(location="/source", identity="git:2")),
-        plan(LOCK, BuildOptions(), bazel=SOURCE),
-        plan(LOCK, BuildOptions(), bazel_arguments=["--copt=-O1"]),
+        plan(LOCK, BuildOptions(), BuildInputs(source=SOURCE)),
+        plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:2"))),
+        plan(LOCK, BuildOptions(), BuildInputs(bazel=SOURCE)),
+        plan(LOCK, BuildOptions(bazel_argument=("--copt=-O1",))),
+        plan(LOCK, BuildOptions(), pinned_flags=["--copt=-O2"]),
+        plan(LOCK, BuildOptions(cpu_target="x86-64-v3")),
         plan(lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:1"), BuildOptions()),
     ]
     assert len({item.digest for item in changed}) == len(changed)
@@ -116,7 +122,7 @@ def test_what_changes_the_result_changes_the_digest() -> None:
 def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
     file = tmp_path / "with,comma and space"
     file.write_text("canary")
-    argv = plan(LOCK, BuildOptions(bazelrc=str(file), ca_bundle=str(file))).command(Path("a,b"))
+    argv = plan(LOCK, BuildOptions(bazelrc=str(file)), BuildInputs(ca_bundle=str(file))).command(Path("a,b"))
     secrets = [next(csv.reader([argv[at + 1]])) for at, word in enumerate(argv) if word == "--secret"]
     assert secrets == [["id=ca", f"src={file}"], ["id=bazelrc", f"src={file}"]]
     assert next(csv.reader([argv[argv.index("--output") + 1]])) == ["type=local", "dest=a,b"]
@@ -130,7 +136,7 @@ def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
 
 
 def test_the_instance_of_a_service_is_handed_over() -> None:
-    options = BuildOptions(remote_executor="grpc://x", remote_instance="main")
+    options = BuildOptions(remote_executor="grpc://x", remote_instance_name="main")
     assert "REMOTE_INSTANCE_NAME=main" in plan(LOCK, options).command(Path("out"))
 
 
@@ -140,11 +146,13 @@ def test_the_instance_of_a_service_is_handed_over() -> None:
         (BuildOptions(remote_cache="cache:9090"), "--remote-cache is not the URL"),
         (BuildOptions(remote_executor="ftp://x"), "--remote-executor is not the URL"),
         (BuildOptions(remote_cache="https://user:password@cache"), "has credentials in it"),
-        (BuildOptions(remote_instance="main"), "without a service that has instances"),
-        (BuildOptions(remote_instance="main", remote_cache="https://cache"), "without a service that has instances"),
-        (BuildOptions(remote_instance="a b", remote_executor="grpc://x"), "is not a name"),
+        (BuildOptions(remote_instance_name="main"), "without a service that has instances"),
+        (
+            BuildOptions(remote_instance_name="main", remote_cache="https://cache"),
+            "without a service that has instances",
+        ),
+        (BuildOptions(remote_instance_name="a b", remote_executor="grpc://x"), "is not a name"),
         (BuildOptions(bazelrc="nowhere"), "there is no file nowhere"),
-        (BuildOptions(ca_bundle="nowhere"), "there is no file nowhere"),
     ],
 )
 def test_options_that_make_no_sense(options: BuildOptions, reason: str) -> None:
@@ -155,7 +163,7 @@ def test_options_that_make_no_sense(options: BuildOptions, reason: str) -> None:
 @pytest.mark.parametrize("words", [["-j4"], ["--copt=-O2 --config=x"], ["build"], [""], ["--a\n--b"]])
 def test_arguments_for_bazel_are_single_flags(words: list[str]) -> None:
     with pytest.raises(UsageError, match="not a flag for Bazel"):
-        plan(LOCK, BuildOptions(), bazel_arguments=words)
+        plan(LOCK, BuildOptions(bazel_argument=tuple(words)))
 
 
 def test_nothing_is_fetched_without_a_pin() -> None:
@@ -166,13 +174,15 @@ def test_nothing_is_fetched_without_a_pin() -> None:
         plan(without("tensorflow-commit"), BuildOptions())
     with pytest.raises(UnsupportedError, match=r"hash of Bazel 6\.5\.0"):
         plan(without("bazel-sha256"), BuildOptions())
-    assert plan(without("tensorflow-commit"), BuildOptions(), source=SOURCE).contexts
+    assert plan(without("tensorflow-commit"), BuildOptions(), BuildInputs(source=SOURCE)).contexts
 
 
 @given(st.text(min_size=1), st.text())
 def test_no_text_adds_an_option(context: str, output: str) -> None:
-    usual = plan(LOCK, BuildOptions(), source=SOURCE).command(Path("out"))
-    other = plan(LOCK, BuildOptions(), source=BuildContext(location=context, identity="x")).command(Path(output))
+    usual = plan(LOCK, BuildOptions(), BuildInputs(source=SOURCE)).command(Path("out"))
+    other = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location=context, identity="x"))).command(
+        Path(output)
+    )
     changed = [at for at, (one, two) in enumerate(zip(usual, other, strict=True)) if one != two]
     assert {usual[at - 1] for at in changed} <= {"--output", "--build-context"}
 
@@ -181,9 +191,9 @@ def test_no_text_adds_an_option(context: str, output: str) -> None:
 def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "content_addressable").mkdir()
     with pytest.raises(UsageError, match="has neither of distdir and repository_cache"):
-        plan(LOCK, BuildOptions(downloads=str(tmp_path)))
+        plan(LOCK, BuildOptions(), BuildInputs(downloads=str(tmp_path)))
     (tmp_path / name).mkdir()
-    assert plan(LOCK, BuildOptions(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}
+    assert plan(LOCK, BuildOptions(), BuildInputs(downloads=str(tmp_path))).contexts == {"downloads": str(tmp_path)}
 
 
 @pytest.mark.parametrize(
@@ -196,26 +206,28 @@ def test_downloads_that_bazel_would_not_look_into_are_refused(tmp_path: Path, na
 )
 def test_credentials_are_no_arguments_for_bazel(word: str) -> None:
     with pytest.raises(UsageError, match="has credentials in it") as caught:
-        plan(LOCK, BuildOptions(), bazel_arguments=[word])
+        plan(LOCK, BuildOptions(bazel_argument=(word,)))
     assert "canary" not in str(caught.value)
     assert "--bazelrc" in caught.value.remedy
-    assert plan(LOCK, BuildOptions(), bazel_arguments=["--features=header_modules", "--remote_cache=https://cache"])
+    assert plan(LOCK, BuildOptions(bazel_argument=("--features=header_modules", "--remote_cache=https://cache")))
 
 
 @pytest.mark.parametrize("name", ["", "a,target=/etc", "a b", "../x", "-x"])
 def test_the_name_of_the_caches_is_a_name(name: str) -> None:
     with pytest.raises(UsageError, match="--cache: not a name"):
-        plan(LOCK, BuildOptions(cache_id=name))
+        plan(LOCK, BuildOptions(cache=name))
 
 
 def test_a_plan_is_read_back_from_beside_its_wheel(tmp_path: Path) -> None:
     secret = tmp_path / "ca.pem"
     secret.touch()
-    built = plan(LOCK, BuildOptions(jobs=3, ca_bundle=str(secret)), source=SOURCE, bazel_arguments=["--copt=-O1"])
-    assert read(tmp_path) is None, "a folder of an earlier version"
-    write(tmp_path, built, built.step(tmp_path))
-    found = read(tmp_path)
-    assert found == replace(built, secrets={})
+    built = plan(
+        LOCK,
+        BuildOptions(jobs=3, bazel_argument=("--copt=-O1",)),
+        BuildInputs(source=SOURCE, ca_bundle=str(secret)),
+    )
+    built.write(tmp_path, tmp_path)
+    assert BuildPlan.read(tmp_path) == replace(built, secrets={})
     written = Plan.from_json(json.loads((tmp_path / "plan.json").read_text()))
     assert written == Plan(steps=(built.step(tmp_path),))
     assert written.steps[0].inputs == {"lock": LOCK.digest, "source": SOURCE.identity}
@@ -227,4 +239,4 @@ def test_a_plan_is_read_back_from_beside_its_wheel(tmp_path: Path) -> None:
 def test_a_damaged_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(IntegrityError, match="the plan of a wheel"):
-        read(tmp_path)
+        BuildPlan.read(tmp_path)

@@ -11,7 +11,7 @@ from tests.command import Run
 from toolkit.engine import client
 from toolkit.errors import EngineError, PreflightError
 from toolkit.settings import resolve
-from toolkit.wheel import build_request
+from toolkit.wheel import build_inputs
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -23,10 +23,9 @@ def test_engine_without_the_base_leaves_its_digest_open_where_nothing_is_built(m
     monkeypatch.setattr(client, "connect", lambda: SimpleNamespace(version=lambda: {"Version": "26.1.5"}))
     monkeypatch.setattr(client, "select_base", refuse)
     settings = resolve({}, environment={})
-    found = build_request.find_images(settings, required=False)
+    found = build_inputs.find_images(settings)
     assert (found.base, found.digest, found.engine) == (settings.base_image, "", "docker 26.1.5")
-    with pytest.raises(PreflightError):
-        build_request.find_images(settings, required=True)
+    assert isinstance(found.trouble, PreflightError)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +47,10 @@ def test_engine_that_stops_answering_leaves_open_what_it_did_not_tell(
     monkeypatch.setattr(client, "find_digest", lambda *_: "sha256:1")
     monkeypatch.setattr(engine if failing == "version" else client, failing, stop)
     settings = resolve({}, environment={})
-    found = build_request.find_images(settings, required=False, bazel="docker-image://bazel")
+    found = build_inputs.find_images(settings, bazel="docker-image://bazel")
     assert (found.base, found.digest) == (settings.base_image, "")
     assert (found.engine, found.bazel_digest) == told
-    with pytest.raises(EngineError):
-        build_request.find_images(settings, required=True, bazel="docker-image://bazel")
+    assert isinstance(found.trouble, EngineError)
 
 
 def test_dry_run_says_what_this_machine_would_take(run: Run) -> None:
@@ -89,5 +87,5 @@ def test_refusal_does_not_wait_for_what_only_a_build_needs(command: list[str], t
 
 def test_image_that_is_not_here_floats(run: Run) -> None:
     done = run("build-wheel", "--dry-run", "--bazel", "docker-image://nowhere/bazel:7")
-    assert "  bazel is floating: " in done.stderr
-    assert "bazel-sha256 is floating" not in done.stderr
+    assert "  bazel is not pinned: " in done.stderr
+    assert "bazel-sha256 is not pinned" not in done.stderr

@@ -7,7 +7,9 @@ import pytest
 
 from toolkit import __version__, lock, versions
 from toolkit.wheel import build_documents
-from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
 LOCK = lock.collect(
@@ -27,7 +29,7 @@ NAMED = BuildContext(location="docker-image://bazel:7", identity="docker-image:/
 LENGTHS = {"sha256": 64, "gitCommit": 40, build_documents.TREE: 64}
 
 
-def describe(built: WheelPlan) -> dict[str, Any]:
+def describe(built: BuildPlan) -> dict[str, Any]:
     return build_documents.describe_provenance(
         built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST, bazel=RAN
     )
@@ -68,7 +70,7 @@ def find_descriptor_faults(item: dict[str, Any]) -> Iterator[str]:
 @pytest.mark.parametrize("source", [None, FOLDER, COMMIT])
 @pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
 def test_every_origin_makes_a_whole_statement(source: BuildContext | None, bazel: BuildContext | None) -> None:
-    assert list(find_faults(describe(plan(LOCK, BuildOptions(), source=source, bazel=bazel)))) == []
+    assert list(find_faults(describe(plan(LOCK, BuildOptions(), BuildInputs(source=source, bazel=bazel))))) == []
 
 
 def test_faults_are_found() -> None:
@@ -83,7 +85,7 @@ def test_faults_are_found() -> None:
     assert len(list(find_faults(statement))) == 5
 
 
-def list_dependencies(built: WheelPlan) -> list[dict[str, Any]]:
+def list_dependencies(built: BuildPlan) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = describe(built)["predicate"]["buildDefinition"]["resolvedDependencies"]
     return found
 
@@ -95,25 +97,30 @@ def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
 
 
 def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
-    dependencies = list_dependencies(plan(LOCK, BuildOptions(), source=FOLDER, bazel=NAMED))
+    dependencies = list_dependencies(plan(LOCK, BuildOptions(), BuildInputs(source=FOLDER, bazel=NAMED)))
     assert {"name": "source", "digest": {build_documents.TREE: "2" * 64}} in dependencies
     assert {"name": "bazel", "uri": "docker-image://bazel:7"} in dependencies
     assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(
-        plan(LOCK, BuildOptions(), bazel=IMAGE)
+        plan(LOCK, BuildOptions(), BuildInputs(bazel=IMAGE))
     )
 
 
 @pytest.mark.parametrize("bazel", [None, FOLDER, IMAGE, NAMED])
 def test_the_bazel_that_ran_is_named_and_not_the_one_that_was_pinned(bazel: BuildContext | None) -> None:
-    dependencies = list_dependencies(plan(LOCK, BuildOptions(), bazel=bazel))
+    dependencies = list_dependencies(plan(LOCK, BuildOptions(), BuildInputs(bazel=bazel)))
     assert {"name": "bazel-7.7.1", "digest": {"sha256": "5" * 64}} in dependencies
     assert LOCK.pins["bazel-sha256"] not in str(dependencies)
     assert f"bazel-{LOCK.spec['bazel']}" not in str(dependencies)
 
 
 def test_what_the_user_decides_is_complete() -> None:
-    options = BuildOptions(remote_cache="https://cache", remote_executor="grpcs://executor", remote_instance="main")
-    built = plan(LOCK, options, source=COMMIT, bazel_arguments=["--copt=-O1"])
+    options = BuildOptions(
+        bazel_argument=("--copt=-O1",),
+        remote_cache="https://cache",
+        remote_executor="grpcs://executor",
+        remote_instance_name="main",
+    )
+    built = plan(LOCK, options, BuildInputs(source=COMMIT))
     assert describe(built)["predicate"]["buildDefinition"]["externalParameters"] == {
         "spec": dict(LOCK.spec),
         "origins": {"source": COMMIT.identity},

@@ -12,11 +12,13 @@ from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightErro
 from toolkit.findings import require
 from toolkit.record import rebuild, verify_wheel
 from toolkit.wheel import build_documents, publication, wheel_folder
-from toolkit.wheel.build_plan import BuildContext, BuildOptions, WheelPlan, plan, read
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
 LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
-PLAN = plan(LOCK, BuildOptions(), source=BuildContext(location="/source", identity="git:" + "a" * 40))
+PLAN = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
 RAN_AT = publication.BuildRun(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
 )
@@ -56,7 +58,7 @@ def dist(tmp_path: Path) -> Path:
     return tmp_path / "dist"
 
 
-def publish(staging: Path, target: Path, plan: WheelPlan = PLAN) -> manifest.Manifest:
+def publish(staging: Path, target: Path, plan: BuildPlan = PLAN) -> manifest.Manifest:
     return publication.publish(staging, target, plan, TABLE, RAN_AT)
 
 
@@ -82,7 +84,7 @@ def test_result_holds_everything(dist: Path) -> None:
     assert facts["inspection"]["architectures"] == ["compute_75", "sm_75"]
     assert facts["auditwheel"]["platform"].startswith(("manylinux", "linux"))
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
-    assert read(dist) == PLAN, "plan.json"
+    assert BuildPlan.read(dist) == PLAN, "plan.json"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
@@ -163,7 +165,9 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         publish(staging, tmp_path / "dist")
     assert "f" * 64 in caught.value.why
     assert not (tmp_path / "dist").exists()
-    brought = plan(LOCK, BuildOptions(), bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
+    brought = plan(
+        LOCK, BuildOptions(), BuildInputs(bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
+    )
     publish(staging, tmp_path / "dist", brought)
     dependencies = json.loads((tmp_path / "dist" / build_documents.PROVENANCE).read_text())["predicate"][
         "buildDefinition"
@@ -232,7 +236,7 @@ def test_a_tag_that_would_lie_publishes_nothing(tmp_path: Path, tag: str, why: s
     wanted = plan(
         older if "2_5" not in tag else LOCK,
         BuildOptions(),
-        source=BuildContext(location="/", identity="git:" + "a" * 40),
+        BuildInputs(source=BuildContext(location="/", identity="git:" + "a" * 40)),
     )
     staging = finish_build(tmp_path / "staging", tag=f"cp311-cp311-{tag}")
     if not why:

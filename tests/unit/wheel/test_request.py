@@ -8,7 +8,7 @@ from toolkit import lock
 from toolkit.console import Console
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
-from toolkit.wheel import build_request
+from toolkit.wheel import build_inputs, build_pins
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def test_a_clean_checkout_is_its_commit(tree: Path) -> None:
-    found = build_request.find_source(str(tree))
+    found = build_inputs.find_source(str(tree))
     assert found.identity == f"git:{git(tree, 'rev-parse', 'HEAD')}"
     assert found.location == str(tree)
 
@@ -39,10 +39,10 @@ def test_a_clean_checkout_is_its_commit(tree: Path) -> None:
 def test_a_changed_checkout_is_its_content(tree: Path, name: str) -> None:
     """Ignored files count too, because they are copied into the build with the rest."""
     (tree / name).write_text("other")
-    changed = build_request.find_source(str(tree)).identity
+    changed = build_inputs.find_source(str(tree)).identity
     assert changed.startswith("sha256:")
     (tree / name).write_text("another")
-    assert build_request.find_source(str(tree)).identity != changed
+    assert build_inputs.find_source(str(tree)).identity != changed
 
 
 def test_a_folder_below_a_checkout_is_its_content(tree: Path) -> None:
@@ -50,19 +50,19 @@ def test_a_folder_below_a_checkout_is_its_content(tree: Path) -> None:
     inner.mkdir()
     for name in ("configure", ".bazelversion"):
         (inner / name).write_text(name)
-    assert build_request.find_source(str(inner)).identity.startswith("sha256:")
+    assert build_inputs.find_source(str(inner)).identity.startswith("sha256:")
 
 
 def test_a_folder_without_git_is_its_content(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1")
-    first = build_request.identify_folder(tmp_path)
+    first = build_inputs.identify_folder(tmp_path)
     (tmp_path / "file").write_text("2")
-    assert build_request.identify_folder(tmp_path) != first
+    assert build_inputs.identify_folder(tmp_path) != first
 
 
 def test_a_commit_elsewhere_is_itself() -> None:
     text = "https://github.com/tensorflow/tensorflow.git#" + "a" * 40
-    assert build_request.find_source(text) == build_request.BuildContext(location=text, identity="git:" + "a" * 40)
+    assert build_inputs.find_source(text) == build_inputs.BuildContext(location=text, identity="git:" + "a" * 40)
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_a_commit_elsewhere_is_itself() -> None:
 def test_what_is_no_source_is_wrong_usage(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
-        build_request.find_source(text)
+        build_inputs.find_source(text)
 
 
 def test_another_projects_folder_is_wrong_usage(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not TensorFlow's source tree") as caught:
-        build_request.find_source(str(tmp_path))
+        build_inputs.find_source(str(tmp_path))
     assert "configure" in caught.value.why
 
 
 def test_bazel_is_a_folder_or_an_image(tmp_path: Path) -> None:
-    assert build_request.find_bazel("docker-image://x", "sha256:1").identity == "sha256:1"
-    assert build_request.find_bazel("docker-image://x").identity == "docker-image://x"
-    assert build_request.find_bazel(str(tmp_path)).identity.startswith("sha256:")
+    assert build_inputs.find_bazel("docker-image://x", "sha256:1").identity == "sha256:1"
+    assert build_inputs.find_bazel("docker-image://x").identity == "docker-image://x"
+    assert build_inputs.find_bazel(str(tmp_path)).identity.startswith("sha256:")
     with pytest.raises(UsageError, match="no Bazel"):
-        build_request.find_bazel("nowhere")
+        build_inputs.find_bazel("nowhere")
 
 
 @pytest.mark.parametrize(
@@ -107,23 +107,23 @@ def test_a_tree_of_another_version_is_refused(tmp_path: Path, bazel: str, versio
         (tmp_path / "tensorflow/tools/pip_package").mkdir(parents=True)
         (tmp_path / "tensorflow/tools/pip_package/setup.py").write_text(f"import os\n{version}")
     if not refusal:
-        build_request.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
+        build_inputs.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
         return
     with pytest.raises(UnsupportedError, match=refusal):
-        build_request.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
+        build_inputs.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
 
 
 def test_a_tree_later_than_2_19_says_its_version_in_another_file(tmp_path: Path) -> None:
     (tmp_path / ".bazelversion").write_text("7.4.1")
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow/tf_version.bzl").write_text('# x\nTF_VERSION = "2.21.0"\n')
-    build_request.require_version(str(tmp_path), tensorflow="2.21.0", bazel="7.4.1")
+    build_inputs.require_version(str(tmp_path), tensorflow="2.21.0", bazel="7.4.1")
     with pytest.raises(UnsupportedError, match=r"is TensorFlow 2\.21\.0, and TensorFlow 2\.20\.0 was asked for"):
-        build_request.require_version(str(tmp_path), tensorflow="2.20.0", bazel="7.4.1")
+        build_inputs.require_version(str(tmp_path), tensorflow="2.20.0", bazel="7.4.1")
 
 
 def test_of_a_repository_elsewhere_nothing_is_known_yet() -> None:
-    build_request.require_version("https://a/b.git#" + "0" * 40, tensorflow="2.19.0", bazel="6.5.0")
+    build_inputs.require_version("https://a/b.git#" + "0" * 40, tensorflow="2.19.0", bazel="6.5.0")
 
 
 def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
@@ -131,14 +131,14 @@ def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     path, known, days = tmp_path / lock.FILE, lock.name_set, ["20261121T000000Z"]
-    asking = build_request.LockRequest(settings=Settings())
+    asking = build_pins.LockRequest(settings=Settings())
 
     def write_another(name: str) -> dict[str, str]:
         if days:
-            build_request.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
+            build_pins.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
         return known(name)
 
     monkeypatch.setattr(lock, "name_set", write_another)
-    written = build_request.write_lock(asking, path, Console(verbosity=-1))
+    written = build_pins.write_lock(asking, path, Console(verbosity=-1))
     assert written.pins["apt-snapshot"] == "20261121T000000Z"
     assert lock.read(path) == written

@@ -13,8 +13,10 @@ from toolkit.cli import app
 from toolkit.errors import CheckError
 from toolkit.record import Target, attestation, find
 from toolkit.steps import Task
-from toolkit.wheel.build import BuiltWheel
-from toolkit.wheel.build_plan import BuildOptions, plan
+from toolkit.wheel import build, build_plan
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -40,7 +42,7 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
     built = plan(
         lock.collect(found, table, base_image="python:3.11-slim-trixie"),
         BuildOptions(),
-        bazel_arguments=found.bazel_arguments,
+        pinned_flags=found.bazel_arguments,
     )
     (run.folder / "dist").mkdir()
     publish(finish_build(run.folder / "staging"), run.folder / "dist" / built.name, built)
@@ -60,9 +62,9 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
 ) -> None:
     folder, verified = Path("dist") / PLAN.name, list[Path]()
 
-    def make() -> BuiltWheel:
+    def make() -> FinishedWheel:
         record = publish(finish_build(tmp_path / "staging"), folder)
-        return BuiltWheel(folder=folder, record=record, reused=reused)
+        return FinishedWheel(folder=folder, record=record, reused=False)
 
     def stop(*_: object) -> None:
         raise CheckError("a later step fails")
@@ -76,8 +78,10 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     monkeypatch.chdir(tmp_path)
     folder.parent.mkdir()
     keys.make(tmp_path / "key")
-    planned = SimpleNamespace(plan=PLAN), Task(PLAN.step(folder.parent), make)
-    monkeypatch.setattr(pipeline, "plan_wheel", lambda *_, **__: planned)
+    if reused:
+        make()
+    monkeypatch.setattr(build_plan, "resolve", lambda *_, **__: SimpleNamespace(plan=PLAN, prepare=lambda _: None))
+    monkeypatch.setattr(build, "plan_task", lambda *_, **__: Task(PLAN.step(folder.parent), make))
     monkeypatch.setattr(pipeline, "resolve", stop)
     monkeypatch.setattr(attestation, "verify", note)
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])

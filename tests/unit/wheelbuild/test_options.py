@@ -1,0 +1,83 @@
+"""An option of a build is declared once. Here Dockerfile, the program in the container and the command follow it."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+from wheelbuild.request import read_request
+
+from tests.unit.wheelbuild.test_request import GIVEN
+from toolkit import project
+from toolkit.cli import app
+from toolkit.errors import UsageError
+from toolkit.settings import Settings
+from toolkit.wheel import build_plan
+from toolkit.wheel.build_options import BuildOptions, list_options
+
+OTHER = BuildOptions(
+    compute_capability=("8.0", "9.0"),
+    source="tree",
+    bazel="docker-image://bazel",
+    bazel_argument=("--copt=-O1", "--keep_going"),
+    cpu_target="x86-64-v3",
+    jobs=3,
+    memory=5,
+    remote_cache="grpc://cache:1",
+    remote_executor="grpc://executor:2",
+    remote_instance_name="main",
+    bazelrc="secrets",
+    cache="other",
+    apt_snapshot="20261121T000000Z",
+)
+"""A value for each option that is not its default."""
+
+
+def read_stages() -> dict[str, set[str]]:
+    """Return the names after ARG in each stage of docker/Dockerfile; those before the first stage have no name."""
+    stages: dict[str, set[str]] = {"": set()}
+    stage = ""
+    for line in project.locate("docker/Dockerfile").read_text().splitlines():
+        if match := re.match(r"FROM .* AS (\S+)$", line):
+            stage = match[1]
+            stages[stage] = set()
+        elif match := re.match(r"ARG (\w+)", line):
+            stages[stage].add(match[1])
+    return stages
+
+
+@pytest.mark.parametrize("name", [name for name, option in list_options().items() if option.argument])
+def test_the_dockerfile_has_the_argument_of_each_option(name: str) -> None:
+    argument, stages = list_options()[name].argument, read_stages()
+    assert argument in stages[""], "it has a default"
+    assert any(argument in names for stage, names in stages.items() if stage), "a stage reads it"
+
+
+def test_the_program_in_the_container_reads_what_is_only_handed_over() -> None:
+    arguments = OTHER.list_arguments()
+    assert arguments.keys() <= read_stages()["bazel-build"]
+    usual = read_request(GIVEN, cores=1, memory=4096)
+    for name, text in arguments.items():
+        changed = vars(read_request({**GIVEN, name: text}, cores=1, memory=4096)).items() - vars(usual).items()
+        assert [str(value) for _, value in changed] == [text], name
+    assert BuildOptions().list_arguments() == {}, "an empty argument would replace the Dockerfile's default"
+
+
+def test_the_command_takes_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken: list[BuildOptions] = []
+
+    def resolve(_settings: Settings, options: BuildOptions, **_: object) -> SimpleNamespace:
+        taken.append(options)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(build_plan, "resolve", resolve)
+    monkeypatch.chdir(tmp_path)
+    words = [
+        f"--{name.replace('_', '-')}={text}"
+        for name, value in vars(OTHER).items()
+        for text in (value if isinstance(value, tuple) else (value,))
+    ]
+    assert [CliRunner().invoke(app, given).exit_code for given in (["build-wheel", *words], ["build-wheel"])] == [2, 2]
+    assert taken == [OTHER, BuildOptions()]
+    assert all(value != getattr(BuildOptions(), name) for name, value in vars(OTHER).items())

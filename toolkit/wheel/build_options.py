@@ -1,0 +1,155 @@
+"""Declares the options of `toolkit build-wheel`, each once.
+
+The flags and their help, the checks of their values, the build arguments of ``docker/Dockerfile`` and the parameters in
+the provenance are made from these declarations. ``tests/unit/wheelbuild/test_options.py`` compares the Dockerfile and
+the program in the container with them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from toolkit.errors import UsageError
+from train.system.addresses import find_credentials
+
+CpuTarget = Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+
+_KEY: Final = "option"
+_CREDENTIALS: Final = re.compile(r"^--\w*header(?:=|$)")
+"""Flags with credentials. As build arguments they would stay in the image's history, the log and the manifest."""
+_CACHE_NAME: Final = re.compile(r"\w[\w.-]*", re.ASCII)
+_EXECUTORS: Final = ("grpc://", "grpcs://")
+_CACHES: Final = ("http://", "https://", *_EXECUTORS)
+"""``unix:`` is missing because the build's container cannot see a socket of this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """What is known about an option beside its name, type and default."""
+
+    help: str
+    metavar: str | None = None
+    least: int | None = None
+    argument: str = ""  # the argument of docker/Dockerfile that carries it; empty if none does
+    write: Callable[[Any], str] = str  # makes the argument's text from the value
+    completed: bool = False  # whether the plan makes the argument from this option and from other facts
+    recorded: str = ""  # its name in the provenance, if it may change the wheel and no version or pin says so
+
+
+def _option(text: str, default: Any, **known: Any) -> Any:
+    return dataclasses.field(default=default, metadata={_KEY: Option(help=text, **known)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """How a user wants a wheel to be built. Which versions are built says :class:`toolkit.settings.Settings`."""
+
+    compute_capability: tuple[str, ...] = _option(
+        "GPU to build for: 7.5, sm_75 or compute_75; repeatable.",
+        (),
+        metavar="X.Y",
+        argument="COMPUTE_CAPABILITIES",
+        completed=True,
+    )
+    source: str = _option("Another source tree of TensorFlow.", "", metavar="DIR|URL#COMMIT")
+    bazel: str = _option("Another Bazel.", "", metavar="DIR|docker-image://NAME")
+    bazel_argument: tuple[str, ...] = _option(
+        "For Bazel; repeatable.",
+        (),
+        metavar="--FLAG",
+        argument="BAZEL_ARGUMENTS",
+        completed=True,
+        recorded="bazelArguments",
+    )
+    cpu_target: CpuTarget = _option(
+        "Processors to build for; avx: those of the published wheel, x86-64-v2: no AVX, native: like this one.", "avx"
+    )
+    jobs: int = _option("Parallel actions of Bazel; 0: by cores and memory.", 0, least=0, argument="BAZEL_JOBS")
+    memory: int = _option(
+        "Memory that Bazel may plan with; 0: all of the machine's.",
+        0,
+        least=0,
+        metavar="GIB",
+        argument="BAZEL_MEMORY",
+        write=lambda gibibytes: str(gibibytes * 1024),
+    )
+    remote_cache: str = _option(
+        "An existing Bazel cache.", "", metavar="URL", argument="REMOTE_CACHE", recorded="remoteCache"
+    )
+    remote_executor: str = _option(
+        "An existing Bazel executor.", "", metavar="URL", argument="REMOTE_EXECUTOR", recorded="remoteExecutor"
+    )
+    remote_instance_name: str = _option(
+        "Instance of these services; by default toolkit-{toolchain}, a digest.",
+        "",
+        metavar="NAME",
+        argument="REMOTE_INSTANCE_NAME",
+        recorded="remoteInstanceName",
+    )
+    bazelrc: str = _option("Credentials of a remote cache or executor; in no layer.", "", metavar="FILE")
+    cache: str = _option("Name of the build caches.", "tensorflow", metavar="NAME", argument="CACHE_ID", completed=True)
+    apt_snapshot: str = _option(
+        "Day of Debian's archive: 20261121T000000Z.",
+        "",
+        metavar="DAY",
+        argument="APT_SNAPSHOT",
+        completed=True,
+        recorded="aptSnapshot",
+    )
+
+    def list_arguments(self) -> dict[str, str]:
+        """Return the arguments of docker/Dockerfile that carry a given option alone, by name."""
+        return {
+            option.argument: option.write(getattr(self, name))
+            for name, option in list_options().items()
+            if option.argument and not option.completed and getattr(self, name)
+        }
+
+    def check(self) -> None:
+        """Raise UsageError if the value of an option is invalid, or options do not go together."""
+        if not _CACHE_NAME.fullmatch(self.cache):
+            raise UsageError(f"--cache: not a name: {self.cache!r}", remedy="letters, digits, dots, dashes")
+        _require_service("--remote-cache", self.remote_cache, _CACHES)
+        _require_service("--remote-executor", self.remote_executor, _EXECUTORS)
+        if self.remote_instance_name and not (self.remote_executor or self.remote_cache.startswith(_EXECUTORS)):
+            raise UsageError(
+                "--remote-instance-name is given without a service that has instances",
+                remedy="give --remote-executor too, or a --remote-cache that begins with grpc:// or grpcs://",
+            )
+        if re.search(r"\s", self.remote_instance_name):
+            raise UsageError(
+                f"--remote-instance-name is not a name: {self.remote_instance_name!r}", remedy="without blanks"
+            )
+        if self.bazelrc and not Path(self.bazelrc).is_file():
+            raise UsageError(f"--bazelrc: there is no file {self.bazelrc}")
+        for argument in self.bazel_argument:
+            _require_flag(argument)
+
+
+def list_options() -> Mapping[str, Option]:
+    """Return what is known about each option, by the name of its field."""
+    return {field.name: field.metadata[_KEY] for field in fields(BuildOptions)}
+
+
+def _require_service(flag: str, url: str, schemes: tuple[str, ...]) -> None:
+    if url and not url.startswith(schemes):
+        raise UsageError(f"{flag} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
+    if "@" in url or find_credentials(url):
+        # A build argument is kept in the image's history and in the log.
+        raise UsageError(f"{flag} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
+
+
+def _require_flag(argument: str) -> None:
+    """Raise UsageError if a text for Bazel is not one flag, or has credentials in it."""
+    if _CREDENTIALS.search(argument) or find_credentials(argument):
+        name = argument.partition("=")[0]
+        raise UsageError(
+            f"--bazel-argument {name} has credentials in it", remedy="put it into a bazelrc file: --bazelrc FILE"
+        )
+    if not argument.startswith("--") or len(argument.split()) != 1:
+        raise UsageError(
+            f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"
+        )
