@@ -73,7 +73,7 @@ def _check_model(config: "TrainConfig") -> None:
 
 
 def _check_combinations(config: "TrainConfig") -> None:
-    if config.kernels == "native" and (reason := explain_stock(config)):
+    if config.kernels == "native" and (reason := find_stock_option(config)):
         raise UsageError(
             f"--kernels native does not work with {reason}",
             remedy="use --kernels stock, or auto to take native kernels where they work",
@@ -130,7 +130,7 @@ def _check_shards(config: "TrainConfig") -> None:
         )
 
 
-def explain_stock(config: "TrainConfig") -> str:
+def find_stock_option(config: "TrainConfig") -> str:
     """Return which option needs stock kernels; an empty text if native ones can run this configuration."""
     reasons = {
         f"--precision {config.precision}": config.precision not in {"float32", "mixed_bfloat16"},

@@ -45,9 +45,9 @@ def _require_fast_bfloat16(instructions: str) -> None:
 
 
 def explain_stock(config: TrainConfig) -> str:
-    needs = checks.explain_stock(config)
-    if needs:
-        return f"native ones do not work with {needs}"
+    option = checks.find_stock_option(config)
+    if option:
+        return f"native ones do not work with {option}"
     if _has_device_files() and budget.read_device_memory():
         return "there is a GPU"
     if measure_last_map(config) == 1:
