@@ -18,7 +18,7 @@ from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
 from toolkit.record import attestation, find
 from toolkit.settings import resolve
-from toolkit.wheel import build_documents, build_plan, wheel_folder
+from toolkit.wheel import build_plan, wheel_documents, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan
 
@@ -89,7 +89,7 @@ def replace_wheel(made: Path, content: Iterable[bytes]) -> None:
     with workspace.open("wb") as stream:
         stream.writelines(content)
     after = digest.read_file(workspace).removeprefix("sha256:")
-    for record in (made / name for name in (manifest.FILE, build_documents.PROVENANCE, build_documents.BILL)):
+    for record in (made / name for name in (manifest.FILE, wheel_documents.PROVENANCE, wheel_documents.BILL)):
         record.write_text(record.read_text().replace(before, after))
     size = {"bytes": workspace.stat().st_size}
     change_json(made / manifest.FILE, lambda record: record["facts"]["inspection"].update(size))

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, manifest, project
+from toolkit import digest, files, project
 from toolkit.console import Console
 from toolkit.engine.host import require_space
 from toolkit.errors import IntegrityError, PreflightError
@@ -15,7 +15,8 @@ from toolkit.graft.assembly import Assembler
 from toolkit.graft.graft_plan import NVCC, GraftPlan
 from toolkit.settings import Settings
 from toolkit.steps import Task
-from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
+from toolkit.wheel import archive, build, inspection, publication, repack
+from toolkit.wheel.wheel_documents import BuildRun
 from toolkit.wheel.wheel_folder import FinishedWheel
 
 CACHE: Final = Path("toolkit-cache", "graft")
@@ -69,7 +70,7 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
             versions = version, repack.extend_version(version, plan.local)
             repack.repack(source, result / name, replaced, versions, requirements=plan.requires)
         console.heading("check", "reading the wheel: record, versions, GPU code")
-        ran = publication.BuildRun(
+        ran = BuildRun(
             started=started,
             finished=time.time(),
             host=build.describe_host(""),
@@ -77,12 +78,9 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
         )
         record = graft_documents.describe(plan, source, result / name, outcome, ran)
         files.write_json(result / REPORT, outcome.to_json())
-        plan.write(result, dist)
         inputs = graft_documents.Inputs(source=source.name, original=digest.digest_file(source), ptxas=assembler.digest)
         graft_documents.write(result, plan, record, inputs, ran)
-        manifest.write(result, record)
-        wheel_folder.write_sums(result)
-        publication.move(result, dist / plan.name)
+        publication.finish(result, dist / plan.name, plan, record)
     return FinishedWheel(folder=dist / plan.name, record=record, reused=False)
 
 

@@ -12,7 +12,7 @@ from toolkit.manifest import Manifest
 from toolkit.record import Target, model, verify, verify_environment, verify_run, verify_wheel
 from toolkit.signing import Policy, Signed, Statement
 from toolkit.smoke import runner
-from toolkit.wheel import build_documents
+from toolkit.wheel import build_documents, wheel_documents
 from train.record import metrics, reader
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _describe_wheel(folder: Path) -> Statement:
     return Statement(
         kind="wheel",
         subjects=digest.read_files(folder, names),
-        predicate_type=build_documents.PREDICATE,
+        predicate_type=wheel_documents.PREDICATE,
         predicate=verify_wheel.read_predicate(folder),
     )
 
@@ -233,7 +233,7 @@ def _describe_environment(folder: Path) -> Statement:
     return Statement(
         kind="environment",
         subjects=digest.read_files(folder, names),
-        predicate_type=build_documents.PREDICATE,
+        predicate_type=wheel_documents.PREDICATE,
         predicate=_describe_build("make-environment", {"plan": record.digest}, record.parent),
     )
 
@@ -244,7 +244,7 @@ def _describe_image(folder: Path) -> Statement:
     return Statement(
         kind="image",
         subjects={tag: record.digest, **digest.read_files(folder, [manifest.FILE])},
-        predicate_type=build_documents.PREDICATE,
+        predicate_type=wheel_documents.PREDICATE,
         predicate=_describe_build("build-image", {"tag": tag, "plan": record.facts.get("plan")}, record.parent),
     )
 
@@ -286,7 +286,7 @@ def _describe_run(folder: Path) -> Statement:
     return Statement(
         kind="run",
         subjects=digest.read_files(folder, [name for name in names if (folder / name).exists()]),
-        predicate_type=build_documents.PREDICATE,
+        predicate_type=wheel_documents.PREDICATE,
         predicate=_describe_build("train", record.config, record.parent, record.value["weights_sha256"]),
     )
 

@@ -1,6 +1,6 @@
 """Writes the bill of materials of an environment or an image, in CycloneDX 1.6, from what is recorded and installed.
 
-A wheel has its own, written by its build (:mod:`toolkit.wheel.build_documents`); a bill of what has such a wheel in it
+A wheel has its own, written by its build (:mod:`toolkit.wheel.wheel_documents`); a bill of what has such a wheel in it
 refers to that by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
 """
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, XsUri
 from cyclonedx.model.bom import Bom
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
@@ -27,7 +27,8 @@ from toolkit.graft.sources import Locked
 from toolkit.manifest import Manifest
 from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.versions import load_table
-from toolkit.wheel import build_documents
+from toolkit.wheel import wheel_documents
+from toolkit.wheel.wheel_documents import describe_package, make_hash
 
 STATUS: Final = "/var/lib/dpkg/status"
 RELEASE: Final = "/usr/lib/os-release"
@@ -53,7 +54,7 @@ def make(target: Target, state: Path) -> Bom:
         raise UsageError(
             "a bill of materials is for an environment or an image",
             why=f"this is of the kind {target.kind}",
-            remedy=f"the bill of a wheel is {build_documents.BILL} in its folder; what a run was made in has one too",
+            remedy=f"the bill of a wheel is {wheel_documents.BILL} in its folder; what a run was made in has one too",
         )
     folder = attestation.find_folder(target, state)
     record = manifest.read(folder)
@@ -71,7 +72,7 @@ def _join(folder: Path, record: Manifest, parts: list[Component]) -> Bom:
         type=ComponentType.CONTAINER if image else ComponentType.PLATFORM,
         bom_ref=record.kind,
         # That of an environment is the digest of its plan, and not of a file.
-        hashes=[_hash(record.digest)] if image else [],
+        hashes=[make_hash(record.digest)] if image else [],
         properties=[Property(name=f"{naming.LABEL_PREFIX}.digest", value=record.digest)],
     )
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, record.digest), components=parts)
@@ -105,7 +106,7 @@ def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
         )
     match record.facts:
         case {"base": {"name": str(base), "digest": str(value)}, "labels": dict(labels)}:
-            yield Component(name=base, type=ComponentType.CONTAINER, bom_ref="base", hashes=[_hash(value)])
+            yield Component(name=base, type=ComponentType.CONTAINER, bom_ref="base", hashes=[make_hash(value)])
         case _:
             raise IntegrityError(
                 "the manifest of the image lacks its base or its labels", remedy="`toolkit build-image` makes it again"
@@ -138,7 +139,7 @@ def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
     if _has_own_wheel(record):
         yield _describe_own_wheel(record.parent or {})
     if kernels := record.facts.get("kernels"):
-        yield Component(name="kernels.so", type=ComponentType.FILE, bom_ref="kernels", hashes=[_hash(kernels)])
+        yield Component(name="kernels.so", type=ComponentType.FILE, bom_ref="kernels", hashes=[make_hash(kernels)])
 
 
 def _describe_own_wheel(link: Mapping[str, Any]) -> Component:
@@ -157,7 +158,7 @@ def _has_own_wheel(record: Manifest) -> bool:
 def _refer(part: Component, folder: Path | None) -> Component:
     """Refer to the bill of the wheel in a folder, if the component is that wheel."""
     if folder and part.name in manifest.PUBLISHED:
-        bill = files.read_json(folder / build_documents.BILL)
+        bill = files.read_json(folder / wheel_documents.BILL)
         serial = str(bill.get("serialNumber", "")) if isinstance(bill, dict) else ""
         if serial.startswith("urn:uuid:"):
             link = XsUri(f"urn:cdx:{serial.removeprefix('urn:uuid:')}/1")
@@ -202,16 +203,3 @@ def parse_locked(text: str, machine: str, python: str) -> Iterator[Component]:
         entry = Locked(name=wanted.name, entry=line)
         part.properties.update(Property(name=ALLOWED, value=found) for found in sorted(entry.digests))
         yield part
-
-
-def describe_package(name: str, version: str, *, hashes: Iterable[str]) -> Component:
-    """Return the component of a Python package, NVIDIA's libraries among them."""
-    purl = PackageURL("pypi", name=name, version=version)
-    made: dict[str, Any] = {"purl": purl, "bom_ref": str(purl), "hashes": [_hash(found) for found in hashes]}
-    if name in manifest.PUBLISHED:
-        made["cpe"] = build_documents.name_cpe(version)
-    return Component(name=name, version=version, type=ComponentType.LIBRARY, **made)
-
-
-def _hash(value: str) -> HashType:
-    return HashType(alg=HashAlgorithm.SHA_256, content=value.removeprefix("sha256:"))

@@ -21,7 +21,7 @@ from toolkit.manifest import Manifest
 from toolkit.record import rebuild, verification, verify_wheel
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.versions.table import FIRST_PLATFORM
-from toolkit.wheel import build_documents, publication, wheel_folder
+from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -240,7 +240,7 @@ def _require_signature(
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),
-        predicate_type=build_documents.PREDICATE,
+        predicate_type=wheel_documents.PREDICATE,
         predicate=predicate or {"buildDefinition": {"buildType": build_documents.BUILD_TYPE}},
     )
     found = signing.verify(folder, statement, policy, whole=predicate is not None)

@@ -19,7 +19,7 @@ from toolkit import __version__, digest, files, signing
 from toolkit.errors import CheckError, IntegrityError, ToolkitError, UsageError
 from toolkit.record import Target, attestation
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import build_documents
+from toolkit.wheel import wheel_documents
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -66,16 +66,16 @@ class Summary:
             predicate_type=PREDICATE,
             predicate={
                 "verifier": {"id": VERIFIER, "version": {"toolkit": __version__}},
-                "timeVerified": build_documents.stamp(time.time()),
+                "timeVerified": wheel_documents.stamp(time.time()),
                 "resourceUri": self.resource or resource,
                 "policy": {
                     "uri": POLICY,
-                    "digest": build_documents.split(digest.digest_bytes(policy)),
+                    "digest": wheel_documents.split(digest.digest_bytes(policy)),
                     "content": base64.b64encode(policy).decode(),
                     "mediaType": "application/json",
                 },
                 "inputAttestations": [
-                    {"name": name, "digest": build_documents.split(found)} for name, found in envelopes
+                    {"name": name, "digest": wheel_documents.split(found)} for name, found in envelopes
                 ],
                 "verificationResult": "PASSED" if passed else "FAILED",
                 "verifiedLevels": self.levels if passed else ["FAILED"],

@@ -10,7 +10,7 @@ from toolkit import digest, files, manifest, project, signing
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, absent, check, prefix
 from toolkit.manifest import Manifest
-from toolkit.wheel import bazel_output, build_documents, wheel_folder
+from toolkit.wheel import bazel_output, wheel_documents, wheel_folder
 
 DIST = Path("dist")
 
@@ -71,9 +71,9 @@ def _look_up(value: object, names: Iterable[str]) -> object:
 
 def read_predicate(path: Path) -> Mapping[str, Any]:
     """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError: there is none."""
-    predicate = _read(path / build_documents.PROVENANCE).get("predicate")
+    predicate = _read(path / wheel_documents.PROVENANCE).get("predicate")
     if not isinstance(predicate, dict):
-        raise IntegrityError(f"{path} has no readable {build_documents.PROVENANCE}", remedy="build the wheel again")
+        raise IntegrityError(f"{path} has no readable {wheel_documents.PROVENANCE}", remedy="build the wheel again")
     return predicate
 
 
@@ -144,18 +144,18 @@ def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
 
 
 def _check_provenance(path: Path, wheel: Path, value: str) -> Finding:
-    statement = _read(path / build_documents.PROVENANCE)
+    statement = _read(path / wheel_documents.PROVENANCE)
     subject = {"name": wheel.name, "digest": {"sha256": value.removeprefix("sha256:")}}
     ok = (
-        statement.get("_type") == build_documents.STATEMENT
-        and statement.get("predicateType") == build_documents.PREDICATE
+        statement.get("_type") == wheel_documents.STATEMENT
+        and statement.get("predicateType") == wheel_documents.PREDICATE
         and subject in statement.get("subject", [])
     )
     return check("provenance", ok, "names this wheel" if ok else "does not name this wheel")
 
 
 def _check_bill(path: Path, value: str) -> Finding:
-    bill = _read(path / build_documents.BILL)
+    bill = _read(path / wheel_documents.BILL)
     hashes = bill.get("metadata", {}).get("component", {}).get("hashes", [])
     ok = {"alg": "SHA-256", "content": value.removeprefix("sha256:")} in hashes
     count = len(bill.get("components", []))

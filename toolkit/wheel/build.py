@@ -18,7 +18,6 @@ from toolkit.engine.client import require_buildx
 from toolkit.errors import BuildError
 from toolkit.settings import Settings
 from toolkit.steps import Task
-from toolkit.versions import Table
 from toolkit.wheel import bazel_output, collection
 from toolkit.wheel.build_plan import LOG_TARGET, BuildPlan, PlannedWheel
 from toolkit.wheel.wheel_folder import FinishedWheel
@@ -36,7 +35,7 @@ def plan_task(planned: PlannedWheel, settings: Settings, console: Console, *, ou
 
     def make() -> FinishedWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"
-        built = build(plan, planned.table, dist=out, logs=logs, engine=planned.images.engine, console=console)
+        built = build(plan, dist=out, logs=logs, engine=planned.images.engine, console=console)
         # Bazel does not fail if a cache does not answer. Only these numbers show it.
         console.heading("bazel", bazel_output.describe_outcome(built.record.facts["bazel"]))
         console.heading("wheel", f"built {built.wheel.name}")
@@ -58,7 +57,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     console.heading("plan", f"{plan.name}: {lock.describe_pinning(plan.floating)}")
 
 
-def build(plan: BuildPlan, table: Table, *, dist: Path, logs: Path, engine: str, console: Console) -> FinishedWheel:
+def build(plan: BuildPlan, *, dist: Path, logs: Path, engine: str, console: Console) -> FinishedWheel:
     """Build a wheel. Raises Build-, Check-, Engine-, Integrity- or PreflightError; ``dist`` is then unchanged."""
     require_buildx()
     files.require_writable(dist)
@@ -83,10 +82,11 @@ def build(plan: BuildPlan, table: Table, *, dist: Path, logs: Path, engine: str,
             raise bazel_output.explain(error, (logs / "bazel" / "build.log", log)) from error
         # Imported here because its libraries are slow to load, and an up-to-date wheel does not need them.
         from toolkit.wheel import publication
+        from toolkit.wheel.wheel_documents import BuildRun
 
-        ran = publication.BuildRun(started=started, finished=time.time(), host=describe_host(engine), command=command)
+        ran = BuildRun(started=started, finished=time.time(), host=describe_host(engine), command=command)
         console.heading("check", "reading the wheel: record, versions, GPU code, platform")
-        record = publication.publish(staging.path, dist / plan.name, plan, table, ran)
+        record = publication.publish(staging.path, dist / plan.name, plan, ran)
     return FinishedWheel(folder=dist / plan.name, record=record, reused=False)
 
 

@@ -124,7 +124,6 @@ class BuildPlan(WheelPlan):
 class PlannedWheel:
     plan: BuildPlan
     spec: Spec  # the versions and the warnings about them
-    table: Table  # the version table
     images: EngineImages  # the images that it starts from
     bundle: "Bundle | None" = None  # the images in the folder of --downloads
     obstacle: ToolkitError | None = None  # why nothing can be built on this machine
@@ -172,7 +171,6 @@ def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> Pl
     return PlannedWheel(
         plan=plan(pins, options, inputs, pinned_flags=spec.bazel_arguments),
         spec=spec,
-        table=table,
         images=images,
         bundle=bundle,
         obstacle=_find_obstacle(settings) or images.trouble,

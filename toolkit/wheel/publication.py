@@ -2,28 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
-from toolkit.versions import Table
-from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, wheel_folder
+from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
+from toolkit.wheel.wheel_documents import BuildRun, describe_making
+from toolkit.wheel.wheel_plan import WheelPlan
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildRun:
-    started: float  # started, finished: seconds since 1970
-    finished: float
-    host: Mapping[str, str]  # cores, memory, kernel of the machine, engine and its version
-    command: tuple[str, ...]  # what was run
-
-
-def publish(staging: Path, target: Path, plan: BuildPlan, table: Table, ran: BuildRun) -> Manifest:
+def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     Raises IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError:
@@ -40,34 +32,33 @@ def publish(staging: Path, target: Path, plan: BuildPlan, table: Table, ran: Bui
     packages = (staging / "packages.txt").read_text().split()
     bazel = build_documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
     _require_bazel(plan, bazel)
-    bill = build_documents.write_bill(plan, found, table, bazel=bazel, packages=packages)
-    files.write_atomically(staging / build_documents.BILL, bill)
-    statement = build_documents.describe_provenance(
-        plan,
-        {wheel.name: found.digest},
-        started=ran.started,
-        finished=ran.finished,
-        builder=ran.host,
-        bazel=bazel,
-    )
-    files.write_json(staging / build_documents.PROVENANCE, statement)
+    bill = build_documents.write_bill(plan, found, bazel=bazel, packages=packages)
+    files.write_atomically(staging / wheel_documents.BILL, bill)
+    statement = build_documents.describe_provenance(plan, {wheel.name: found.digest}, ran, bazel)
+    files.write_json(staging / wheel_documents.PROVENANCE, statement)
     record = Manifest(
         kind="wheel",
         digest=found.digest,
         parent={"kind": "lock", "name": lock.FILE, "digest": plan.lock.digest},
         facts={
-            **_describe_inputs(plan, ran),
+            **describe_making(plan, ran),
+            **_describe_inputs(plan),
             "build": report,
             "bazel": _read_outcome(staging / "events.json"),
             "inspection": asdict(found),
             "auditwheel": asdict(audited),
         },
     )
+    finish(staging, target, plan, record)
+    return record
+
+
+def finish(staging: Path, target: Path, plan: WheelPlan, record: Manifest) -> None:
+    """Write plan, record and sums of a wheel beside it, and move the complete folder to ``target``."""
     plan.write(staging, target.parent)
     manifest.write(staging, record)
     wheel_folder.write_sums(staging)
     move(staging, target)
-    return record
 
 
 def _require_bazel(plan: BuildPlan, ran: build_documents.Program) -> None:
@@ -80,19 +71,12 @@ def _require_bazel(plan: BuildPlan, ran: build_documents.Program) -> None:
         )
 
 
-def _describe_inputs(plan: BuildPlan, ran: BuildRun) -> dict[str, Any]:
+def _describe_inputs(plan: BuildPlan) -> dict[str, Any]:
     return {
-        "plan": plan.digest,
-        "lock": plan.lock.describe(),
-        "floating": list(plan.floating),
-        "level": plan.level,
         "origins": plan.origins,
         "contexts": plan.contexts,
         "arguments": plan.arguments,
         "instructions": list(cpu_targets.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
-        "command": list(ran.command),
-        "seconds": round(ran.finished - ran.started, 1),
-        "host": dict(ran.host),
     }
 
 
@@ -105,7 +89,7 @@ def move(staging: Path, target: Path) -> None:
     """Give a complete folder its name, in place of an incomplete one. Raises PreflightError."""
     try:
         if target.exists():
-            # It has no complete manifest, or the build would not have run.
+            # Leftover of an interrupted command: a complete wheel would have been reused.
             shutil.rmtree(target)
         files.set_mode(staging, 0o755)
         staging.replace(target)

@@ -20,10 +20,10 @@ from tests.unit.record.signed import (
     flip,
     read_payload,
 )
-from tests.unit.wheel.test_publication import PLAN, RAN_AT, TABLE, finish_build
+from tests.unit.wheel.test_publication import PLAN, RAN_AT, finish_build
 from toolkit import manifest, signing
 from toolkit.record import attestation, find
-from toolkit.wheel import build_documents, publication, wheel_folder
+from toolkit.wheel import publication, wheel_documents, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
 Forge = Callable[[World], object]
@@ -115,7 +115,7 @@ def replay(world: World) -> Path:
     """Publish the same wheel once more, one hour before, and sign it."""
     older = world.root / "older"
     ran = replace(RAN_AT, started=RAN_AT.started - 3600)
-    publication.publish(finish_build(world.root / "again"), older, PLAN, TABLE, ran)
+    publication.publish(finish_build(world.root / "again"), older, PLAN, ran)
     world.sign(older, "builder")
     return older
 
@@ -125,7 +125,7 @@ def replay_envelope(world: World) -> None:
 
 
 def replay_provenance(world: World) -> None:
-    shutil.copy(replay(world) / build_documents.PROVENANCE, world.wheel)
+    shutil.copy(replay(world) / wheel_documents.PROVENANCE, world.wheel)
 
 
 def name_other_wheel(world: World) -> None:

@@ -43,7 +43,7 @@ from tests.unit.record.forging import (
 )
 from tests.unit.record.signed import IMAGE, OTHER, TAG, World, change_envelope
 from toolkit import signing
-from toolkit.wheel import build_documents, wheel_folder
+from toolkit.wheel import wheel_documents, wheel_folder
 
 WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 PACKAGES = "venv/lib/python3.11/site-packages"
@@ -67,17 +67,17 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
     "log and sums changed": ("wheel", fit(flip_in("wheel", "build.log")), 8, "build.log is not what was signed"),
     "provenance of another wheel": (
         "wheel",
-        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), build_documents.PROVENANCE)),
+        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), wheel_documents.PROVENANCE)),
         8,
-        f"{build_documents.PROVENANCE} is not what was signed",
+        f"{wheel_documents.PROVENANCE} is not what was signed",
     ),
     "no provenance any more": (
         "wheel",
-        fit(lambda world: (world.wheel / build_documents.PROVENANCE).write_text("[]")),
+        fit(lambda world: (world.wheel / wheel_documents.PROVENANCE).write_text("[]")),
         8,
-        f"has no readable {build_documents.PROVENANCE}",
+        f"has no readable {wheel_documents.PROVENANCE}",
     ),
-    "older provenance": ("wheel", fit(replay_provenance), 8, f"{build_documents.PROVENANCE} is not what was signed"),
+    "older provenance": ("wheel", fit(replay_provenance), 8, f"{wheel_documents.PROVENANCE} is not what was signed"),
     "envelope of an older build": ("wheel", replay_envelope, 8, "manifest.json is not what was signed"),
     "statement of another wheel": ("wheel", name_other_wheel, 8, f"{WHL} is not what was signed"),
     "lock edited after the build": ("wheel", edit_lock, 8, "manifest.json is not what was signed"),

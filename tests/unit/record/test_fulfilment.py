@@ -23,7 +23,7 @@ from toolkit.record.rebuild import Comparison
 from toolkit.record.verification_summary import Summary
 from toolkit.record.verify_wheel import read_record
 from toolkit.versions import load_table
-from toolkit.wheel import build_documents
+from toolkit.wheel import wheel_documents
 
 DAY = 86400
 
@@ -98,7 +98,7 @@ def replay(
     record = world.run / f"replay-{keys.load(who).public_key.keyid[:8]}"
     payload = signing._read_envelope(signing.locate(record)).payload
     found = signing.parse_statement(payload, "replay")
-    predicate = {**found.predicate, "timeVerified": build_documents.stamp(time.time() - age), **edits}
+    predicate = {**found.predicate, "timeVerified": wheel_documents.stamp(time.time() - age), **edits}
     signing.write(record, replace(found, predicate=predicate), keys.load(who), replace=True)
     return signing.locate(record)
 

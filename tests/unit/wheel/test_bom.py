@@ -7,7 +7,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.test_fitness import GOOD
 from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
-from toolkit.wheel import build_documents
+from toolkit.wheel import build_documents, wheel_documents
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -18,7 +18,7 @@ VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)
 def write(**origins: BuildContext) -> dict[str, Any]:
     packages = ["clang-17=1:17.0.6-22", "libstdc++-14-dev=14.2.0-19", "bash=5.2"]
     text = build_documents.write_bill(
-        plan(LOCK, BuildOptions(), BuildInputs(**origins)), GOOD, TABLE, bazel=RAN, packages=packages
+        plan(LOCK, BuildOptions(), BuildInputs(**origins)), GOOD, bazel=RAN, packages=packages
     )
     assert VALIDATOR.validate_str(text) is None
     value: dict[str, Any] = json.loads(text)
@@ -49,7 +49,7 @@ def test_tree_that_was_brought_along_is_named_by_content(source: BuildContext) -
 
 def test_wheel_has_the_name_that_advisory_databases_have_for_tensorflow() -> None:
     assert write()["metadata"]["component"]["cpe"] == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
-    assert build_documents.name_cpe("2.19.0+sm120") == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
+    assert wheel_documents.name_cpe("2.19.0+sm120") == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
 
 
 def test_bazel_has_the_version_and_the_hash_of_the_one_that_ran() -> None:

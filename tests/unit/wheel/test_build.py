@@ -98,7 +98,7 @@ def test_log_of_an_earlier_run_explains_nothing(
     )
     monkeypatch.setattr(build, "require_buildx", lambda: None)
     with pytest.raises(IntegrityError, match="a download is not what was pinned"):
-        build.build(PLAN, versions.load_table(), dist=tmp_path / "dist", logs=state, engine="x", console=Console())
+        build.build(PLAN, dist=tmp_path / "dist", logs=state, engine="x", console=Console())
     assert not stale.exists()
     run = (tmp_path / "run").read_text()
     assert f"--build-arg LOG_OF={run}" in (tmp_path / "said").read_text(), "the log of this very run was asked for"
@@ -113,7 +113,7 @@ def test_the_printed_build_is_what_runs(
     install("docker", f'[ -e {tmp_path}/argv ] || printf "%s\\n" docker "$@" >{tmp_path}/argv\nexit 1')
     monkeypatch.setattr(build, "require_buildx", lambda: None)
     with pytest.raises(ToolkitError):
-        build.build(PLAN, versions.load_table(), dist=dist, logs=tmp_path / "logs", engine="x", console=Console())
+        build.build(PLAN, dist=dist, logs=tmp_path / "logs", engine="x", console=Console())
     ran = (tmp_path / "argv").read_text().splitlines()
     (run,) = (word for word in ran if word.startswith("id=run,"))
     at = ran.index(run)

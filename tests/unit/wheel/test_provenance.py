@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from toolkit import __version__, lock, versions
-from toolkit.wheel import build_documents
+from toolkit.wheel import build_documents, wheel_documents
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
+from toolkit.wheel.wheel_documents import BuildRun
 
 TABLE = versions.load_table()
 LOCK = lock.collect(
@@ -26,12 +27,15 @@ FOLDER = BuildContext(location="/work/source", identity="sha256:" + "2" * 64)
 COMMIT = BuildContext(location="/work/source", identity="git:" + "3" * 40)
 IMAGE = BuildContext(location="docker-image://bazel", identity="sha256:" + "4" * 64)
 NAMED = BuildContext(location="docker-image://bazel:7", identity="docker-image://bazel:7")
-LENGTHS = {"sha256": 64, "gitCommit": 40, build_documents.TREE: 64}
+LENGTHS = {"sha256": 64, "gitCommit": 40, wheel_documents.TREE: 64}
 
 
 def describe(built: BuildPlan) -> dict[str, Any]:
     return build_documents.describe_provenance(
-        built, {WHEEL: "sha256:" + "0" * 64}, started=1_741_132_800, finished=1_741_136_400, builder=HOST, bazel=RAN
+        built,
+        {WHEEL: "sha256:" + "0" * 64},
+        BuildRun(started=1_741_132_800, finished=1_741_136_400, host=HOST, command=()),
+        RAN,
     )
 
 
@@ -98,7 +102,7 @@ def test_each_pin_of_the_lock_is_a_dependency_with_its_digest() -> None:
 
 def test_a_folder_has_a_digest_of_its_own_kind_and_a_name_has_none() -> None:
     dependencies = list_dependencies(plan(LOCK, BuildOptions(), BuildInputs(source=FOLDER, bazel=NAMED)))
-    assert {"name": "source", "digest": {build_documents.TREE: "2" * 64}} in dependencies
+    assert {"name": "source", "digest": {wheel_documents.TREE: "2" * 64}} in dependencies
     assert {"name": "bazel", "uri": "docker-image://bazel:7"} in dependencies
     assert {"name": "bazel", "digest": {"sha256": "4" * 64}} in list_dependencies(
         plan(LOCK, BuildOptions(), BuildInputs(bazel=IMAGE))

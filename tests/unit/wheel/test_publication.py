@@ -11,7 +11,7 @@ from toolkit import lock, manifest, versions
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
 from toolkit.record import rebuild, verify_wheel
-from toolkit.wheel import build_documents, publication, wheel_folder
+from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -19,7 +19,7 @@ from toolkit.wheel.build_plan import BuildPlan, plan
 TABLE = versions.load_table()
 LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
 PLAN = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
-RAN_AT = publication.BuildRun(
+RAN_AT = wheel_documents.BuildRun(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
 )
 EVENTS = '{"id":{"buildFinished":{}},"finished":{"exitCode":{"name":"SUCCESS"}}}\n{"half'
@@ -59,7 +59,7 @@ def dist(tmp_path: Path) -> Path:
 
 
 def publish(staging: Path, target: Path, plan: BuildPlan = PLAN) -> manifest.Manifest:
-    return publication.publish(staging, target, plan, TABLE, RAN_AT)
+    return publication.publish(staging, target, plan, RAN_AT)
 
 
 def test_result_holds_everything(dist: Path) -> None:
@@ -70,8 +70,8 @@ def test_result_holds_everything(dist: Path) -> None:
         "manifest.json",
         "SHA256SUMS",
         "build.log",
-        build_documents.PROVENANCE,
-        build_documents.BILL,
+        wheel_documents.PROVENANCE,
+        wheel_documents.BILL,
     }
     record = manifest.read(dist)
     assert record is not None
@@ -89,7 +89,7 @@ def test_result_holds_everything(dist: Path) -> None:
 
 
 def test_provenance_is_a_slsa_statement(dist: Path) -> None:
-    statement = json.loads((dist / build_documents.PROVENANCE).read_text())
+    statement = json.loads((dist / wheel_documents.PROVENANCE).read_text())
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     definition = statement["predicate"]["buildDefinition"]
@@ -100,14 +100,14 @@ def test_provenance_is_a_slsa_statement(dist: Path) -> None:
 
 
 def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None:
-    text = (dist / build_documents.BILL).read_text()
+    text = (dist / wheel_documents.BILL).read_text()
     problem = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     assert problem is None
     names = {item["name"] for item in json.loads(text)["components"]}
     assert {"nvidia-cudnn-cu12", "nvidia-nccl-cu12", "bazel", "clang-17", "bash"} <= names
     assert any(name.endswith("limits-float128.patch") for name in names)
     publish(finish_build(tmp_path / "again"), tmp_path / "other")
-    assert (tmp_path / "other" / build_documents.BILL).read_text() == text
+    assert (tmp_path / "other" / wheel_documents.BILL).read_text() == text
 
 
 def test_what_was_published_is_verified(dist: Path) -> None:
@@ -146,9 +146,9 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
         ("manifest.json", {"facts.lock.pins.bazel-sha256": "0" * 64}, "lock"),
         ("manifest.json", {"facts.inspection.needed": []}, "inspection"),
         ("manifest.json", {"facts.auditwheel.platform": "manylinux_2_1"}, "auditwheel"),
-        (build_documents.PROVENANCE, {"subject": []}, "provenance"),
-        (build_documents.PROVENANCE, {"predicateType": "x"}, "provenance"),
-        (build_documents.BILL, {"metadata.component.hashes": []}, "sbom"),
+        (wheel_documents.PROVENANCE, {"subject": []}, "provenance"),
+        (wheel_documents.PROVENANCE, {"predicateType": "x"}, "provenance"),
+        (wheel_documents.BILL, {"metadata.component.hashes": []}, "sbom"),
     ],
 )
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
@@ -169,7 +169,7 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         LOCK, BuildOptions(), BuildInputs(bazel=BuildContext(location="/bazel", identity="sha256:" + "b" * 64))
     )
     publish(staging, tmp_path / "dist", brought)
-    dependencies = json.loads((tmp_path / "dist" / build_documents.PROVENANCE).read_text())["predicate"][
+    dependencies = json.loads((tmp_path / "dist" / wheel_documents.PROVENANCE).read_text())["predicate"][
         "buildDefinition"
     ]["resolvedDependencies"]
     assert {"name": "bazel-6.5.0", "digest": {"sha256": "f" * 64}} in dependencies
