@@ -225,8 +225,8 @@ def push(
     _require_order(folder, repository)
     where = registry.parse(repository)
     console.heading("signature", signing.describe(folder))
-    done = exchange.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
-    console.result({"reference": done}, done)
+    reference = exchange.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
+    console.result({"reference": reference}, reference)
 
 
 def _require_order(folder: Path, repository: str) -> None:
@@ -310,9 +310,9 @@ def _build_worker(session: Session, options: BuildOptions, *, tag: str, dry_run:
     task = farm_image.plan_task(planned, Path(settings.state), console, tag=tag)
     if not run([task], console, dry_run=dry_run):
         return
-    made = task.result
+    worker = task.result
     console.result(
-        {"image": made.reference, "digest": made.digest, "toolchain": made.toolchain},
-        f"{made.reference}  {made.digest}\n"
-        f"toolchain {made.toolchain}: build-wheel asks for the instance toolkit-{made.toolchain}",
+        {"image": worker.reference, "digest": worker.digest, "toolchain": worker.toolchain},
+        f"{worker.reference}  {worker.digest}\n"
+        f"toolchain {worker.toolchain}: build-wheel asks for the instance toolkit-{worker.toolchain}",
     )

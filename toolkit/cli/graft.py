@@ -72,27 +72,27 @@ def graft(
     )
     planned = graft_plan.resolve(load_table(), settings, request)
     source = read_origin(session, "", None, allow_unsigned=False)
-    made = obtain_graft(session, planned, source, key, out=out, dry_run=dry_run)
-    if made is None:
+    grafted = obtain_graft(session, planned, source, key, out=out, dry_run=dry_run)
+    if grafted is None:
         return
     if dry_run:
         print_plan(Plan(steps=()), console)
         return
-    folder, facts = project.shorten(made.folder), made.record.facts
+    folder, facts = project.shorten(grafted.folder), grafted.record.facts
     flags = " ".join(planned.runtime_flags)
     console.result(
         {
-            "wheel": str(made.wheel),
-            "digest": made.record.digest,
-            "folder": str(made.folder),
+            "wheel": str(grafted.wheel),
+            "digest": grafted.record.digest,
+            "folder": str(grafted.folder),
             "plan": planned.digest,
-            "reused": made.reused,
+            "reused": grafted.reused,
             "bytes": facts["inspection"]["bytes"],
             "seconds": facts["seconds"],
             "graft": facts["graft"],
             "run": flags,
         },
-        f"{folder}/{made.wheel.name}\n{made.record.digest}\n{graft.describe_left(facts['graft'])}\n"
+        f"{folder}/{grafted.wheel.name}\n{grafted.record.digest}\n{graft.describe_left(facts['graft'])}\n"
         f"check it:  toolkit verify {folder}\n"
         f"use it:    toolkit up digits --wheel {folder} {flags}",
     )

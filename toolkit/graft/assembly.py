@@ -83,7 +83,7 @@ def assemble(
 ) -> Assembled:
     """Assemble PTX; ``progress`` gets what is done of their bytes. An interrupt ends every ptxas.
 
-    Raises BuildError: ptxas cannot run, is killed, or takes too long; PreflightError: the cache cannot be written.
+    Raises BuildError if ptxas cannot run, is killed, or takes too long; PreflightError if the cache cannot be written.
     """
     done, waiting = Assembled(), []
     every = sorted(texts, key=lambda text: (-text.size, text.digest))  # a long one at the end would be waited for

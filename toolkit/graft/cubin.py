@@ -34,7 +34,7 @@ class Cubin:
 
 
 def read(data: bytes) -> Cubin:
-    """Return what a cubin defines. Raises ValueError: it is damaged, or no cubin."""
+    """Return what a cubin defines. Raises ValueError if it is damaged, or no cubin."""
     try:
         architecture = read_cubin_architecture(data)
         sections = {name: (start, size) for name, start, size in _list_sections(data)}
@@ -48,7 +48,7 @@ def read(data: bytes) -> Cubin:
 
 
 def read_compatibility(data: bytes) -> bytes:
-    """Return the section ``.nv.compat`` of a cubin; empty where it has none. Raises ValueError: it is damaged."""
+    """Return the section ``.nv.compat`` of a cubin; empty where it has none. Raises ValueError if it is damaged."""
     try:
         sections = {name: (start, size) for name, start, size in _list_sections(data)}
     except (struct.error, IndexError, UnicodeDecodeError) as error:

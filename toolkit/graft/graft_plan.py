@@ -124,16 +124,16 @@ def digest_plan(mode: Mode, lock: Lock) -> str:
 def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
     """Plan a graft. The newest published TensorFlow is taken, unless one was asked for.
 
-    Raises UsageError: what was asked for is no card, or not for grafts; UnsupportedError: there is no such published
-    wheel, no ptxas for the card, or no PTX that it could run; IntegrityError: the user's wheel is damaged.
+    Raises UsageError if a name is not that of a card, or not for grafts; UnsupportedError if there is no such published
+    wheel, no ptxas for the card, or no PTX that it could run; IntegrityError if the user's wheel is damaged.
     """
     for name in request.cards or ("",):
         _require_platform(table, settings, name)
     capabilities = _read_capabilities(request)
-    found = inspection.inspect(request.wheel) if request.wheel else None
-    _require_covered(table, capabilities, found)
-    base = _find_published(table, settings) if found is None else None
-    tensorflow, python = _name_versions(settings, base, found)
+    inspected = inspection.inspect(request.wheel) if request.wheel else None
+    _require_covered(table, capabilities, inspected)
+    base = _find_published(table, settings) if inspected is None else None
+    tensorflow, python = _name_versions(settings, base, inspected)
     cuda, cudnn = grafts.choose_cuda(table, tensorflow, python, capabilities)
     compiler = table.cuda_rows[grafts.list_knowing(table, capabilities)[0]].parts
     requires = (
@@ -147,7 +147,7 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         )
     )
     pins = {
-        "wheel": found.digest if found else _select(base, _TENSORFLOW).digest,
+        "wheel": inspected.digest if inspected else _select(base, _TENSORFLOW).digest,
         NVCC: sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC).digest,
         "options": " ".join(assembly.OPTIONS),
         "recipe": digest_recipe(),
@@ -205,24 +205,25 @@ def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:
         return ()
     if not request.cards:
         raise UsageError("no card is named", remedy='name one: --gpu "RTX 5090", or --compute-capability 12.0')
-    found = {find_card(card).capability for card in request.cards}
-    for item in found:
-        parsed = parse_capability(item)
+    capabilities = {find_card(card).capability for card in request.cards}
+    for capability in capabilities:
+        parsed = parse_capability(capability)
         if parsed is None or parsed.suffix:
-            raise UsageError(f"not a compute capability: {item!r}", remedy="write it as 12.0")
-    return tuple(numbers.sort(found))
+            raise UsageError(f"not a compute capability: {capability!r}", remedy="write it as 12.0")
+    return tuple(numbers.sort(capabilities))
 
 
-def _require_covered(table: Table, capabilities: Sequence[str], found: inspection.Inspection | None) -> None:
-    """Raises UnsupportedError: a card is older than the PTX, so no machine code for it can be made."""
-    held = found.architectures if found else table.published_code.capabilities
-    texts = sorted(numbers.parse(_name_number(item)) for item in held if item.startswith("compute_"))
+def _require_covered(table: Table, capabilities: Sequence[str], inspected: inspection.Inspection | None) -> None:
+    """Raise UnsupportedError if a card is older than the PTX, so no machine code for it can be made."""
+    architectures = inspected.architectures if inspected else table.published_code.capabilities
+    ptx = [name for name in architectures if name.startswith("compute_")]
+    oldest = min((numbers.parse(_name_number(name)) for name in ptx), default=None)
     for item in capabilities:
-        if not texts or numbers.parse(item) < texts[0]:
-            native = find_coverage([name for name in held if name.startswith("sm_")], item)
+        if oldest is None or numbers.parse(item) < oldest:
+            native = find_coverage([name for name in architectures if name.startswith("sm_")], item)
             raise UnsupportedError(
                 f"no machine code for compute capability {item} can be made from this wheel",
-                why=f"its PTX is of {', '.join(name for name in held if name.startswith('compute_')) or 'no GPU'}",
+                why=f"its PTX is of {', '.join(ptx) or 'no GPU'}",
                 remedy=f"it is not needed: the wheel has {native}" if native else "build one: toolkit build-wheel",
             )
 
@@ -234,20 +235,20 @@ def _name_number(name: str) -> str:
 
 def _find_published(table: Table, settings: Settings) -> Locked:
     newest = settings.sources.get("tensorflow", "default") == "default"
-    usable = [item for item in table.published if item.cuda and settings.python in item.python]
-    fitting = [item for item in usable if newest or item.tensorflow == settings.tensorflow]
+    usable = [locked for locked in table.published if locked.cuda and settings.python in locked.python]
+    fitting = [locked for locked in usable if newest or locked.tensorflow == settings.tensorflow]
     if fitting:
         return fitting[-1]
-    held = dict.fromkeys(item.tensorflow for item in usable)
+    versions = dict.fromkeys(locked.tensorflow for locked in usable)
     raise UnsupportedError(
         f"no locked set has the published wheel of TensorFlow {settings.tensorflow} for Python {settings.python}",
-        why=f"they have {', '.join(held) or 'none for this Python'}",
+        why=f"they have {', '.join(versions) or 'none for this Python'}",
         remedy="choose one of these, or give the file: --wheel",
     )
 
 
-def _name_versions(settings: Settings, base: Locked | None, found: inspection.Inspection | None) -> tuple[str, str]:
-    if found is None:
+def _name_versions(settings: Settings, base: Locked | None, inspected: inspection.Inspection | None) -> tuple[str, str]:
+    if inspected is None:
         return (base.tensorflow if base else ""), settings.python
-    pythons = [f"{name[2]}.{name[3:]}" for name in found.pythons if name.startswith("cp3")]
-    return Version(found.version).public, pythons[0] if pythons else settings.python
+    pythons = [f"{name[2]}.{name[3:]}" for name in inspected.pythons if name.startswith("cp3")]
+    return Version(inspected.version).public, pythons[0] if pythons else settings.python

@@ -54,8 +54,8 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
     # Beside the target, so that the last step is a rename.
     with files.stage(dist, plan.name) as staging, _explaining_disk(dist), ExitStack() as stack:
         work, result = staging.path / "work", staging.path / "wheel"
-        for each in (work, result):
-            each.mkdir()
+        for folder in (work, result):
+            folder.mkdir()
         results = work / "cubins" if fresh else cache / "cubins"
         assembler = Assembler(ptxas=ptxas, digest=digest.digest_file(ptxas), cache=results)
         with console.timed("read", f"GPU code of {source.name}"):
@@ -98,7 +98,7 @@ def _explaining_disk(dist: Path) -> Iterator[None]:
 
 
 def fetch_wheel(plan: GraftPlan, settings: Settings, cache: Path, console: Console) -> Path:
-    """Return the wheel that is grafted. Raises IntegrityError: it is not the one of the plan."""
+    """Return the wheel that is grafted. Raises IntegrityError if it is not the one of the plan."""
     if plan.wheel is None:
         package = sources.select(project.locate(f"docker/requirements/{plan.requirements}.txt"), "tensorflow")
         spec = plan.lock.spec
@@ -119,10 +119,10 @@ def _describe_build(wheel: Path, plan: GraftPlan) -> str:
     """Return the text of build_info with the GPUs that the wheel has code for now."""
     with archive.open_wheel(wheel) as opened:
         text = opened.read_text(inspection.BUILD_INFO) or ""
-    held = list(inspection.parse_build_info(text).capabilities)
-    added = [f"sm_{number}" for number in plan.architectures if f"sm_{number}" not in held]
-    kept = [name for name in held if plan.mode != "only" or name.startswith("compute")]
+    present = list(inspection.parse_build_info(text).capabilities)
+    added = [f"sm_{number}" for number in plan.architectures if f"sm_{number}" not in present]
+    kept = [name for name in present if plan.mode != "only" or name.startswith("compute")]
     machine, other = [name for name in kept if name.startswith("sm")], [name for name in kept if name[:2] != "sm"]
-    if text.count(repr(held)) != 1:
+    if text.count(repr(present)) != 1:
         raise IntegrityError(f"the list of GPUs in build_info of {wheel.name} is not of the known form")
-    return text.replace(repr(held), repr([*machine, *added, *other]))
+    return text.replace(repr(present), repr([*machine, *added, *other]))

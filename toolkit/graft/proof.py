@@ -42,7 +42,7 @@ def prove(
     kept: bool,
     words: Mapping[int, bytes],
 ) -> Proven:
-    """Check a library. Raises CheckError: it differs where it must not, or new machine code is not that of its PTX.
+    """Check a library. Raises CheckError if it differs where it must not, or new machine code is not that of its PTX.
 
     ``inventory`` and ``layout``: of the original, and of what was written. ``added``: architectures of which each fat
     binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must be

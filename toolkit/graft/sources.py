@@ -39,7 +39,7 @@ class Locked:
 
 
 def select(locked: Path, name: str) -> Locked:
-    """Return a package of a locked set. Raises BuildError: it is not there."""
+    """Return a package of a locked set. Raises BuildError if it is not there."""
     entries = re.split(r"(?m)^(?=\S)", locked.read_text())
     found = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
     if found is None:
@@ -50,8 +50,8 @@ def select(locked: Path, name: str) -> Locked:
 def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
     """Return the wheel of a locked package for a Python; it is downloaded unless it is in the cache already.
 
-    Raises IntegrityError: a file does not have one of the hashes; BuildError: pip fails; PreflightError: there is no
-    pip, or the cache cannot be written.
+    Raises IntegrityError if a file does not have one of the hashes; BuildError if pip fails; PreflightError if there
+    is no pip, or the cache cannot be written.
     """
     folder = cache / f"{package.name}-{python}-{digest.shorten(package.digest)}"
     for path in folder.glob("*.whl"):
@@ -103,7 +103,7 @@ def _download(argv: list[str]) -> None:
 
 
 def unpack_ptxas(wheel: Path, cache: Path) -> Path:
-    """Return ptxas out of its wheel, whose hash was checked. Raises IntegrityError: the wheel has none."""
+    """Return ptxas out of its wheel, whose hash was checked. Raises IntegrityError if the wheel has none."""
     target = cache / f"ptxas-{digest.shorten(digest.digest_file(wheel))}"
     try:
         with zipfile.ZipFile(wheel) as archive:

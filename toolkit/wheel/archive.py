@@ -56,7 +56,7 @@ class Archive:
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 
-        A content is valid until the next one is yielded. Raises IntegrityError: a file is damaged or missing.
+        Each content is valid until the next one is yielded. Raises IntegrityError if a file is damaged or missing.
         """
         record = self._read_record()
         names = self._zip.namelist()
@@ -82,15 +82,15 @@ class Archive:
         with tempfile.TemporaryFile() as spool:
             with _naming_damage(self.path), self._zip.open(name) as stream:
                 head = stream.read(_PIECE)
-                kept = head.startswith(magic)
+                spooled = head.startswith(magic)
                 while head:
                     hasher.update(head)
-                    if kept:
+                    if spooled:
                         spool.write(head)
                     head = stream.read(_PIECE)
             if base64.urlsafe_b64encode(hasher.digest()).decode().rstrip("=") != wanted:
                 raise self._complain(f"{name} is not what RECORD says")
-            if kept:
+            if spooled:
                 spool.flush()
                 with mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     yield name, content
@@ -117,8 +117,8 @@ class Archive:
 def open_wheel(path: Path) -> Iterator[Archive]:
     """Open a wheel and read its name, version and tags.
 
-    Raises UsageError: there is no such file, or its name is not that of a wheel; IntegrityError: the file is damaged,
-    or its metadata contradicts its name.
+    Raises UsageError if there is no such file, or its name is not that of a wheel. Raises IntegrityError if the file
+    is damaged, or its metadata contradicts its name.
     """
     if not path.is_file():
         raise UsageError(f"there is no wheel {path}", remedy="give the path of a .whl file")
@@ -133,9 +133,9 @@ def open_wheel(path: Path) -> Iterator[Archive]:
     with _naming_damage(path), zipfile.ZipFile(path) as archive:
         folder = _find_dist_info(archive, path)
         metadata = HeaderParser().parsestr(archive.read(f"{folder}/METADATA").decode())
-        said = (canonicalize_name(metadata.get("Name", "")), metadata.get("Version", ""))
-        if said != (name, str(version)):
-            raise _complain(path, f"its metadata is that of {' '.join(said)}")
+        named = (canonicalize_name(metadata.get("Name", "")), metadata.get("Version", ""))
+        if named != (name, str(version)):
+            raise _complain(path, f"its metadata is that of {' '.join(named)}")
         yield Archive(path, archive, Identity(name=name, version=str(version), tags=frozenset(tags)))
 
 

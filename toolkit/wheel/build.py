@@ -127,8 +127,8 @@ def _watch(console: Console) -> Callable[[str], Work | None]:
 def _fetch_log(plan: BuildPlan, folder: Path, run: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     # A new RUN_ID makes BuildKit copy again. Any form of --no-cache would first empty the cache mount with the log.
-    kept = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
-    argv = kept.command(folder, target=LOG_TARGET)
+    copying = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
+    argv = copying.command(folder, target=LOG_TARGET)
     try:
         subprocess.run(argv, capture_output=True, timeout=LOG_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -56,7 +56,7 @@ class EngineImages:
 
 
 def find_source(text: str) -> BuildContext:
-    """Return the build context of a source folder or ``URL#COMMIT``. Raises UsageError: it is neither."""
+    """Return the build context of a source folder or ``URL#COMMIT``. Raises UsageError if the text is neither."""
     match = _REMOTE.fullmatch(text)
     if match and not find_credentials(text):
         return BuildContext(location=text, identity=f"git:{match['commit']}")
@@ -86,13 +86,13 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
     written = next(filter(None, map(_VERSION.search, texts)), None)
     # Upstream's file has a note in its second line.
     named = (folder / ".bazelversion").read_text(errors="replace").partition("\n")[0].strip()
-    for what, found, wanted in (
+    for what, named_version, wanted in (
         ("is TensorFlow", written[1] if written else tensorflow, tensorflow),
         ("is built with Bazel", named, bazel),
     ):
-        if found != wanted:
+        if named_version != wanted:
             raise UnsupportedError(
-                f"{text} {what} {found[:40]}, and TensorFlow {tensorflow} was asked for",
+                f"{text} {what} {named_version[:40]}, and TensorFlow {tensorflow} was asked for",
                 why=f"{wanted} was expected",
                 remedy="give --tensorflow as the tree is, or another tree; `toolkit matrix` has each version's Bazel",
             )
@@ -101,7 +101,7 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
 def find_bazel(text: str, image_digest: str = "") -> BuildContext:
     """Return the build context of Bazel: a folder that is copied over the toolchain's root, or ``docker-image://NAME``.
 
-    ``image_digest``: digest of the image, if the engine has it. Raises UsageError: it is neither.
+    ``image_digest``: digest of the image, if the engine has it. Raises UsageError if the text is neither.
     """
     if text.startswith(IMAGE_SCHEME):
         return BuildContext(location=text, identity=image_digest or text)

@@ -70,10 +70,10 @@ Source = Callable[[Archive, Path], str]
 def collect(
     plan: BuildPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
 ) -> tuple[Archive, ...]:
-    """Collect what the build of a plan downloads; return all archives, those that are missing among them.
+    """Collect the archives that the build of a plan downloads; return all of them, found or missing.
 
-    What is in the folder already is checked and kept. Raises BuildError: Bazel fails for another reason than a missing
-    archive; EngineError; PreflightError: the folder cannot be written, or the disk is full.
+    Archives that are in the folder already are checked and kept. Raises BuildError if Bazel fails for another reason
+    than a missing archive, PreflightError if the folder cannot be written or the disk is full, and EngineError.
     """
     require_buildx()
     files.require_writable(folder / STORE)
@@ -84,27 +84,26 @@ def collect(
     with files.stage(folder, "given") as given:
         while True:
             fresh = False
-            for asked in _ask(plan, given.path, run, state=state, console=console):
-                had = before.get(asked.urls)
+            for wanted in _ask(plan, given.path, run, state=state, console=console):
+                earlier = before.get(wanted.urls)
                 with console.follow("collect"):
-                    if asked.pinned:
-                        named = replace(asked, origin=had.origin if had else "")
-                        got = _obtain(named, locate(folder, asked.sha256), sources, console)
+                    if wanted.pinned:
+                        named = replace(wanted, origin=earlier.origin if earlier else "")
+                        archive = _obtain(named, locate(folder, wanted.sha256), sources, console)
                     else:
-                        kept = had and _is_whole(locate(folder, had.sha256), had.sha256)
-                        got = had if had and kept else _obtain_unpinned(asked, folder, sources, console)
-                found[asked.urls] = got
-                if got.origin:
-                    fresh |= _link(locate(folder, got.sha256), locate(given.path, got.sha256))
+                        whole = earlier and _is_whole(locate(folder, earlier.sha256), earlier.sha256)
+                        archive = earlier if earlier and whole else _obtain_unpinned(wanted, folder, sources, console)
+                found[wanted.urls] = archive
+                if archive.origin:
+                    fresh |= _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
             _write_unpinned(given.path, found.values())
             if not fresh:
                 break
     archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
     with files.changing(folder / FILE):  # both files are of one command, and the first keeps what other plans have
         _write_unpinned(folder, archives)
-        files.write_json(
-            folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": [asdict(each) for each in archives]}
-        )
+        listed = [asdict(archive) for archive in archives]
+        files.write_json(folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": listed})
     return archives
 
 
@@ -150,7 +149,7 @@ def _compose_images(plan: BuildPlan) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def _compose_packages(planned: PlannedWheel, folder: Path) -> tuple[str, ...]:
-    """Return the command that writes the Python packages. Raises UnsupportedError: the image's set is not locked."""
+    """Return the command that writes the Python packages. Raises UnsupportedError if the image's set is not locked."""
     from toolkit.engine.bundle import PACKAGES
 
     spec = planned.spec
@@ -175,7 +174,7 @@ def locate(folder: Path, sha256: str) -> Path:
 
 
 def read(folder: Path) -> list[Archive]:
-    """Return what a folder should hold, by its list; nothing if it has none. Raises IntegrityError: it is damaged."""
+    """Return what a folder should hold, by its list; nothing if it has none. Raises IntegrityError if it is damaged."""
     if not (folder / FILE).exists():
         return []
     value: Any = files.read_json(folder / FILE)
@@ -188,14 +187,16 @@ def read(folder: Path) -> list[Archive]:
 def require_whole(folder: Path) -> None:
     """Check each archive of a folder, before Bazel is started.
 
-    Raises IntegrityError: an archive is not what its name says; PreflightError: one of the list is not there.
+    Raises IntegrityError if an archive is not what its name says; PreflightError if one of the list is not there.
     """
     for path in sorted((folder / STORE).glob("*/file")):
         if digest.hash_file(path).hex() != path.parent.name:
             raise IntegrityError(
                 f"an archive in {folder} is damaged", why=f"{path} has another hash than its folder", remedy=_AGAIN
             )
-    require_complete([each for each in read(folder) if not each.sha256 or not locate(folder, each.sha256).exists()])
+    listed = read(folder)
+    missing = [archive for archive in listed if not archive.sha256 or not locate(folder, archive.sha256).exists()]
+    require_complete(missing)
 
 
 def require_complete(missing: Sequence[Archive]) -> None:
@@ -264,10 +265,10 @@ def _is_whole(path: Path, sha256: str) -> bool:
 def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
     """Add what has no pinned hash to the list of a folder. What is no longer there leaves the list."""
     before: Any = files.read_json(folder / UNPINNED) or {}
-    known = {url: sha256 for url, sha256 in before.items() if locate(folder, sha256).exists()}
-    known |= {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
-    if known or before:
-        files.write_json(folder / UNPINNED, known)
+    hashes = {url: sha256 for url, sha256 in before.items() if locate(folder, sha256).exists()}
+    hashes |= {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
+    if hashes or before:
+        files.write_json(folder / UNPINNED, hashes)
 
 
 def _link(path: Path, target: Path) -> bool:

@@ -46,7 +46,7 @@ def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]
     """Return Bazel's flags for a target.
 
     ``native`` is written out as what the processor of this machine has, so that the plan's digest names it and a remote
-    executor compiles the same. Raises UnsupportedError: this machine has no x86-64 processor of level 3, or
+    executor compiles the same. Raises UnsupportedError if this machine has no x86-64 processor of level 3, or
     the wheel is for another platform.
     """
     if target == "avx":

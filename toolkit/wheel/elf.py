@@ -40,7 +40,7 @@ class Library:
 
 
 def read(data: mmap.mmap) -> Library:
-    """Read an ELF file: a library, or a cubin, which is an ELF file for the GPU. Raises ValueError: it is damaged."""
+    """Read an ELF file: a library, or a cubin, which is an ELF file for the GPU. Raises ValueError if it is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
         if elf["e_machine"] == _EM_CUDA:
@@ -91,12 +91,13 @@ def _find_architectures(elf: ELFFile, data: mmap.mmap) -> Iterator[str]:
                 raise ValueError(f"the section {section.name} is longer than the file")
             yield from read_architectures(data, start, start + section["sh_size"])
     for start, end in find_bare_segments(elf):
-        yield from (entry.name for each in fatbin.search_containers(data, start, end) for entry in each.entries)
+        for container in fatbin.search_containers(data, start, end):
+            yield from (entry.name for entry in container.entries)
 
 
 def find_bare_segments(elf: ELFFile) -> list[tuple[int, int]]:
     """Return start and end of each segment that is loaded and holds no section; a graft adds one."""
-    held = [
+    sections = [
         (section["sh_offset"], section["sh_offset"] + section["sh_size"])
         for section in elf.iter_sections()
         if section["sh_type"] not in {"SHT_NULL", "SHT_NOBITS"} and section["sh_size"]
@@ -106,4 +107,4 @@ def find_bare_segments(elf: ELFFile) -> list[tuple[int, int]]:
         for segment in elf.iter_segments()
         if segment["p_type"] == "PT_LOAD" and segment["p_filesz"]
     ]
-    return [(start, end) for start, end in loaded if not any(first < end and start < last for first, last in held)]
+    return [(start, end) for start, end in loaded if not any(first < end and start < last for first, last in sections)]

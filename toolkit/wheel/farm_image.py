@@ -32,18 +32,18 @@ def plan_task(planned: PlannedWheel, state: Path, console: Console, *, tag: str)
     def make() -> Worker:
         require_buildx()
         buildx.build(command, log=state / f"image-{TARGET}-{plan.name}" / "build.log", console=console)
-        made = find(name, state)
+        worker = find(name, state)
         if not tag:
-            ownership.record_image(state, name, made.digest)
-        return made
+            ownership.record_image(state, name, worker.digest)
+        return worker
 
     return Task(Step(title="worker", commands=(command,), inputs={"lock": plan.lock.digest}, outputs=(name,)), make)
 
 
 def find(reference: str, state: Path | None = None) -> Worker:
-    """Return a worker's image. Raises EngineError: the engine has none of that name."""
-    found = inspect(reference)
-    if found is None:
+    """Return a worker's image. Raises EngineError if the engine has none of that name."""
+    image = inspect(reference)
+    if image is None:
         raise EngineError(f"the engine has no image {reference}", remedy="set DOCKER_HOST to the engine of buildx")
-    (name,) = read_files(connect(), found.id, NAME, state).values()
-    return Worker(reference=reference, digest=found.id, toolchain=name.decode().strip())
+    (name,) = read_files(connect(), image.id, NAME, state).values()
+    return Worker(reference=reference, digest=image.id, toolchain=name.decode().strip())

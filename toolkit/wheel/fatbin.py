@@ -71,28 +71,28 @@ class Container:
 
 
 def find_containers(data: Data, start: int = 0, end: int | None = None) -> Iterator[Container]:
-    """Yield the containers between two offsets. Raises ValueError: one is damaged.
+    """Yield the containers between two offsets. Raises ValueError if one is damaged.
 
     Containers are padded to a boundary that differs between compilers, so the next one is searched for.
     """
     end = len(data) if end is None else end
     while (start := _find_magic(data, start, end)) >= 0:
-        found = read_container(data, start, end)
-        yield found
-        start = found.end
+        container = read_container(data, start, end)
+        yield container
+        start = container.end
 
 
 def search_containers(data: Data, start: int, end: int) -> Iterator[Container]:
     """Yield the containers among other data, where the same four bytes may mean something else."""
     while (start := _find_magic(data, start, end)) >= 0:
         try:
-            found = read_container(data, start, end)
+            container = read_container(data, start, end)
         except ValueError:
             start += len(MAGIC)
             continue
-        if found.entries:
-            yield found
-        start = found.end
+        if container.entries:
+            yield container
+        start = container.end
 
 
 def _find_magic(data: Data, start: int, end: int) -> int:
@@ -100,7 +100,7 @@ def _find_magic(data: Data, start: int, end: int) -> int:
 
 
 def read_container(data: Data, start: int, end: int | None = None) -> Container:
-    """Return the container at an offset. Raises ValueError: there is none, or it is damaged."""
+    """Return the container at an offset. Raises ValueError if there is none, or it is damaged."""
     end = len(data) if end is None else end
     if start < 0 or start + _CONTAINER.size > end:
         raise ValueError("a fat binary ends within its header")
@@ -134,7 +134,7 @@ def _read_entries(data: Data, start: int, end: int) -> Iterator[Entry]:
 
 
 def unpack(data: Data, entry: Entry) -> bytes:
-    """Return the payload of an entry. Raises ValueError: it is damaged, or packed by something else than LZ4."""
+    """Return the payload of an entry. Raises ValueError if it is damaged, or packed by something else than LZ4."""
     begin = entry.start + entry.header
     if entry.flags & _ZSTD:
         raise ValueError("an entry of a fat binary is packed by zstd, which is not read")
@@ -143,18 +143,19 @@ def unpack(data: Data, entry: Entry) -> bytes:
     if entry.packed > entry.size or entry.unpacked > min(entry.packed * _HIGHEST_RATIO, _LARGEST):
         raise ValueError("an entry of a fat binary names sizes that cannot be")
     try:
-        found = bytes(lz4.block.decompress(bytes(data[begin : begin + entry.packed]), uncompressed_size=entry.unpacked))
+        packed = bytes(data[begin : begin + entry.packed])
+        payload = bytes(lz4.block.decompress(packed, uncompressed_size=entry.unpacked))
     except (lz4.block.LZ4BlockError, MemoryError, OverflowError) as error:
         raise ValueError(f"an entry of a fat binary cannot be unpacked: {error}") from error
-    if len(found) != entry.unpacked:
+    if len(payload) != entry.unpacked:
         raise ValueError("an entry of a fat binary is shorter than it says")
-    return found
+    return payload
 
 
 def pack_cubin(cubin: bytes, architecture: int, compatibility: bytes) -> bytes:
     """Return machine code as an entry, as ``fatbinary`` 13 writes it.
 
-    ``compatibility``: the section ``.nv.compat``, which the header repeats from ABI version 8 on. Raises ValueError:
+    ``compatibility``: the section ``.nv.compat``, which the header repeats from ABI version 8 on. Raises ValueError if
     the machine code has an ABI version that is not known.
     """
     version = cubin[_ABI_VERSION]
@@ -190,7 +191,7 @@ def compose(entries: Iterable[bytes]) -> bytes:
 def edit(raw: bytes, before: bytes, after: bytes) -> bytes:
     """Return an entry whose payload differs in one byte, by changing one byte of the entry.
 
-    It keeps its size, so the fat binary around it stays as it is. Raises ValueError: the byte does not stand in the
+    It keeps its size, so the fat binary around it stays as it is. Raises ValueError if the byte does not stand in the
     packed payload as it is, because an earlier one is repeated there.
     """
     places = [index for index, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]

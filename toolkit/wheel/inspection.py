@@ -35,7 +35,7 @@ class BuildInfo:
 
 
 def parse_build_info(source: str) -> BuildInfo:
-    """Parse the module's text. Raises ValueError: there is no assignment of literal pairs to ``build_info``."""
+    """Parse the module's text. Raises ValueError if there is no assignment of literal pairs to ``build_info``."""
     try:
         values = _evaluate(_find_value(ast.parse(source)))
         return BuildInfo(
@@ -93,8 +93,8 @@ class Inspection:
 def inspect(path: Path) -> Inspection:
     """Check every file of a wheel against its RECORD and return its facts, which are cached by the wheel's content.
 
-    Its largest library, 1.2 GB, is written to a temporary file meanwhile. Raises UsageError: it is not a wheel;
-    UnsupportedError: it is not TensorFlow; IntegrityError: it is damaged.
+    Each library, of up to 1.2 GB, is written to a temporary file meanwhile. Raises UsageError if the file is not a
+    wheel, UnsupportedError if it is not TensorFlow, and IntegrityError if it is damaged.
     """
     if not path.is_file():
         return _inspect(path, "")
@@ -115,11 +115,11 @@ def _from_json(value: dict[str, Any]) -> Inspection:
 def _inspect(path: Path, content: str) -> Inspection:
     with archive.open_wheel(path) as wheel:
         _require_tensorflow(wheel)
-        found: dict[str, elf.Library] = {}
+        libraries: dict[str, elf.Library] = {}
         unpacked = 0
         for name, member in wheel.read_members(elf.MAGIC):
             try:
-                found[name] = elf.read(member)
+                libraries[name] = elf.read(member)
             except ValueError as error:
                 raise IntegrityError(
                     f"{path.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
@@ -127,15 +127,16 @@ def _inspect(path: Path, content: str) -> Inspection:
             unpacked += len(member)
         identity, build = wheel.identity, _read_build(wheel)
     platforms = {tag.platform for tag in identity.tags}
-    for name, item in found.items():
-        if item.machine and not all(each.endswith(f"_{item.machine}") for each in platforms):
+    for name, library in libraries.items():
+        if library.machine and not all(platform.endswith(f"_{library.machine}") for platform in platforms):
             raise IntegrityError(
                 f"{path.name} holds a library for another processor",
-                why=f"it is for {', '.join(sorted(platforms))}, and {name} for {item.machine}",
+                why=f"it is for {', '.join(sorted(platforms))}, and {name} for {library.machine}",
                 remedy="build it again; a compiler for the wrong machine made a part of it",
             )
-    own = {name.rpartition("/")[2] for name in found}
-    symbols = chain.from_iterable(item.symbols.items() for item in found.values())
+    names = {name.rpartition("/")[2] for name in libraries}
+    symbols = chain.from_iterable(library.symbols.items() for library in libraries.values())
+    architectures = {name for library in libraries.values() for name in library.architectures}
     return Inspection(
         file=path.name,
         digest=content,
@@ -146,9 +147,9 @@ def _inspect(path: Path, content: str) -> Inspection:
         pythons=tuple(sorted(identity.pythons)),
         platforms=tuple(sorted(platforms)),
         build=build,
-        needed=tuple(sorted({name for item in found.values() for name in item.needed} - own)),
+        needed=tuple(sorted({name for library in libraries.values() for name in library.needed} - names)),
         symbols=dict(sorted(elf.find_highest(symbols).items())),
-        architectures=tuple(sorted({name for item in found.values() for name in item.architectures}, key=_rank)),
+        architectures=tuple(sorted(architectures, key=_rank)),
     )
 
 
@@ -182,54 +183,55 @@ def _rank(architecture: str) -> tuple[int, str]:
     return int(number), prefix
 
 
-def require_match(found: Inspection, spec: Mapping[str, str]) -> None:
-    mismatches = list(find_mismatches(found, spec))
+def require_match(wheel: Inspection, spec: Mapping[str, str]) -> None:
+    mismatches = list(find_mismatches(wheel, spec))
     if mismatches:
         raise CheckError(
-            f"{found.file} is not the wheel that was asked for",
+            f"{wheel.file} is not the wheel that was asked for",
             why="; ".join(mismatches),
             remedy="the build log shows the configuration that Bazel was given",
         )
 
 
-def find_mismatches(found: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
-    if found.name != _NAME:
-        yield f"its name is {found.name}, not {_NAME}"
-    if found.public_version != spec["tensorflow"]:
-        yield f"it is TensorFlow {found.version}, not {spec['tensorflow']}"
+def find_mismatches(wheel: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
+    if wheel.name != _NAME:
+        yield f"its name is {wheel.name}, not {_NAME}"
+    if wheel.public_version != spec["tensorflow"]:
+        yield f"it is TensorFlow {wheel.version}, not {spec['tensorflow']}"
     machine = load_table().platform(spec.get("platform", FIRST_PLATFORM)).machine
-    if not all(name.endswith(f"_{machine}") for name in found.platforms):
-        yield f"it is for {', '.join(found.platforms)}, not {machine}"
+    if not all(name.endswith(f"_{machine}") for name in wheel.platforms):
+        yield f"it is for {', '.join(wheel.platforms)}, not {machine}"
     if glibc := spec.get("glibc"):
         wanted_platform = f"manylinux_{glibc.replace('.', '_')}_{machine}"
-        if wanted_platform not in found.platforms:
-            yield f"its tag is {', '.join(found.platforms)}, not {wanted_platform}"
+        if wanted_platform not in wheel.platforms:
+            yield f"its tag is {', '.join(wheel.platforms)}, not {wanted_platform}"
     python = _tag(spec["python"])
-    if python not in found.pythons:
-        yield f"it is for {', '.join(found.pythons)}, not {python} (tensorflow#72166)"
-    linked = [name for name in found.needed if name.startswith(_STUBS)]
+    if python not in wheel.pythons:
+        yield f"it is for {', '.join(wheel.pythons)}, not {python} (tensorflow#72166)"
+    linked = [name for name in wheel.needed if name.startswith(_STUBS)]
     if linked:
         yield f"it is linked to {', '.join(linked)}, which it must load by itself (tensorflow#86413)"
-    if not found.build.is_cuda:
+    if not wheel.build.is_cuda:
         yield "it is a CPU build"
         return
-    if found.build.cuda != spec["cuda"]:
-        yield f"it was built with CUDA {found.build.cuda}, not {spec['cuda']}"
+    if wheel.build.cuda != spec["cuda"]:
+        yield f"it was built with CUDA {wheel.build.cuda}, not {spec['cuda']}"
     # Hermetic builds write the major version of cuDNN only.
-    if found.build.cudnn.split(".") != spec["cudnn"].split(".")[: found.build.cudnn.count(".") + 1]:
-        yield f"it was built with cuDNN {found.build.cudnn}, not {spec['cudnn']}"
-    asked = spec["capabilities"].split(",")
-    if sorted(found.build.capabilities) != sorted(asked):
-        yield f"its build_info names {', '.join(found.build.capabilities) or 'no capabilities'}, not {', '.join(asked)}"
-    wanted = {f"sm_{numbers.strip_suffix(numbers.to_plain(item)).replace('.', '')}" for item in asked}
-    missing = sorted(wanted - set(found.architectures))
+    if wheel.build.cudnn.split(".") != spec["cudnn"].split(".")[: wheel.build.cudnn.count(".") + 1]:
+        yield f"it was built with cuDNN {wheel.build.cudnn}, not {spec['cudnn']}"
+    capabilities = spec["capabilities"].split(",")
+    if sorted(wheel.build.capabilities) != sorted(capabilities):
+        named = ", ".join(wheel.build.capabilities) or "no capabilities"
+        yield f"its build_info names {named}, not {', '.join(capabilities)}"
+    wanted = {f"sm_{numbers.strip_suffix(numbers.to_plain(item)).replace('.', '')}" for item in capabilities}
+    missing = sorted(wanted - set(wheel.architectures))
     if missing:
-        held = ", ".join(found.architectures) or "none at all"
-        yield f"its libraries hold no machine code for {', '.join(missing)}, but {held}"
+        present = ", ".join(wheel.architectures) or "none at all"
+        yield f"its libraries hold no machine code for {', '.join(missing)}, but {present}"
 
 
 def require_runnable(
-    found: Inspection,
+    wheel: Inspection,
     *,
     tensorflow: str,
     python: str,
@@ -240,49 +242,49 @@ def require_runnable(
     base_python: str = "",
     machine: str = "",
 ) -> None:
-    """Check that an environment can run a wheel. Raises UnsupportedError: it cannot.
+    """Check that an environment can run a wheel. Raises UnsupportedError if it cannot.
 
     An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. Without ``cuda``, a wheel computes
     on the CPU. ``machine``: its processor's name. ``built_cudnn``: the release that the wheel was built for, from its
     manifest.
     """
-    if found.public_version != tensorflow:
+    if wheel.public_version != tensorflow:
         raise UnsupportedError(
-            f"{found.file} is TensorFlow {found.version}, not {tensorflow}",
-            remedy=f"give --tensorflow {found.public_version}, or another wheel",
+            f"{wheel.file} is TensorFlow {wheel.version}, not {tensorflow}",
+            remedy=f"give --tensorflow {wheel.public_version}, or another wheel",
         )
-    if _tag(python) not in found.pythons:
+    if _tag(python) not in wheel.pythons:
         raise UnsupportedError(
-            f"{found.file} is not for Python {python}",
-            why=f"it is for {', '.join(found.pythons)}, and {_tag(python)} is needed",
+            f"{wheel.file} is not for Python {python}",
+            why=f"it is for {', '.join(wheel.pythons)}, and {_tag(python)} is needed",
             remedy=f"build it with --python {python}",
         )
-    if machine and not all(name == "any" or name.endswith(f"_{machine}") for name in found.platforms):
+    if machine and not all(name == "any" or name.endswith(f"_{machine}") for name in wheel.platforms):
         raise UnsupportedError(
-            f"{found.file} is for {', '.join(found.platforms)}, not {machine}",
+            f"{wheel.file} is for {', '.join(wheel.platforms)}, not {machine}",
             remedy="give a wheel for this platform, or --platform with that of the wheel",
         )
     if base_python and base_python != python:
         raise UnsupportedError(
-            f"{found.file} is for Python {python}, and the base image has {base_python}",
+            f"{wheel.file} is for Python {python}, and the base image has {base_python}",
             remedy=f"choose a base image with Python {python}: --base-image",
         )
-    if cuda and found.build.cuda and elf.order(found.build.cuda) > elf.order(cuda):
+    if cuda and wheel.build.cuda and elf.order(wheel.build.cuda) > elf.order(cuda):
         raise UnsupportedError(
-            f"{found.file} is built for CUDA {found.build.cuda}, and the run-time set is of {cuda}",
+            f"{wheel.file} is built for CUDA {wheel.build.cuda}, and the run-time set is of {cuda}",
             why="CUDA's libraries run code that was built for them or for an older release of the same major version",
-            remedy=f"give --cuda {found.build.cuda}, or another wheel",
+            remedy=f"give --cuda {wheel.build.cuda}, or another wheel",
         )
     if compare_cudnn(built_cudnn, cudnn):
         raise UnsupportedError(
-            f"{found.file} is built for cuDNN {built_cudnn}, and the run-time set has {cudnn}",
+            f"{wheel.file} is built for cuDNN {built_cudnn}, and the run-time set has {cudnn}",
             why="TensorFlow loads the major version that it was built for, and no older minor version",
             remedy=f"give --cudnn {built_cudnn} with its CUDA, or another wheel",
         )
-    needed = found.symbols.get("GLIBC", "0")
+    needed = wheel.symbols.get("GLIBC", "0")
     if glibc and elf.order(needed) > elf.order(glibc):
         raise UnsupportedError(
-            f"{found.file} needs glibc {needed}, and the base image has {glibc}",
+            f"{wheel.file} needs glibc {needed}, and the base image has {glibc}",
             why="a program runs on the C library that it was linked against, or on a newer one",
             remedy="choose a newer base image with --base-image, or build the wheel with --glibc or on an older one",
         )
@@ -298,17 +300,17 @@ class Audit:
     outside: tuple[str, ...]  # libraries that it needs and that no policy promises
 
 
-def require_honest(found: Inspection, audited: Audit) -> None:
+def require_honest(wheel: Inspection, audited: Audit) -> None:
     """Raise CheckError if a tag of a wheel promises an older system than its libraries need (PEP 600)."""
     needed = _read_glibc(audited.platform)
-    promised = [name for name in found.platforms if _read_glibc(name)]
+    promised = [name for name in wheel.platforms if _read_glibc(name)]
     lies = [name for name in promised if not needed or elf.order(_read_glibc(name)) < elf.order(needed)]
     if not lies:
         return
-    symbols = ", ".join(f"{name} {version}" for name, version in found.symbols.items())
+    symbols = ", ".join(f"{name} {version}" for name, version in wheel.symbols.items())
     outside = f", and {', '.join(audited.outside)}" if audited.outside else ""
     raise CheckError(
-        f"{found.file} needs a newer system than its tag {lies[0]} promises",
+        f"{wheel.file} needs a newer system than its tag {lies[0]} promises",
         why=f"it needs {symbols}{outside}, which fits {audited.platform}",
         remedy="the build log shows what it was linked to; without --glibc the tag promises nothing",
     )
@@ -328,7 +330,7 @@ def audit(path: Path) -> Audit:
     from auditwheel.wheeltools import get_wheel_architecture
 
     try:
-        found = analyze_wheel_abi(
+        report = analyze_wheel_abi(
             None,
             get_wheel_architecture(path.name),
             path,
@@ -340,5 +342,5 @@ def audit(path: Path) -> Audit:
         return Audit(platform="any", outside=())
     except (AuditwheelError, OSError, ValueError) as error:
         raise IntegrityError(f"auditwheel cannot read {path.name}", why=str(error), remedy="build it again") from error
-    outside = found.external_refs[found.policies.highest.name].libs
-    return Audit(platform=found.overall_policy.name, outside=tuple(sorted(outside)))
+    outside = report.external_refs[report.policies.highest.name].libs
+    return Audit(platform=report.overall_policy.name, outside=tuple(sorted(outside)))

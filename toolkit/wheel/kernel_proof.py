@@ -37,13 +37,13 @@ class KernelReport:
         return [row for row in self.rows if row["cause"] not in {"", MISSING}]
 
     def summarize(self) -> str:
-        done = self.compiled
+        compiled = self.compiled
         left = sum(row["cause"] == MISSING for row in self.rows)
         parts = [
-            f"{len(done)} of {len(self.rows)} files compile for {', '.join(self.architectures)}",
-            f"{sum(row['kernels'] for row in done):,} kernels",
-            f"at most {max((row['registers'] for row in done), default=0)} registers",
-            f"{sum(row['spills'] for row in done):,} bytes spilled",
+            f"{len(compiled)} of {len(self.rows)} files compile for {', '.join(self.architectures)}",
+            f"{sum(row['kernels'] for row in compiled):,} kernels",
+            f"at most {max((row['registers'] for row in compiled), default=0)} registers",
+            f"{sum(row['spills'] for row in compiled):,} bytes spilled",
         ]
         return ", ".join([*parts, *([f"{left} need a header that only Bazel has"] if left else [])])
 
@@ -52,8 +52,8 @@ class KernelReport:
         lines = [f"{'file':60} {'seconds':>8} {'kernels':>8} {'registers':>9} {'spills':>9}"]
         for row in sorted(self.rows, key=lambda row: (not row["cause"], -row["seconds"])):
             numbers = f"{row['kernels']:8} {row['registers']:9} {row['spills']:9}"
-            said = f"  {row['cause']}: {row['error']}" if row["cause"] else numbers
-            lines.append(f"{_shorten(row['file']):60} {row['seconds']:8.1f} {said}")
+            outcome = f"  {row['cause']}: {row['error']}" if row["cause"] else numbers
+            lines.append(f"{_shorten(row['file']):60} {row['seconds']:8.1f} {outcome}")
         return "\n".join(lines)
 
 
@@ -61,8 +61,8 @@ def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) ->
     """Return the task that compiles kernels of a plan's tree: as many files as wanted, spread over it, or ``all``.
 
     The task raises CheckError if the toolchain does not compile one, and BuildError if the step does not end well.
-    An interrupted one goes on where it was. Raises UsageError: ``wanted`` is neither a number nor ``all``, or the build
-    has no network.
+    An interrupted proof resumes when it is run again. Raises UsageError if ``wanted`` is neither a number nor ``all``,
+    or the build has no network.
     """
     if wanted != "all" and not (wanted.isdecimal() and int(wanted)):
         raise UsageError(f"--prove-kernels: {wanted!r} is neither a number nor all", remedy="20, for example, or all")
@@ -72,14 +72,14 @@ def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) ->
             why="it compiles with headers of the published wheel, and the folder of --downloads has none",
             remedy="prove the kernels where there is a network, and leave the option out here",
         )
-    asked = replace(plan, arguments={**plan.arguments, "KERNELS": wanted})
+    proving = replace(plan, arguments={**plan.arguments, "KERNELS": wanted})
     folder = state / f"wheel-{plan.name}" / "kernels"
 
     def prove() -> KernelReport:
         require_buildx()
         files.require_writable(folder.parent)
         with files.stage(folder.parent, folder.name) as staging:
-            command = asked.command(staging.path, target=TARGET)
+            command = proving.command(staging.path, target=TARGET)
             buildx.build(command, log=folder.parent / "kernels.log", console=console)
             found = read(staging.path / REPORT)
             files.write_atomically(folder.parent / REPORT, (staging.path / REPORT).read_text())
@@ -91,7 +91,7 @@ def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) ->
 
     step = Step(
         title="kernels",
-        commands=(asked.command(folder, target=TARGET),),
+        commands=(proving.command(folder, target=TARGET),),
         inputs={"lock": plan.lock.digest, **plan.origins},
         outputs=(str(folder.parent / REPORT),),
     )
@@ -99,7 +99,7 @@ def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) ->
 
 
 def read(path: Path) -> KernelReport:
-    """Read a report. Raises BuildError: it is not there, or of another form."""
+    """Read a report. Raises BuildError if it is not there, or of another form."""
     value: Any = files.read_json(path)
     try:
         rows, architectures = value["kernels"], value["architectures"]

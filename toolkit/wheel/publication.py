@@ -18,34 +18,34 @@ from toolkit.wheel.wheel_plan import WheelPlan
 def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
-    Raises IntegrityError: a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError:
-    the wheel is not the one that was asked for, or its tag promises too much; PreflightError: the target cannot be
-    written.
+    Raises IntegrityError if a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError
+    if the wheel is not the one that was asked for, or its tag promises too much; PreflightError if the target cannot
+    be written.
     """
     wheel_folder.check_sums(staging)
     wheel = wheel_folder.find_wheel(staging)
-    found = inspection.inspect(wheel)
-    inspection.require_match(found, plan.lock.spec)
+    inspected = inspection.inspect(wheel)
+    inspection.require_match(inspected, plan.lock.spec)
     audited = inspection.audit(wheel)
-    inspection.require_honest(found, audited)
+    inspection.require_honest(inspected, audited)
     report = json.loads((staging / "build.json").read_text())
     packages = (staging / "packages.txt").read_text().split()
     bazel = build_documents.Program(version=report["bazel"], sha256=report["bazel_sha256"])
     _require_bazel(plan, bazel)
-    bill = build_documents.write_bill(plan, found, bazel=bazel, packages=packages)
+    bill = build_documents.write_bill(plan, inspected, bazel=bazel, packages=packages)
     files.write_atomically(staging / wheel_documents.BILL, bill)
-    statement = build_documents.describe_provenance(plan, {wheel.name: found.digest}, ran, bazel)
+    statement = build_documents.describe_provenance(plan, {wheel.name: inspected.digest}, ran, bazel)
     files.write_json(staging / wheel_documents.PROVENANCE, statement)
     record = Manifest(
         kind="wheel",
-        digest=found.digest,
+        digest=inspected.digest,
         parent={"kind": "lock", "name": lock.FILE, "digest": plan.lock.digest},
         facts={
             **describe_making(plan, ran),
             **_describe_inputs(plan),
             "build": report,
             "bazel": _read_outcome(staging / "events.json"),
-            "inspection": asdict(found),
+            "inspection": asdict(inspected),
             "auditwheel": asdict(audited),
         },
     )

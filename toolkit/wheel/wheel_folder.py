@@ -41,7 +41,7 @@ def find(plan: WheelPlan, dist: Path) -> FinishedWheel | None:
 
 
 def find_wheel(folder: Path) -> Path:
-    """Return the one wheel of a folder. Raises BuildError: there is none, or more than one."""
+    """Return the one wheel of a folder. Raises BuildError if there is none, or more than one."""
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
@@ -53,36 +53,36 @@ def find_wheel(folder: Path) -> Path:
 
 
 def write_sums(folder: Path) -> dict[str, str]:
-    found = _digest_files(folder)
-    lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(found.items())]
+    digests = _digest_files(folder)
+    lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(digests.items())]
     files.write_atomically(folder / SUMS, "".join(lines))
-    return found
+    return digests
 
 
 def check_sums(folder: Path) -> dict[str, str]:
-    """Check a folder against its checksums; return each file's digest. Raises IntegrityError: they do not match."""
+    """Check a folder against its checksums; return each file's digest. Raises IntegrityError if they do not match."""
     listed = _read_sums(folder)
-    found = _digest_files(folder)
+    digests = _digest_files(folder)
     strange = {path.name for path in folder.iterdir() if not _is_plain(path)}
     wrong = []
-    for name in sorted(listed.keys() | found.keys() | strange):
+    for name in sorted(listed.keys() | digests.keys() | strange):
         if name in strange:
             wrong.append(f"{name} is no regular file")
-        elif name not in found:
+        elif name not in digests:
             wrong.append(f"{name} is missing")
         elif name not in listed:
             wrong.append(f"{name} is not in {SUMS}")
-        elif found[name] != listed[name]:
+        elif digests[name] != listed[name]:
             wrong.append(f"{name} is not what {SUMS} says")
     if wrong:
         raise _complain(folder, "; ".join(wrong))
-    return found
+    return digests
 
 
 def check_sum(file: Path) -> None:
     """Check one file against the checksums beside it, if any.
 
-    A file that neither exists nor is listed passes. Raises IntegrityError: it is changed, missing or unlisted.
+    A file that neither exists nor is listed passes. Raises IntegrityError if it is changed, missing or unlisted.
     """
     if not (file.parent / SUMS).exists():
         return
@@ -116,14 +116,14 @@ def _read_sums(folder: Path) -> dict[str, str]:
 def _digest_files(folder: Path) -> dict[str, str]:
     # Whoever signs adds the envelope later.
     listed = (path for path in folder.iterdir() if _is_plain(path) and path.name != SUMS and not is_envelope(path.name))
-    found = {}
+    digests = {}
     for path in listed:
         try:
             require_size(path)
         except OSError as error:
             raise _complain(folder, f"{path.name}: {error.strerror}") from error
-        found[path.name] = digest.digest_file(path)
-    return found
+        digests[path.name] = digest.digest_file(path)
+    return digests
 
 
 def _is_plain(path: Path) -> bool:
