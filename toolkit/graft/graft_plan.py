@@ -142,8 +142,8 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
         else list_bounds(
             table,
             tensorflow=tensorflow,
-            built=(found.build.cuda if found else "") or table.published_code.cuda,
-            served=_list_served(table, request.mode, capabilities, found),
+            built=(inspected.build.cuda if inspected else "") or table.published_code.cuda,
+            served=_list_served(table, request.mode, capabilities, inspected),
         )
     )
     pins = {

@@ -17,7 +17,7 @@ from toolkit.graft import graft_plan, job, library, search_paths
 from toolkit.settings import resolve
 from toolkit.versions import load_table
 from toolkit.wheel import inspection
-from toolkit.wheel.build import BuiltWheel
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 LOADER = "tensorflow/libtensorflow_framework.so.2"
 SOLVER = "$ORIGIN/../nvidia/cusolver/lib"
@@ -162,7 +162,7 @@ def test_the_proof_reads_the_search_path_as_the_loader_does(tmp_path: Path, make
             search_paths.prove(LOADER, tmp_path / "a.so", tmp_path / "b.so", correction)
 
 
-Graft = Callable[..., BuiltWheel]
+Graft = Callable[..., FinishedWheel]
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def graft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graft:
     monkeypatch.setattr(job, "NEEDED_BYTES", 0)
     settings = resolve({"state": str(tmp_path / "state")}, environment={})
 
-    def make(source: Path, *cards: str, mode: graft_plan.Mode = "keep") -> BuiltWheel:
+    def make(source: Path, *cards: str, mode: graft_plan.Mode = "keep") -> FinishedWheel:
         asked = graft_plan.GraftRequest(cards=cards, wheel=source, mode=mode)
         planned = graft_plan.resolve(load_table(), settings, asked)
         return job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
