@@ -26,7 +26,7 @@ from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.signing import is_envelope
-from toolkit.wheel import build_documents, variant
+from toolkit.wheel import variant, wheel_documents
 from toolkit.wheel.variant import Variant
 
 RECORD: Final = "toolkit-index.json"
@@ -34,7 +34,7 @@ RECORD: Final = "toolkit-index.json"
 _SCHEMA: Final = 1
 _PAGE, _JSON_PAGE = "index.html", "index.json"
 _METADATA: Final = ".metadata"
-_DOCUMENTS: Final = (build_documents.PROVENANCE, build_documents.BILL)
+_DOCUMENTS: Final = (wheel_documents.PROVENANCE, wheel_documents.BILL)
 _API: Final = "1.1"
 _RENAME_EXCHANGE: Final = 2
 _HERE: Final = -100  # AT_FDCWD
@@ -126,13 +126,13 @@ def verify(folder: Path) -> list[Finding]:
     return [
         whole,
         check("pages", not differing, ", ".join(differing) or f"those of {len(wheels)} wheels"),
-        *(_check_provenance(folder / name) for name in wheels if f"{name}.{build_documents.PROVENANCE}" in documents),
+        *(_check_provenance(folder / name) for name in wheels if f"{name}.{wheel_documents.PROVENANCE}" in documents),
     ]
 
 
 def _check_provenance(wheel: Path) -> Finding:
-    statement = files.read_json(wheel.with_name(f"{wheel.name}.{build_documents.PROVENANCE}"))
-    subject = {"name": wheel.name, "digest": build_documents.split(digest.digest_file(wheel))}
+    statement = files.read_json(wheel.with_name(f"{wheel.name}.{wheel_documents.PROVENANCE}"))
+    subject = {"name": wheel.name, "digest": wheel_documents.split(digest.digest_file(wheel))}
     named = isinstance(statement, dict) and subject in statement.get("subject", [])
     return check(f"provenance of {wheel.name}", named, "names this wheel" if named else "does not name this wheel")
 

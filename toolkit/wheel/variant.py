@@ -19,7 +19,7 @@ from packaging.version import Version
 from toolkit import digest, files
 from toolkit.errors import CheckError, IntegrityError, UnsupportedError, UsageError
 from toolkit.versions import bounds, load_table, numbers
-from toolkit.wheel import archive, build_documents, inspection, repack, wheel_folder
+from toolkit.wheel import archive, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.inspection import Inspection
 
 SCHEMA: Final = "https://variants-schema.wheelnext.dev/v0.2.0.json"
@@ -206,7 +206,7 @@ def make(source: Path, out: Path, label: str = "") -> Path:
         versions = found.version, found.public_version
         repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
         statement = _describe_provenance(made / name, wheel, found.digest, variant)
-        files.write_json(made / build_documents.PROVENANCE, statement)
+        files.write_json(made / wheel_documents.PROVENANCE, statement)
         sums = wheel_folder.write_sums(made)
         if target.exists():
             if wheel_folder.check_sums(target) != sums:
@@ -223,14 +223,14 @@ def make(source: Path, out: Path, label: str = "") -> Path:
 def _describe_provenance(made: Path, wheel: Path, original: str, variant: Variant) -> dict[str, Any]:
     """Return a statement without times, so that the same wheel has the same one."""
     return {
-        "_type": build_documents.STATEMENT,
-        "subject": [{"name": made.name, "digest": build_documents.split(digest.digest_file(made))}],
-        "predicateType": build_documents.PREDICATE,
+        "_type": wheel_documents.STATEMENT,
+        "subject": [{"name": made.name, "digest": wheel_documents.split(digest.digest_file(made))}],
+        "predicateType": wheel_documents.PREDICATE,
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"label": variant.label, "properties": variant.properties},
-                "resolvedDependencies": [{"name": wheel.name, "digest": build_documents.split(original)}],
+                "resolvedDependencies": [{"name": wheel.name, "digest": wheel_documents.split(original)}],
             },
             "runDetails": {"builder": {"id": "urn:x-tensorflow-toolkit:builder:host"}},
         },
