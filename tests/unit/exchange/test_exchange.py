@@ -278,6 +278,9 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert (said["pulled"], said["plan"], said["folder"]) == (True, asked.digest, f"dist/{asked.name}")
     assert "builder.pub signed 10 digests" in done.stderr
     assert read(world.root / said["folder"]) == read(world.root / "own")
+    again = run("build-wheel", "--json")
+    assert json.loads(again.stdout) == {**said, "pulled": False}, "it needs no engine either"
+    assert json.loads(run("build-wheel", "--dry-run", "--json").stdout)["commands"] == [], "nothing would run"
     assert run.started == []
     secrets = [b"canary-word", b"dXNlcjpjYW5hcnktd29yZA", key.read_bytes().splitlines()[1]]
     written = {path for path in tmp_path.rglob("*") if path.is_file()} - {key, tmp_path / "docker" / "config.json"}

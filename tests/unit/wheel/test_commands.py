@@ -36,12 +36,8 @@ def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
         (["--cuda", "twelve", "--cudnn", "9.5.0"], 2, "not a version of CUDA"),
         (["--compute-capability", "seven"], 2, "not a compute capability"),
         (["--source", "nowhere"], 2, "no source tree"),
-        (["--source", "."], 2, "not TensorFlow's source tree"),
         (["--remote-cache", "https://user:pw@cache", "--dry-run"], 2, "remote-cache has a user or a password"),
-        (["--bazelrc", "nowhere", "--dry-run"], 2, "there is no file nowhere"),
         (["--apt-snapshot", "yesterday", "--dry-run"], 2, "not a snapshot's day"),
-        (["--bazel", "nowhere", "--dry-run"], 2, "no Bazel"),
-        (["--bazel-argument", "-c opt", "--dry-run"], 2, "not a flag for Bazel"),
         ([], 5, "no container engine answers"),
     ],
 )
