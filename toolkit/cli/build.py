@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 def build_wheel(
     session: Session,
     options: BuildOptions,
-    prove_kernels: Annotated[
-        str,
-        typer.Option(
-            metavar="N|all",
-            help="Before Bazel, compile N files of TensorFlow's own GPU kernels, spread over the tree, or all of them.",
-        ),
-    ] = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
     from_: From = "",
     trust: Trust = None,
@@ -65,7 +58,7 @@ def build_wheel(
     key = load_key(sign_)
     source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(session, planned, source, key, out=out, dry_run=dry_run, prove_kernels=prove_kernels)
+    wheel = obtain_wheel(session, planned, source, key, out=out, dry_run=dry_run)
     if wheel and dry_run:
         print_plan(Plan(steps=()), session.console)
     elif wheel:
@@ -91,13 +84,11 @@ def obtain_wheel(
     *,
     out: Path,
     dry_run: bool,
-    prove_kernels: str = "",
 ) -> "FinishedWheel | None":
     """Reuse, download or build a wheel, and sign it unless it came from a registry or was there for one.
 
-    Returns None in a dry run if the wheel would have to be built. ``prove_kernels``: what
-    :func:`toolkit.wheel.kernel_proof.plan_task` compiles before a build, or an empty text. A new wheel is signed at
-    once: later it would have to be verified again, which takes minutes.
+    Returns None in a dry run if the wheel would have to be built. A new wheel is signed at once: later it would have
+    to be verified again, which takes minutes.
     """
     from toolkit import obtaining
     from toolkit.steps import Task
@@ -111,8 +102,8 @@ def obtain_wheel(
         if not dry_run:
             planned.prepare(state)
         tasks: list[Task[Any]] = []
-        if prove_kernels:
-            tasks.append(kernel_proof.plan_task(planned.plan, state, console, wanted=prove_kernels))
+        if wanted := planned.options.prove_kernels:
+            tasks.append(kernel_proof.plan_task(planned.plan, state, console, wanted=wanted))
         return [*tasks, build.plan_task(planned, settings, console, out=out)]
 
     wheel = obtaining.obtain(planned.plan, source, plan_tasks, settings, console, out=out, dry_run=dry_run)

@@ -35,7 +35,7 @@ class Option:
     least: int | None = None
     argument: str = ""  # the argument of docker/Dockerfile that carries it; empty if none does
     write: Callable[[Any], str] = str  # makes the argument's text from the value
-    completed: bool = False  # whether the plan makes the argument from this option and from other facts
+    completed: bool = False  # whether the argument is not of every build, or has other facts in it too
     recorded: str = ""  # its name in the provenance, if it may change the wheel and no version or pin says so
 
 
@@ -99,6 +99,13 @@ class BuildOptions:
         completed=True,
         recorded="aptSnapshot",
     )
+    prove_kernels: str = _option(
+        "Before Bazel, compile N files of TensorFlow's own GPU kernels, spread over the tree, or all of them.",
+        "",
+        metavar="N|all",
+        argument="KERNELS",
+        completed=True,
+    )
 
     def list_arguments(self) -> dict[str, str]:
         """Return the arguments of docker/Dockerfile that carry a given option alone, by name."""
@@ -127,6 +134,11 @@ class BuildOptions:
             raise UsageError(f"--bazelrc: there is no file {self.bazelrc}")
         for argument in self.bazel_argument:
             _require_flag(argument)
+        count = self.prove_kernels
+        if count not in {"", "all"} and not (count.isdecimal() and int(count)):
+            raise UsageError(
+                f"--prove-kernels: {count!r} is neither a number nor all", remedy="20, for example, or all"
+            )
 
 
 def list_options() -> Mapping[str, Option]:

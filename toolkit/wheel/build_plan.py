@@ -122,6 +122,7 @@ class BuildPlan(WheelPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedWheel:
+    options: BuildOptions
     plan: BuildPlan
     spec: Spec  # the versions and the warnings about them
     images: EngineImages  # the images that it starts from
@@ -169,6 +170,7 @@ def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> Pl
         ca_bundle=settings.ca_bundle,
     )
     return PlannedWheel(
+        options=options,
         plan=plan(pins, options, inputs, pinned_flags=spec.bazel_arguments),
         spec=spec,
         images=images,
@@ -187,6 +189,12 @@ def plan(
     inputs = inputs or BuildInputs()
     _require_sources(lock, inputs)
     options.check()
+    if options.prove_kernels and inputs.stages:
+        raise UsageError(
+            "--prove-kernels needs a network",
+            why="it compiles with headers of the published wheel, and the folder of --downloads has none",
+            remedy="prove the kernels where there is a network, and leave the option out here",
+        )
     require_downloads(inputs.downloads)
     platform = lock.spec.get("platform", FIRST_PLATFORM)
     flags = (*pinned_flags, *cpu_targets.list_flags(options.cpu_target, platform), *options.bazel_argument)

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,9 @@ from tests.unit.wheel.test_publication import PLAN
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, UsageError
 from toolkit.wheel import kernel_proof
+from toolkit.wheel.build_inputs import BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import plan
 
 NUMBERS = {"seconds": 12.5, "kernels": 40, "registers": 96, "spills": 8, "cause": "", "error": "", "kept": "0a"}
 FAILED = {**NUMBERS, "kernels": 0, "registers": 0, "spills": 0, "kept": ""}
@@ -49,15 +51,15 @@ def test_another_file_is_no_report(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["0", "-3", "most", "1.5"])
-def test_another_number_is_refused_before_anything_runs(tmp_path: Path, wanted: str) -> None:
+def test_another_number_is_refused_when_the_wheel_is_planned(wanted: str) -> None:
     with pytest.raises(UsageError, match="neither a number nor all"):
-        kernel_proof.plan_task(PLAN, tmp_path, Console(), wanted=wanted)
+        plan(PLAN.lock, BuildOptions(prove_kernels=wanted))
 
 
-def test_a_build_without_a_network_proves_no_kernels(tmp_path: Path) -> None:
-    alone = replace(PLAN, stages={"base": "docker-image://toolkit/offline:base-1"})
+def test_a_build_without_a_network_proves_no_kernels() -> None:
+    alone = BuildInputs(stages={"base": "docker-image://toolkit/offline:base-1"})
     with pytest.raises(UsageError, match="--prove-kernels needs a network"):
-        kernel_proof.plan_task(alone, tmp_path, Console(), wanted="20")
+        plan(PLAN.lock, BuildOptions(prove_kernels="20"), alone)
 
 
 def test_the_step_compiles_the_tree_of_the_plan(tmp_path: Path) -> None:

@@ -80,7 +80,11 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     keys.make(tmp_path / "key")
     if reused:
         make()
-    monkeypatch.setattr(build_plan, "resolve", lambda *_, **__: SimpleNamespace(plan=PLAN, prepare=lambda _: None))
+    monkeypatch.setattr(
+        build_plan,
+        "resolve",
+        lambda *_, **__: SimpleNamespace(plan=PLAN, options=BuildOptions(), prepare=lambda _: None),
+    )
     monkeypatch.setattr(build, "plan_task", lambda *_, **__: Task(PLAN.step(folder.parent), make))
     monkeypatch.setattr(pipeline, "resolve", stop)
     monkeypatch.setattr(attestation, "verify", note)
