@@ -114,20 +114,21 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
     chosen = apply_decision(request, decision)
     if not (decision.uses_gpu and decision.grafted):
         return chosen
-    from toolkit.graft import graft_plan, job
+    from toolkit.graft import graft_plan
+    from toolkit.wheel import wheel_folder
 
     planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
-    found = job.find(planned, DIST)
-    if found is None:
+    wheel = wheel_folder.find(planned, DIST)
+    if wheel is None:
         named = " and ".join(dict.fromkeys(each.name for each in decision.devices))
         raise GpuError(
             f"{named} needs a grafted wheel, and there is none yet",
             why=decision.reason,
             remedy=f"`toolkit up` makes it in minutes, as `{decision.command}` does; --card none runs on the processor",
         )
-    console.heading("graft", shorten(found.folder))
-    request.require_trusted(found.folder, "")
-    return replace(chosen, wheel=str(found.folder))
+    console.heading("graft", shorten(wheel.folder))
+    request.require_trusted(wheel.folder, "")
+    return replace(chosen, wheel=str(wheel.folder))
 
 
 def decide_set(request: Request, console: Console) -> "Decision | None":
