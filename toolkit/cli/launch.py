@@ -238,7 +238,7 @@ def kubernetes(
     if planned:
         for member in planned.members:
             batch.require_portable(member.config, member.arguments, session.settings, request)
-        objects = [batch.describe_sweep(planned.folder, [each.arguments for each in planned.members], request, slots)]
+        objects = batch.describe_sweep(planned.folder, [member.arguments for member in planned.members], request, slots)
     else:
         arguments = [dataset, *context.args]
         config = training.read_arguments(arguments, session.settings)

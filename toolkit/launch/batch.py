@@ -1,10 +1,11 @@
 """Writes what a batch system reads to start workers or members of a sweep: a Slurm script, or Kubernetes' objects."""
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,39 +98,26 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
     For a sweep, the last words of ``command`` are the command lines of all members.
     """
     resources, first = request.resources, len(command) - request.members
-    array = f"0-{request.members - 1}" if request.members else ""
-    tasks = ["--ntasks-per-node", str(max(1, resources.gpus))]
-    tasks += ["--cpus-per-task", str(resources.cpus)] if resources.cpus else []
-    tasks += ["--gpus-per-task", "1"] if resources.gpus else []
-    settings = {
-        "job-name": name,
-        "nodes": str(request.nodes),
-        "mem": resources.memory,
+    values = {
+        "name": name,
+        "nodes": request.nodes,
         "partition": request.partition,
         "account": request.account,
         "time": request.time,
-        "chdir": str(Path.cwd()),
-        "array": f"{array}%{request.slots}" if request.slots else array,
-        "output": f"{name}-%A_%a.log" if array else f"{name}-%j.log",
-        "open-mode": "append",
-        # USR1, to the script alone: a SIGTERM can also mean that the job was cancelled.
-        "signal": f"B:USR1@{2 * GRACE_SECONDS}",
+        "port": request.port,
+        "slots": request.slots,
+        "memory": resources.memory,
+        "cpus": resources.cpus,
+        "gpus": resources.gpus,
+        "tasks": max(1, resources.gpus),
+        "folder": Path.cwd(),
+        "log": f"{name}-%A_%a.log" if request.members else f"{name}-%j.log",
+        "command": command[:first],
+        "members": command[first:],
+        "grace": GRACE_SECONDS,
+        "restarts": RESTARTS,
     }
-    given = [f"--{key}={shlex.quote(value)}" for key, value in settings.items() if value]
-    directives = [*given, "--requeue", *(f"{key}={value}" for key, value in zip(tasks[::2], tasks[1::2], strict=True))]
-    # A worker that fails must not take worker 0 with it, which says what happened: the others get time to end.
-    options = [*tasks, "--distribution=block", "--kill-on-bad-exit=0", f"--wait={GRACE_SECONDS}"]
-    parts = {
-        "directives": "\n".join(f"#SBATCH {each}" for each in directives),
-        "port": str(request.port),
-        "options": shlex.join(options),
-        "command": " \\\n    ".join([shlex.join(command[:first]), *map(shlex.quote, command[first:])]),
-        # The number of an array is also that of one of its jobs: to requeue that one would requeue all.
-        "job": "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" if array else "$SLURM_JOB_ID",
-        "restarts": str(RESTARTS),
-    }
-    text = project.locate("toolkit/launch/slurm.sh").read_text()
-    return re.sub(r"@(\w+)@", lambda found: parts[found[1]], text)
+    return _render("slurm.sh.j2", values, lambda value: shlex.quote(str(value)))
 
 
 def require_ports(request: SlurmRequest) -> None:
@@ -230,80 +218,29 @@ def describe_kubernetes(
     config: TrainConfig, arguments: Sequence[str], request: KubernetesRequest
 ) -> list[dict[str, Any]]:
     """Return the objects that train: a headless Service and an indexed Job, or a Kubeflow TrainJob and its runtime."""
-    import yaml  # takes a tenth of the time of `toolkit --help`
-
-    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
-    name, count = name_object(config.run_dir), request.workers
-    metadata = _describe_object(name, request)
+    name = name_object(config.run_dir)
     host = f"{name}-{{index}}.{name}" if request.kind == "job" else f"{name}-node-0-{{index}}.{name}"
-    worker = {
-        "image": request.image,
-        "command": ["python", "-P", "-m", "train.peers", "kubernetes"],
-        "args": _place_in_pod(arguments),
-        "env": [
-            {"name": "TOOLKIT_WORKERS", "value": str(count)},
-            {"name": "TOOLKIT_PEER", "value": f"{host}:{PORT}"},
-            *_require_gpu(request),
-        ],
-    }
-    resources = _describe_resources(request.resources)
-    pod = _fill_pod(parts["pod"], metadata, request)
-    policy = parts["podFailurePolicy"]
-    policy["rules"][1]["onExitCodes"]["values"] = PERMANENT
-    if request.kind == "job":
-        pod["spec"]["subdomain"] = name
-        pod["spec"]["containers"][0] |= {**worker, "resources": resources, "ports": [{"containerPort": PORT}]}
-        service, job = parts["service"], parts["job"]
-        service["spec"]["selector"] = {"job-name": name}
-        service["spec"]["ports"][0]["port"] = PORT
-        job["spec"] |= {"completions": count, "parallelism": count, "backoffLimit": RESTARTS * count}
-        job["spec"] |= {"podFailurePolicy": policy, "template": pod}
-        return [service | {"metadata": metadata}, job | {"metadata": metadata}]
-    runtime, job = parts["runtime"], parts["trainjob"]
-    pod["spec"]["containers"][0]["image"] = request.image
-    runtime["spec"]["mlPolicy"]["numNodes"] = count
-    jobset = runtime["spec"]["template"]["spec"]
-    jobset["failurePolicy"]["maxRestarts"] = RESTARTS
-    jobset["replicatedJobs"][0]["template"]["spec"] |= {"podFailurePolicy": policy, "template": pod}
-    job["spec"]["runtimeRef"]["name"] = name
-    job["spec"]["trainer"] = {**worker, "numNodes": count, "resourcesPerNode": resources}
-    return [runtime | {"metadata": metadata}, job | {"metadata": metadata}]
+    return _fill(request.kind, name, request, peer=f"{host}:{PORT}", arguments=_place_in_pod(arguments))
 
 
 def describe_sweep(
     folder: Path, members: Sequence[Sequence[str]], request: KubernetesRequest, slots: int
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     """Return the indexed Job that trains the members of a sweep, given by their arguments.
 
     Each index is tried again for itself, so that a member that fails leaves the others alone.
     """
-    import yaml
-
-    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
-    metadata = _describe_object(name_object(folder), request)
-    pod, policy, job = _fill_pod(parts["pod"], metadata, request), parts["podFailurePolicy"], parts["job"]
-    pod["spec"]["containers"][0] |= {
-        "image": request.image,
-        "command": ["python", "-P", "-m", "train.member", "kubernetes"],
-        "args": [shlex.join(_place_in_pod(each)) for each in members],
-        **({"env": required} if (required := _require_gpu(request)) else {}),
-        "resources": _describe_resources(request.resources),
-    }
-    policy["rules"][1]["action"] = "FailIndex"
-    policy["rules"][1]["onExitCodes"]["values"] = PERMANENT
-    job["spec"] |= {"completions": len(members), "parallelism": min(slots, len(members)) or len(members)}
-    job["spec"] |= {"backoffLimitPerIndex": RESTARTS, "podFailurePolicy": policy, "template": pod}
-    return dict(job | {"metadata": metadata})
+    commands = [shlex.join(_place_in_pod(arguments)) for arguments in members]
+    parallelism = min(slots, len(members)) or len(members)
+    return _fill("sweep", name_object(folder), request, members=commands, parallelism=parallelism)
 
 
 def describe_service(run: str, request: KubernetesRequest, secret: str) -> list[dict[str, Any]]:
     """Return the Deployment and the Service that answer predictions of a run.
 
     ``run`` is the name of its folder in the claim, and ``secret`` that of the secret whose key ``token`` requests need.
-    Raises UsageError: the image is in no registry, or ``run`` is the name of no folder.
+    Raises a UsageError if the image is in no registry, or ``run`` is the name of no folder.
     """
-    import yaml
-
     _require_registry(request.image)
     if Path(run).name != run or run in {"", ".", ".."}:
         raise UsageError(
@@ -311,25 +248,8 @@ def describe_service(run: str, request: KubernetesRequest, secret: str) -> list[
             why="the pods see the claim of the runs alone",
             remedy="give the name that the folder of the run has in the claim",
         )
-    parts = yaml.safe_load(project.locate("toolkit/launch/kubernetes.yaml").read_text())
-    metadata = _describe_object(name_object(Path(run), "serve"), request)
-    pod, server = _fill_pod(parts["pod"], metadata, request), parts["server"]
-    arguments = [f"/runs/{run}", "--host", "0.0.0.0", "--port", str(server["ports"][0]["containerPort"])]  # noqa: S104
-    spec, node = pod["spec"], pod["spec"]["containers"][0]
-    node |= {"name": "serve", "image": request.image, "resources": _describe_resources(request.resources), **server}
-    node["args"] = [*arguments, "--token-file", "/token/token"]
-    node |= {"env": required} if (required := _require_gpu(request)) else {}
-    for volumes in (node["volumeMounts"], spec["volumes"]):
-        volumes[:] = [each for each in volumes if each["name"] != "data"]
-    node["volumeMounts"].append({"name": "token", "mountPath": "/token", "readOnly": True})
-    spec["volumes"].append({"name": "token", "secret": {"secretName": secret}})
-    next(each for each in node["volumeMounts"] if each["name"] == "runs")["readOnly"] = True
-    spec |= {"restartPolicy": "Always", "terminationGracePeriodSeconds": round(count_grace())}
-    deployment, service = parts["deployment"], parts["frontend"]
-    labels = metadata["labels"]
-    deployment["spec"] = {"replicas": request.workers, "selector": {"matchLabels": labels}, "template": pod}
-    service["spec"]["selector"] = labels
-    return [deployment | {"metadata": metadata}, service | {"metadata": metadata}]
+    name, grace = name_object(Path(run), "serve"), round(count_grace())
+    return _fill("deployment", name, request, folder=f"/runs/{run}", secret=secret, grace=grace)
 
 
 def print_objects(objects: Sequence[dict[str, Any]]) -> str:
@@ -342,30 +262,36 @@ def print_objects(objects: Sequence[dict[str, Any]]) -> str:
     return yaml.dump_all(objects, Dumper=Plain, sort_keys=False, width=120, explicit_start=True)
 
 
-def _describe_object(name: str, request: KubernetesRequest) -> dict[str, Any]:
-    metadata = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
-    return metadata | ({"namespace": request.namespace} if request.namespace else {})
-
-
-def _require_gpu(request: KubernetesRequest) -> list[dict[str, str]]:
-    """Return the variable with which the program in a pod that asks for GPUs ends if it finds none."""
-    return [{"name": naming.GPU_VARIABLE, "value": "1"}] if request.resources.gpus else []
-
-
 def _place_in_pod(arguments: Sequence[str]) -> list[str]:
     return [*arguments, "--out", "/runs", "--cache-dir", "/data", "--progress", "plain"]
 
 
-def _fill_pod(pod: dict[str, Any], metadata: dict[str, Any], request: KubernetesRequest) -> dict[str, Any]:
-    pod["metadata"]["labels"] = metadata["labels"]
-    spec = pod["spec"]
-    spec["terminationGracePeriodSeconds"] = GRACE_SECONDS
-    spec["securityContext"] |= {"runAsUser": IMAGE_USER, "runAsGroup": IMAGE_USER, "fsGroup": IMAGE_USER}
-    for name, claim in (("runs", request.runs), ("data", request.data)):
-        spec["containers"][0]["volumeMounts"].append({"name": name, "mountPath": f"/{name}"})
-        kind = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
-        spec["volumes"].append({"name": name, **kind})
-    return pod
+def _fill(kind: str, name: str, request: KubernetesRequest, **values: Any) -> list[dict[str, Any]]:
+    """Return the objects of a kind from the template, which says what they have in common."""
+    import yaml  # takes a tenth of the time of `toolkit --help`
+
+    metadata: dict[str, Any] = {"name": name, "labels": {"app.kubernetes.io/name": name, naming.OWNER_LABEL: "toolkit"}}
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    usual = {
+        "kind": kind,
+        "metadata": metadata,
+        "image": request.image,
+        "workers": request.workers,
+        "resources": _describe_resources(request.resources),
+        "gpus": request.resources.gpus,
+        "gpu_variable": naming.GPU_VARIABLE,
+        "runs": request.runs,
+        "data": request.data,
+        "user": IMAGE_USER,
+        "port": PORT,
+        "grace": GRACE_SECONDS,
+        "restarts": RESTARTS,
+        "permanent": PERMANENT,
+    }
+    text = _render("kubernetes.yaml.j2", usual | values, _write_yaml)
+    objects: list[dict[str, Any]] = yaml.safe_load(text)["objects"]
+    return objects
 
 
 def _describe_resources(resources: Resources) -> dict[str, dict[str, str]]:
@@ -377,3 +303,25 @@ def _describe_resources(resources: Resources) -> dict[str, dict[str, str]]:
     }
     given = {name: amount for name, amount in amounts.items() if amount}
     return {"requests": given, "limits": given} if given else {}
+
+
+def _write_yaml(value: object) -> str:
+    """Return a value as JSON in ASCII, with the escapes of YAML: JSON would write an emoji as two surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub("[^ -~]", lambda letter: f"\\U{ord(letter[0]):08x}", text)
+
+
+def _render(name: str, values: Mapping[str, Any], write: Callable[[Any], str]) -> str:
+    """Return a template filled with values, each of which ``write`` makes safe for the language of the template."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to load
+
+    templates = Environment(
+        loader=FileSystemLoader(project.locate("toolkit/launch/templates")),
+        autoescape=False,  # noqa: S701 - these are not pages
+        finalize=write,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return templates.get_template(name).render(values)

@@ -1,6 +1,7 @@
 import copy
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,15 @@ from tests.command import Run
 from toolkit.cli import workers
 from toolkit.engine import Job
 from toolkit.engine.container import describe
-from toolkit.launch.batch import PERMANENT, KubernetesRequest, Resources, SlurmRequest, describe_kubernetes, write_slurm
+from toolkit.launch.batch import (
+    PERMANENT,
+    KubernetesRequest,
+    Resources,
+    SlurmRequest,
+    describe_kubernetes,
+    print_objects,
+    write_slurm,
+)
 from toolkit.training import GRACE_SECONDS
 from train.cli import _collect, make_app, parse
 
@@ -193,6 +202,28 @@ def test_the_script_for_slurm_is_one_that_bash_reads(tmp_path: Path) -> None:
     assert lines[1].startswith("#SBATCH"), "Slurm reads no directive after a command"
     assert "@" not in script.replace("USR1@", "")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_no_value_changes_what_is_around_it() -> None:
+    words = [
+        "it's",
+        '"',
+        "{{ image }}",
+        "{% if %}",
+        "<&>",
+        "$HOME `x` \\ \n#",
+        "null",
+        "1e3",
+        "- a: b",
+        "é\u2028\U0001f600",
+    ]
+    request = KubernetesRequest(kind="job", image="a.b/train:1", workers=1, resources=Resources(), runs="yes")
+    objects = describe_kubernetes(parse(["digits"]), words, request)
+    assert find_pod(objects)["containers"][0]["args"][: len(words)] == words
+    assert list(yaml.safe_load_all(print_objects(objects))) == objects
+    script = write_slurm("x", ["echo", *words], SlurmRequest(nodes=1, resources=Resources()))
+    command = script.partition("srun ")[2].partition(" &\nstep=")[0]
+    assert shlex.split(command)[-len(words) :] == words
 
 
 STEP = """#!/bin/bash
