@@ -99,7 +99,7 @@ def _collect(context: typer.Context, **values: Any) -> TrainConfig:
 
 
 def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    """Return the configuration in a file, changed by options. The run stays in the file's folder if that is its own."""
+    """Return the configuration in a file, changed by options. A run whose file is in its own folder stays there."""
     from train.record.reader import read_config  # only ``--config`` needs it
 
     try:
@@ -180,7 +180,7 @@ _NUMBERS: Final = {"valid integer": "is no whole number", "valid number": "is no
 
 
 def explain_usage(error: Any, program: str) -> UsageError:
-    """Return an error of Typer about a command line, whose class is not public, as one of ours."""
+    """Turn Typer's error about a command line, whose class is not public, into a UsageError."""
     what, context = str(error.format_message()).rstrip("."), getattr(error, "ctx", None)
     for theirs, ours in _NUMBERS.items():
         if theirs in what and (option := re.search(r"'(--?[\w-]+)'|for '(\w+)'", what)):

@@ -100,7 +100,7 @@ def explain_unreadable(path: Path, error: OSError, name: str = "") -> DataError:
 
 
 def require_there(path: Path, remedy: str, noun: str = "") -> None:
-    """Raise a UsageError if nothing is at a path of the user. One that cannot be looked at may be there.
+    """Raise a UsageError if nothing is at a path of the user. A path that this user may not look at passes.
 
     ``noun``: what it should be, with a space after it.
     """

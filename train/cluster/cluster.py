@@ -57,7 +57,7 @@ def read_whole(
     *,
     why: str = "it tells a worker of the others",
 ) -> int:
-    """Return the whole number of a variable, or the default if it is not set. Raises a UsageError."""
+    """Return the whole number of a variable, or the default if it is not set. Raises a UsageError for other text."""
     text = variables.get(name, "")
     if text.isascii() and text.isdigit():
         return int(text)
@@ -83,7 +83,7 @@ def _find_trouble(addresses: Sequence[object]) -> str:
 
 
 def read_cluster(text: str | None = None) -> Cluster | None:
-    """Read TF_CONFIG; returns None if it is not set or has one worker. Raises a UsageError."""
+    """Read TF_CONFIG; return None if it is not set or has one worker. Raises a UsageError if it is not valid."""
     text = os.environ.get(VARIABLE, "") if text is None else text
     if not text:
         return None

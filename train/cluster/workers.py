@@ -189,7 +189,7 @@ class WorkerGroup:
                 self.stop.heard = f"{signal.Signals(numbers[index]).name} at {self.cluster.name(index)}"
 
     def require_equal_weights(self, digest: str, step: int) -> None:
-        """Raise a CheckError that names each worker whose digest of the weights is not the chief's."""
+        """Raise a CheckError that names each worker whose weights have another digest than the chief's."""
         chief, *found = self._gather_digests([digest], DIGEST)
         other = [self.cluster.name(index) for index, each in enumerate(found, start=1) if each != chief]
         if other:
@@ -200,7 +200,7 @@ class WorkerGroup:
             )
 
     def broadcast(self, values: "Values", facts: Mapping[str, Any]) -> tuple["Values", dict[str, Any]]:
-        """Return the arrays and facts of the chief; what another worker gives is left out."""
+        """Return the arrays and facts of the chief at each worker. What the other workers give is ignored."""
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
 
@@ -278,7 +278,7 @@ class WorkerGroup:
             time.sleep(0.2)
 
     def _ask(self, index: int, seconds: float) -> str:
-        """Return why another worker counts as lost; an empty text if it answers."""
+        """Ask another worker for a sign of life. Return why it counts as lost, or an empty text."""
         import tensorflow as tf
         from tensorflow.python.eager import context
 

@@ -68,7 +68,7 @@ def is_image(name: str) -> bool:
 
 
 def is_foreign(name: str) -> bool:
-    """Return whether a path, relative to the folder of a data set, is hidden or none of the user's own."""
+    """Return whether a path, relative to the folder of a data set, is hidden or left by a system or an archiver."""
     return any(part.startswith(".") or part.lower() in FOREIGN for part in name.split("/") if part)
 
 
@@ -87,7 +87,7 @@ def is_path(text: str) -> bool:
 
 
 def name_path(text: str) -> str:
-    """Return the name of a data set at a path: that of the folder or archive, as a part of a file name."""
+    """Return the name of a data set at a path: the name of the folder or archive, fit to be a part of a file name."""
     name = Path(text).absolute().name if text.endswith((".", "..")) else Path(text).name
     name = Path(os.path.normpath(Path(text).absolute())).name if name in {"", ".", ".."} else name
     for end in (*ARCHIVES, *TABLES):

@@ -1,4 +1,4 @@
-"""Turns what a command was asked for into a configuration."""
+"""Turns the options of a command into a configuration."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from train.errors import UsageError
 
 
 def resolve(dataset: str, **options: Any) -> TrainConfig:
-    """Return a configuration; options that are ``None`` come from data set, preset and recipe. Raises a UsageError."""
+    """Return a configuration, in which options that are ``None`` come from the data set, the preset and the recipe."""
     given = {name: value for name, value in options.items() if value is not None}
     trunk: dict[str, Any] = given.pop("trunk", {})  # the model that the run starts from
     if (MODEL | {"depth"}) & given.keys():

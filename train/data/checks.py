@@ -1,4 +1,4 @@
-"""Looks for what is wrong with a data set: what cannot be trained on is refused, what is only odd is told."""
+"""Looks for faults of a data set: one that cannot be trained on is refused, an oddity is only reported."""
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence

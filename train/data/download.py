@@ -54,7 +54,7 @@ def _unreachable(what: str, error: BaseException) -> DataError:
 
 
 def read_checked(path: Path, digest: str) -> bytes:
-    """Return the content of a file, whose digest is that of the very bytes; raises an IntegrityError for another."""
+    """Return the content of a file. Raises an IntegrityError if just these bytes do not have the digest."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -213,7 +213,7 @@ def _flatten(image: "Image", content: bytes, name: str) -> "Image":
 
 
 def _read_raw_mode(image: Any) -> str:
-    """Return how the file has its pixels, in Pillow's terms, as far as a PNG says it; other formats have none."""
+    """Return Pillow's name for the form of the pixels in a PNG file; an empty text for other formats."""
     told = image.tile[0].args if image.format == "PNG" and image.tile else ""
     return told if isinstance(told, str) else str(told[0])
 

@@ -47,13 +47,13 @@ def _list_kinds() -> tuple[tuple[re.Pattern[bytes], Kind], ...]:
 
 
 def name_kind(content: bytes) -> Kind:
-    """Return what a file is that has these bytes, or begins with them; the name of an unknown kind is empty."""
+    """Return the kind of a file that begins with these bytes; the name of an unknown kind is empty."""
     start = content[:START]
     return next((kind for pattern, kind in _list_kinds() if pattern.match(start)), Kind())
 
 
 def read_kind(path: Path) -> Kind:
-    """Return what the file at a path is, by its first bytes. A file that cannot be read is of an unknown kind."""
+    """Return the kind of the file at a path, by its first bytes; it is unknown if the file cannot be read."""
     try:
         return name_kind(read_start(path, START))
     except OSError:

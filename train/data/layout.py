@@ -38,7 +38,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder that is read, and how messages name it: that of an unpacked archive is not its path in the cache."""
+    """A folder that is read, and its name in messages: an unpacked archive has its own, not its path in the cache."""
 
     folder: Path
     shown: str
@@ -207,7 +207,7 @@ def _describe_beside(beside: Mapping[str, int], tops: Iterable[str]) -> str:
 
 
 def _describe_special(names: Sequence[str]) -> str:
-    """Return what is said of named pipes, sockets and devices, which are never opened."""
+    """Return a sentence about named pipes, sockets and devices, which are never opened."""
     if not names:
         return ""
     what = "pipe, socket or device" if len(names) == 1 else "pipes, sockets or devices"

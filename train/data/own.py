@@ -33,7 +33,7 @@ _ADVICE: Final = "; --report-broken FILE lists them all"
 
 
 def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> Dataset:
-    """Load a user's own images; raises a DataError that names what is wrong.
+    """Load a user's own images. Raises a DataError that says what is wrong with them.
 
     To measure a network that takes images of the shape `measured`, all images are the test split if there is none, and
     the classes need not be enough to train on.
@@ -87,7 +87,7 @@ def choose_size(shapes: NDArray[np.int32], given: int) -> tuple[int, int, int]:
 
 
 def _report_left_out(left_out: str, source: str, notes: list[str], config: TrainConfig) -> None:
-    """Note what is left out of the data; raises a DataError with ``--strict-data``."""
+    """Add a note about the files that are left out. With ``--strict-data``, raise a DataError instead."""
     if left_out and config.strict_data:
         raise DataError(
             f"--strict-data: not all files of {source} can be used",

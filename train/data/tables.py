@@ -167,7 +167,7 @@ def _group_files(names: list[str], folder: Path) -> Found:
 
 
 def choose_splits(found: Found, parts: Parts, source: str) -> dict[str, list[str]]:
-    """Return the names of the splits for each use; raises a DataError that names those that there are."""
+    """Return the names of the splits for each use. Raises a DataError that lists the splits if one is missing."""
     shown = f"its splits are {', '.join(found)}"
     uses = {use: [name if name in found else name_split(name) for name in names] for use, names in parts.items()}
     if missing := [name for names in uses.values() for name in names if name not in found]:

@@ -100,7 +100,7 @@ class Library:
 
 @functools.cache
 def find() -> Library:
-    """Return the library: given, else of the package, else of the cache, else built. Raises a PreflightError."""
+    """Return the library that is given, prebuilt or in the cache, else a new one. Raises a PreflightError."""
     trouble = explain_processor()
     if trouble:
         raise PreflightError("this processor cannot run the native kernels", why=trouble, remedy=_REMEDY)
@@ -185,7 +185,7 @@ def build(cache: Path) -> Library:
 
 
 class CacheError(PreflightError):
-    """The library could be built and cannot be kept. Another kernel in its place would give other weights."""
+    """The library was built but cannot be kept. To use other kernels instead would give other weights."""
 
 
 def _refuse_cache(cache: Path, why: str) -> CacheError:
@@ -246,7 +246,7 @@ def _compile_in_room(compiler: str, folder: Path) -> Path:
 
 
 def find_target(compiler: str) -> str:
-    """Return for which of PROCESSORS a compiler compiles; raises a PreflightError if for none of them."""
+    """Return which of PROCESSORS a compiler compiles for. Raises a PreflightError if there is none."""
     target = _run([compiler, "-dumpmachine"]).strip()
     name = target.partition("-")[0]
     if name not in PROCESSORS:
@@ -307,7 +307,7 @@ print(json.dumps([chosen.decode(), library.toolkit_source().decode(), results]))
 
 
 def check(path: Path, *, origin: str) -> Library:
-    """Compare the bits of a small case on each instruction set, in another process; raises a PreflightError."""
+    """Compute a small case on each instruction set, in another process. Raises a PreflightError if the bits differ."""
     names = PROCESSORS[platform.machine()].instructions
     argv = [sys.executable, "-I", "-c", _CHECK, str(path), *names]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""Keeps what lets anyone check a run for a part of its price: a leaf for each stretch of steps, and their Merkle tree.
+"""Keeps a Merkle tree over stretches of steps, by which anyone can check a run for a part of its price.
 
-A leaf is a line of ``audit.jsonl``. It binds the first and the last step of a stretch, the digests of the full state
-before and after it, its records, and the digests of configuration and data. The root of their tree
-(:mod:`train.record.tree`) is in the run's manifest.
+A leaf, for one stretch, is a line of ``audit.jsonl``. It binds the first and the last step of the stretch, the digests
+of the full state before and after it, its records, and the digests of configuration and data. The root of the tree is
+in the run's manifest.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from train.errors import IntegrityError
-from train.record import metrics, reader, tree
+from train.record import metrics, reader
 from train.record.reader import RunRecord
 from train.system.files import LARGEST_LINES, read_text, write_text, writing
 
@@ -26,12 +26,20 @@ FIELDS: Final = {"first": int, "last": int, "before": str, "after": str, "config
 
 
 def hash_tree(leaves: Sequence[str]) -> str:
-    """Return the root over lines."""
-    return tree.hash_tree([tree.hash_leaf(line.encode()) for line in leaves]).hex()
+    """Return the root of the Merkle tree over lines, as RFC 9162 computes it (section 2.1.1)."""
+    return _join([hashlib.sha256(b"\0" + line.encode()).digest() for line in leaves]).hex()
+
+
+def _join(hashes: Sequence[bytes]) -> bytes:
+    """Return the root over the hashes of leaves. A node begins with another byte, so that no leaf can stand for it."""
+    if len(hashes) < 2:
+        return hashes[0] if hashes else hashlib.sha256(b"").digest()
+    middle = 1 << (len(hashes) - 1).bit_length() - 1  # the largest power of two below their number
+    return hashlib.sha256(b"\1" + _join(hashes[:middle]) + _join(hashes[middle:])).digest()
 
 
 def digest_progress(variables: str, position: Mapping[str, Any]) -> str:
-    """Return the digest of all that decides how a run goes on: its variables, by their digest, and its sums."""
+    """Return the digest of the state from which a run goes on: the digest of its variables, and its sums."""
     return hashlib.sha256(_format([variables, *(position[name] for name in SUMS)]).encode()).hexdigest()
 
 
@@ -44,13 +52,13 @@ def strip_times(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_lines(folder: Path) -> list[str]:
-    """Return the lines of a run, or none; raises an OSError or ValueError if the file cannot be read."""
+    """Return the lines of a run, or no lines without a file. Raises OSError or ValueError if it cannot be read."""
     file = folder / FILE
     return read_text(file, LARGEST_LINES).splitlines() if file.exists() else []
 
 
 def parse(line: str) -> dict[str, Any]:
-    """Read a leaf; raises a ValueError for any other line."""
+    """Read a leaf. Raises ValueError if the line is not one."""
     leaf = json.loads(line)
     if not isinstance(leaf, dict) or {name: type(value) for name, value in leaf.items()} != FIELDS:
         raise ValueError("not a leaf")

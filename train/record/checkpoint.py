@@ -73,7 +73,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int, every: 
 
 
 def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return the newest good checkpoint, or None, and a message for each damaged one; raises a PreflightError."""
+    """Return the newest good checkpoint or None, and a message for each damaged one."""
     problems: list[str] = []
     for record in reader.list_checkpoints(folder):
         try:

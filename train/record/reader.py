@@ -171,7 +171,7 @@ def read_config(file: Path) -> TrainConfig:
 
 
 def find_change(config: TrainConfig) -> str:
-    """Return a note if a run of the same command began with other files than this run, which has not begun; else ""."""
+    """Return a note if the data has changed since an earlier run of this command; empty if this run has begun."""
     if not config.data_sha256 or config.run_dir.exists():
         return ""
     for file in sorted(config.run_dir.parent.glob(f"{config.run_dir.name[:-8]}*/{CONFIG}")):
@@ -253,7 +253,7 @@ def compare_environments(before: Mapping[str, Any], after: Mapping[str, Any]) ->
 
 
 def require_same_bits(before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Raise a PreflightError if what decides the bits differs. Native kernels allow other processors and threads."""
+    """Raise a PreflightError if environments give other bits. Native kernels allow other processors and threads."""
     other = compare_environments(before, after)
     if other:
         raise PreflightError(

@@ -124,7 +124,7 @@ def _measure(text: str) -> int:
 
 @cache
 def find_fonts(text: str) -> tuple[str, ...]:
-    """Return names of fonts that have all letters of a text between them, the usual one first; none if one lacks."""
+    """Return fonts that together have all letters of a text, the usual one first; none if a letter is in no font."""
     from matplotlib import font_manager
 
     usual: list[Any] = []
@@ -207,6 +207,6 @@ def _scale(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of those of these files that there are."""
+    """Return the SHA-256 of each of these files that exists."""
     found = [folder / name for name in names if (folder / name).exists()]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}

@@ -30,7 +30,7 @@ def conclude(
     environment: Mapping[str, Any],
     oddities: Sequence[str],
 ) -> dict[str, Any]:
-    """Write what a run leaves at its end, the manifest last, and return the manifest.
+    """Evaluate a run that is over, write its pictures and its records, the manifest last, and return the manifest.
 
     ``config`` is the configuration as it is recorded, in which the run's own choices are open.
     """

@@ -63,7 +63,7 @@ def fetch(config: TrainConfig) -> None:
 
 
 def load(config: TrainConfig) -> Weights:
-    """Load the weights that a configuration names; raises an IntegrityError if they are not those of its digest."""
+    """Load the weights that a configuration names. Raises an IntegrityError if they have another digest."""
     from train.record import checkpoint
 
     place = Path(config.init_from)

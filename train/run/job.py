@@ -1,3 +1,5 @@
+"""Runs a training job: from its data to its manifest, alone or as one of several workers; or parts of one again."""
+
 import fcntl
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,20 +37,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
-    """The data of a run, and the configuration with what the data says."""
-
-    config: TrainConfig
-    dataset: Dataset
-    oddities: list[str]
-
-
-@dataclass(frozen=True, eq=False)
 class Start:
     """Where a run starts: after a checkpoint of its own or of another run, from other weights, or anew."""
 
     saved: checkpoint.Checkpoint | None = None
-    continued: bool = False  # whether the checkpoint is that of another run
+    continued: bool = False  # whether the checkpoint is of another run
     weights: initial.Weights | None = None
 
     @property
@@ -69,9 +62,10 @@ class Prepared:
 
 
 def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast | None = None) -> dict[str, Any]:
-    """Train or resume; returns the manifest. `close_network` is called once the data is loaded. Raises a ToolkitError.
+    """Train, or go on with a run, and return its manifest; a worker that is not the chief returns an empty one.
 
-    A worker that is not the chief returns an empty manifest. ``forecast``: when to say how long the run takes.
+    With `close_network`, the process gives up the network once the data is loaded. ``forecast`` says how long the run
+    takes. Raises a ToolkitError if the run fails.
     """
     conclusion.read_parent()  # an invalid one is refused before any work
     cluster = read_cluster()
@@ -80,10 +74,10 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
     is_chief = not cluster or cluster.is_chief
     display = Display(config.progress if is_chief else "quiet")
     with signals.listen() as stop, display.speaking():
-        loaded = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
+        config, dataset = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
         if is_chief:
-            return _lead(loaded, cluster, stop, display, forecast or Forecast())
-        prepared = _prepare(loaded, Start(), cluster, display)
+            return _lead(config, dataset, cluster, stop=stop, display=display, forecast=forecast or Forecast())
+        prepared = _prepare(config, dataset, Start(), cluster, display)
         with _connect(prepared, cluster, stop, display) as (group, done):
             if group and not done:
                 _serve_chief(prepared, group, stop)
@@ -91,13 +85,21 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
 
 
 def _lead(
-    loaded: Loaded, cluster: Cluster | None, stop: signals.StopSignal, display: Display, forecast: Forecast
+    config: TrainConfig,
+    dataset: Dataset,
+    cluster: Cluster | None,
+    *,
+    stop: signals.StopSignal,
+    display: Display,
+    forecast: Forecast,
 ) -> dict[str, Any]:
-    """Train, alone or as the chief, with all that is written into the folder of the run."""
-    config = loaded.config
+    """Train, alone or as the chief, which writes the folder of the run."""
+    oddities = describe_oddities(dataset)
+    for oddity in oddities:
+        display.warn(oddity)
     with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
-        start = _find_start(loaded, folder, display)
-        prepared = _prepare(loaded, start, cluster, display)
+        start = _find_start(config, dataset, folder, display)
+        prepared = _prepare(config, dataset, start, cluster, display)
         prepared = replace(prepared, environment=prepared.environment | _describe_inputs(prepared, cluster))
         position = Position(environment=prepared.environment, config_sha256=config.digest)
         with _connect(prepared, cluster, stop, display) as (group, _):
@@ -109,7 +111,7 @@ def _lead(
             # A scheduler may end this worker soon after the others, which stay until its work is done.
             with workers.ending(loop.end, group):
                 watched = loop.run()
-                result = conclusion.conclude(config, loop, watched, prepared.environment, loaded.oddities)
+                result = conclusion.conclude(config, loop, watched, prepared.environment, oddities)
                 sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
         return result
 
@@ -117,21 +119,24 @@ def _lead(
 def replay(
     config: TrainConfig, record: reader.RunRecord, spans: Iterable[tuple[int, int]], *, close_network: bool = False
 ) -> Iterator[list[str]]:
-    """Train stretches of a finished run again, and yield their leaves; raises a PreflightError if bits must differ."""
+    """Train stretches of a finished run again, and yield their leaves.
+
+    Raises a PreflightError if this machine must compute other bits.
+    """
     display, recorded = Display("quiet"), dict(record.environment)
     if reader.name_kernels(recorded) == "native":
         config, recorded["threads"] = replace(config, threads=0), 0
     with signals.listen() as stop:
-        loaded = _load(config, display, is_chief=True, close_network=close_network)
+        config, dataset = _load(config, display, is_chief=True, close_network=close_network)
         weights = initial.load(config) if config.init_sha256 else None
         known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
         with runtime.hiding_optional_packages():  # nothing is drawn
-            prepared = _prepare(loaded, Start(saved=known, weights=weights), None, display)
+            prepared = _prepare(config, dataset, Start(saved=known, weights=weights), None, display)
         reader.require_same_bits(record.environment, prepared.environment | _describe_inputs(prepared, None))
         position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
         loop = _make_loop(prepared, config.run_dir, position=position, display=display, stop=stop, group=None)
         if weights:
-            initial.assign(loop.state.model, weights, loaded.dataset.class_names)
+            initial.assign(loop.state.model, weights, dataset.class_names)
             loop.state.restart_averages()
         begun, begin = loop.state.read(), record.value.get("continued_after", 0)
         for first, last in spans:
@@ -152,8 +157,11 @@ def replay(
             yield loop.audit.lines
 
 
-def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_network: bool) -> Loaded:
-    """Load the data, and fetch what else comes by the network, before that is closed."""
+def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_network: bool) -> tuple[TrainConfig, Dataset]:
+    """Load the data, and fetch what else comes by the network, before it is closed.
+
+    Returns the data, and the configuration with what only the data says.
+    """
     if is_chief and (change := reader.find_change(config)):
         display.say(change)
     close_network = close_network and not config.log_to
@@ -165,18 +173,11 @@ def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_networ
         initial.fetch(config)
     if close_network and config.needs_network:
         _close_network()
-    return _describe_data(config, dataset, display, is_chief=is_chief)
-
-
-def _describe_data(config: TrainConfig, dataset: Dataset, display: Display, *, is_chief: bool) -> Loaded:
-    """Fill in what the data says, and show what is odd in it."""
-    config = complete(config, dataset.train.images.shape[1:], dataset.class_names) if config.own else config
-    oddities = describe_oddities(dataset) if is_chief else []
     for note in dataset.notes:
         display.say(note)
-    for oddity in oddities:
-        display.warn(oddity)
-    return Loaded(config=config, dataset=dataset, oddities=oddities)
+    if config.own:
+        config = complete(config, dataset.train.images.shape[1:], dataset.class_names)
+    return config, dataset
 
 
 def _close_network() -> None:
@@ -185,14 +186,13 @@ def _close_network() -> None:
         output.say(f"note: the network stays open to this job: {trouble}")
 
 
-def _find_start(loaded: Loaded, folder: Path, display: Display) -> Start:
-    """Return where the run starts. Raises an IntegrityError if a checkpoint is that of another run or of other data."""
-    config = loaded.config
+def _find_start(config: TrainConfig, dataset: Dataset, folder: Path, display: Display) -> Start:
+    """Return where the run starts. Raises an IntegrityError if a checkpoint is of another run or of other data."""
     saved, problems = checkpoint.load(folder / "checkpoints")
     continued = bool(config.continue_sha256 and not saved)
     saved = continuation.load(config, folder) if continued else saved
     if saved:
-        checkpoint.require_same_run(saved, config.digest, loaded.dataset.digest)
+        checkpoint.require_same_run(saved, config.digest, dataset.digest)
     display.begin("preparing" if config.batch_size else "finding the batch size")
     for problem in problems:
         display.say(f"checkpoint left out: {problem}")
@@ -201,9 +201,11 @@ def _find_start(loaded: Loaded, folder: Path, display: Display) -> Start:
     return Start(saved, continued, initial.load(config) if config.init_sha256 and not saved else None)
 
 
-def _prepare(loaded: Loaded, start: Start, cluster: Cluster | None, display: Display) -> Prepared:
+def _prepare(
+    config: TrainConfig, dataset: Dataset, start: Start, cluster: Cluster | None, display: Display
+) -> Prepared:
     """Choose what the configuration leaves open, and set up TensorFlow."""
-    config, dataset, recorded = loaded.config, loaded.dataset, start.environment
+    recorded = start.environment
     known = start.weights or (reader.read_inputs(recorded, config) if recorded and config.init_sha256 else None)
     if known and len(known.mean) == config.shape[-1]:
         dataset = _normalize_by(dataset, known.mean, known.std)
@@ -285,7 +287,7 @@ def _serve_chief(prepared: Prepared, group: workers.WorkerGroup, stop: signals.S
 
 @contextmanager
 def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
-    """Create and lock a run's folder. Raises a PreflightError: not writable, or another process trains in it."""
+    """Create and lock a run's folder. Raises a PreflightError if it is not writable or another process trains in it."""
     folder = config.run_dir
     try:
         folder.mkdir(parents=True, exist_ok=True)

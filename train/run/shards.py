@@ -205,7 +205,7 @@ def choose_form(config: TrainConfig, group: WorkerGroup | None) -> Formulation:
 
 
 def digest_values(values: Values) -> str:
-    """Digest what each worker has: all but the weights of the best epoch, which only the chief keeps."""
+    """Return the digest of the values that every worker has. Only the chief keeps the weights of the best epoch."""
     return digest((name, value) for name, value in values.items() if not (name.startswith(SLOTS) and "/best" in name))
 
 

@@ -94,7 +94,7 @@ class Wandb:
 
 
 def describe(config: TrainConfig) -> dict[str, Any]:
-    """Return what a sink is told of a configuration: what decides the run, and no path of this machine."""
+    """Return the fields of a configuration for a sink: those that decide the run, without paths of this machine."""
     fields = config.as_dict() | {"config_sha256": config.digest}
     return {name: value for name, value in fields.items() if name not in INCIDENTAL}
 
@@ -111,7 +111,7 @@ Work = Callable[[Sink], None]
 
 
 class Worker:
-    """A thread that opens a sink and gives it what is put, until the first failure."""
+    """A thread that opens a sink and sends records to it, until the first failure."""
 
     def __init__(self, kind: str, make: Callable[[], Sink], warn: Callable[[str], None]) -> None:
         self.kind, self._make, self._warn = kind, make, warn

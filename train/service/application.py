@@ -27,8 +27,7 @@ from train.errors import DataError, TooLargeError
 from train.service import page
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
-from train.service.reading import Limits, PixelBudget, Upload, fit, read_uploads
-from train.service.refusal import Refusal
+from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
 from train.system.output import dump_json
 from train.use import explanation
 from train.use.network import Network
@@ -174,7 +173,7 @@ async def _explain_path(request: Request, error: Exception) -> Response:
 
 
 def refuse(error: Refusal) -> JSONAnswer:
-    """Return the answer of a refusal, in the form of the errors of ``toolkit --json``."""
+    """Turn a refusal into an answer, in the form of the errors of ``toolkit --json``."""
     headers = {"Retry-After": str(error.again)} if error.again else {}
     headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     value = {"error": {"what": error.what, "why": error.why, "remedy": error.remedy}}
@@ -182,7 +181,7 @@ def refuse(error: Refusal) -> JSONAnswer:
 
 
 class _Guard:
-    """Lets in whom the server is for, adds the headers of every answer, and counts."""
+    """Checks who may send a request, adds the headers of every answer, and counts requests."""
 
     def __init__(self, inner: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._inner, self._service, self._paths = inner, service, paths

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.service.metrics import Metrics
-from train.service.refusal import Refusal
+from train.service.reading import Refusal
 
 Image = NDArray[np.uint8]
 Shares = NDArray[np.float64]

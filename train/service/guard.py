@@ -1,4 +1,4 @@
-"""Says who may reach the server: this machine alone, or whoever has the token. The toolkit reads the same rules."""
+"""Decides who may reach the server: programs of this machine, or whoever has the token. The toolkit uses it too."""
 
 import ipaddress
 import os

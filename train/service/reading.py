@@ -19,8 +19,20 @@ from starlette.requests import ClientDisconnect, Request
 from train.data import images
 from train.errors import DataError
 from train.record.reader import Inputs
-from train.service.refusal import Refusal
 from train.system.memory import return_free
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a failure of the server
+    """A request that is not answered by predictions: the status of HTTP, the reason, and what to do next."""
+
+    def __init__(self, status: int, what: str, *, why: str = "", remedy: str = "", again: int = 0) -> None:
+        super().__init__(what)
+        self.status = status
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+        self.again = again  # seconds after which the client may try again; 0: it need not
+
 
 LONGEST: Final = 200
 """Characters of a file's name that are kept."""
@@ -67,7 +79,7 @@ class PixelBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a request may take of the server."""
+    """The limits of a request: its size, its number of images and their pixels."""
 
     bytes: int
     pixels: int  # of an image

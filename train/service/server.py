@@ -138,7 +138,7 @@ def collect(  # noqa: PLR0917
 
 
 def make_service(network: "Network", limits: "Limits", *, token: str, size: int, wait: float) -> "Service":
-    """Return a network with its facts and its queue, which has as many places as a request may have images."""
+    """Return a network with its facts and its queue. A request may have as many images as the queue has places."""
     from train.service.application import Service
     from train.service.batches import Batches
     from train.service.metrics import Metrics

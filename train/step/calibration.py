@@ -37,7 +37,7 @@ def compute_error(bins: Sequence[Bin]) -> float:
 
 
 def describe(bins: Sequence[Bin]) -> dict[str, Any]:
-    """Return what records have of it: the error, and three numbers a bin."""
+    """Return the calibration as records have it: the error, and three numbers for each bin."""
     return {
         "calibration_error": compute_error(bins),
         "calibration": [[each.images, each.confidence, each.accuracy] for each in bins],

@@ -21,8 +21,8 @@ class Choice(NamedTuple):
 def fix_kernels(config: TrainConfig, recorded: Mapping[str, Any]) -> Choice:
     """Fill in the kernels: the configured ones, else those `recorded` by an interrupted run, else the best here.
 
-    Raises PreflightError: native ones would be chosen and cannot be kept on disk, or they are for bfloat16, and slower
-    with it on this processor.
+    Raises a PreflightError if native ones would be chosen but cannot be kept on disk, or if training in
+    bfloat16 would be slower than in float32 on this processor.
     """
     if config.kernels != "auto":
         return Choice(config, "")

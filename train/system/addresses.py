@@ -36,7 +36,7 @@ _ADDRESS: Final = re.compile(r"""\b[a-z][a-z0-9+.-]*://[^\s"'<>]+""", re.IGNOREC
 
 
 def find_credentials(text: str) -> str:
-    """Return what of a text is a credential in an address, in words that do not repeat it; empty if nothing is."""
+    """Describe the credential that an address in a text has, without repeating it. Without one, it returns ""."""
     if any(_is_login(match) for match in _USER.finditer(text)):
         return "a user or a password"
     for address in _ADDRESS.finditer(text):

@@ -16,10 +16,10 @@ _Result = TypeVar("_Result")
 
 
 def within(seconds: float, call: Callable[[], _Result]) -> _Result:
-    """Return what a call returns. Raises TimeoutError if that takes longer, and what the call raises.
+    """Return the result of a call. Raises TimeoutError if it takes longer, and passes on what the call raises.
 
-    The time limits of sockets are for each read, and so for ever where one byte comes at a time. The call runs in a
-    thread of its own, which is left alone when the time is over.
+    The time limit of a socket is for one read, so a peer that sends one byte at a time never exceeds it. The call runs
+    in a thread of its own, which is left alone when the time is over.
     """
     results: list[_Result] = []
     errors: list[BaseException] = []

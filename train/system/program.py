@@ -1,4 +1,4 @@
-"""Runs a program of the job: it shows an error as one message, and ends by signals in one way."""
+"""Runs a program of the job, so that an error is one message and every program ends by signals in the same way."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Shows how far long work is: an estimate of the time left, one line for people, and when that line is printed.
+"""Shows the progress of long work: it estimates the time left, and draws or prints one line.
 
 The toolkit uses it too, so it imports the standard library alone. A process has one line at a time. On a terminal it is
 drawn over itself; elsewhere it is printed when nothing else was for a minute.
@@ -97,7 +97,7 @@ class Estimate:
 
 
 def render(step: str, work: Work, elapsed: float, left: float | None, width: int = WIDTH) -> str:
-    """Return the line, no wider than `width` columns. What has no room goes in this order: text, count, time, step."""
+    """Return the line in `width` columns. Without room, parts are left out in this order: text, count, time, step."""
     percent = f"{100 * work.done / work.total:.0f} %" if work.total else ""
     count = f"[{_count(work)}]" if work.total else ""
     # Of many uneven units cheap ones come first, so that what is said before half of the time is too short.

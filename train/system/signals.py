@@ -70,7 +70,7 @@ class StopSignal:
         self.saving = True
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal. Raises Interrupt, unless the signal can wait or this is not inside of a program."""
+        """Record a signal. Raises Interrupt unless the signal can wait or no program is running."""
         again, self.lost = self.lost, False
         if not again:
             self.received.append(number)
@@ -242,7 +242,7 @@ def is_told() -> bool:
 
 
 def answer() -> None:
-    """Note that the program has done what a signal asked for, as a server that was asked to end. It is over."""
+    """Note that the program has done what a signal asked for, for example that a server has ended."""
     if _active:
         _active.received.clear()
         _active.raised = False

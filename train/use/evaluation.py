@@ -100,7 +100,7 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
 
 
 def match_labels(dataset: "Dataset", names: Sequence[str]) -> NDArray[np.int32]:
-    """Return the labels of the test images in the order of a run's classes, which are found by their names."""
+    """Return the labels of the test images as numbers of the run's classes, which are matched by their names."""
     unknown = [name for name in dataset.class_names if name not in names]
     if unknown:
         raise DataError(

@@ -102,7 +102,7 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
 
 
 def describe_problem(error: DataError) -> str:
-    """Return why an image cannot be read, and what to do, as one line."""
+    """Return in one line why an image cannot be read, and what to do."""
     return "; ".join(filter(None, [error.why or error.what, error.remedy]))
 
 

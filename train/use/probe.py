@@ -1,4 +1,4 @@
-"""Prints as JSON what the training job, with the same arguments, would record of machine, TensorFlow and data."""
+"""Prints as JSON what the training job with these arguments would record about the machine, TensorFlow and the data."""
 
 import sys
 from collections.abc import Sequence

@@ -108,18 +108,17 @@ def test_the_network_is_open_only_while_data_may_have_to_be_fetched(
     """The job is stopped where training would begin; the network is tried while data is loaded and at that point."""
     assert parse(arguments).needs_network is needed
     program = """
+from types import SimpleNamespace
 from train.run import job
 from train.__main__ import start
 from train.errors import CheckError
 def load(config):
     print(reach())
-    return None
-def read(config, *_, **__):
-    return config
+    return SimpleNamespace(notes=())
 def begin(*_, **__):
     print(reach())
     raise CheckError("enough")
-job.load, job._describe_data, job._lead = load, read, begin
+job.load, job._lead = load, begin
 assert start(sys.argv[2:]) == CheckError.exit_code
 """
     while_loading = "reached" if needed else "ENETUNREACH"
@@ -138,9 +137,10 @@ print(reach())
 
 def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Path) -> None:
     program = """
+from types import SimpleNamespace
 from train.run import job
 from train.cli import main
-job.load, job._describe_data, job._lead = lambda _: None, lambda *_, **__: None, lambda *_: {"result": {}}
+job.load, job._lead = lambda _: SimpleNamespace(notes=()), lambda *_, **__: {"result": {}}
 main([*sys.argv[2:], "--progress", "quiet"])
 print(reach())
 """
