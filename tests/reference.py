@@ -55,10 +55,12 @@ def read_commands(program: typer.Typer = app, name: str = "toolkit") -> list[Com
 def _walk(command: Any, name: str, parent: Any) -> Iterator[Command]:
     context = (type(parent) if parent else typer.Context)(command, info_name=name, parent=parent)
     words = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    parameters = tuple(_describe(each, context) for each in command.params)
+    parameters = tuple(_describe(each, context) for each in command.params if not getattr(each, "hidden", False))
     text = cleandoc(command.help or "")
     yield Command(context.command_path, words, command.short_help or text.partition("\n")[0], text, parameters)
     for part, below in getattr(command, "commands", {}).items():
+        if below.hidden:
+            continue
         yield from _walk(below, part, context)
 
 

@@ -219,7 +219,7 @@ def _names(record: ImageRecord, image: Leftover) -> bool:
 
 
 def find_caches(*, with_cache: bool) -> list[Leftover]:
-    """Return Bazel's cache mounts. Those of ``verify --rebuild`` are always to be removed: they are used once."""
+    """Return Bazel's cache mounts. Those of ``reproduce WHEEL`` are always to be removed: they are used once."""
     found = buildx.find_caches()
     return [
         Leftover(

@@ -39,7 +39,7 @@ BAZEL_MOUNT = "toolkit-bazel-"
 """Start of the id of each Bazel cache mount in docker/Dockerfile; the name from ``--cache`` follows."""
 
 REBUILD_CACHE = "verify-"
-"""Start of the name of a cache that one ``toolkit verify --rebuild`` uses."""
+"""Start of the name of a cache that one ``toolkit reproduce WHEEL`` uses."""
 
 IMAGE_REPOSITORY = "toolkit"
 STANDIN_BASE = re.compile(r"toolkit/base:python3\.[0-9]+-(?:trixie|bookworm)(?:-(?:amd64|arm64))?")

@@ -1,8 +1,8 @@
 """Reads what a policy asks for besides signatures: `require` in it."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Final, Literal, get_args
 
 Builders = Literal["cached", "always"]
 Rating = Literal["low", "medium", "high", "critical"]
@@ -23,15 +23,6 @@ class Demands:
     second_builder: Builders | None = None  # for each wheel, or for those that hold results of caches or executors
     replay: Replay | None = None  # of each run
     no_advisories: Severity | None = None  # of this severity or above it
-
-    def describe(self) -> dict[str, Any]:
-        """Return them for a record."""
-        return asdict(self)
-
-    def waive(self, *, stretches: int, builder: bool) -> "Demands":
-        """Return them without what the command itself is about to make: a second build, or so many stretches again."""
-        asked = self.replay if self.replay and stretches < self.replay.stretches else None
-        return replace(self, replay=asked, second_builder=None if builder else self.second_builder)
 
 
 WORDS: Final = {"second-builder": get_args(Builders), "no-advisories": get_args(Severity)}

@@ -245,7 +245,7 @@ def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_s
         done = build("wrong")
         wrong = require_wheel(done)
         assert wrong != digest, "Bazel cannot know"
-        checked = workspace.toolkit("verify", json.loads(done.stdout)["folder"], "--rebuild")
+        checked = workspace.toolkit("reproduce", json.loads(done.stdout)["folder"])
         assert checked.returncode == 7, checked.stderr
         assert "error: the second build gave another wheel" in checked.stderr
 

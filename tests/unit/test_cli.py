@@ -272,7 +272,7 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
     [
         ["verify", "nowhere"],
         ["report", "nowhere"],
-        ["show", "nowhere"],
+        ["report", "nowhere", "--text"],
         ["sbom", "nowhere"],
         ["push", "nowhere", "ghcr.io/team/tensorflow"],
         ["reproduce", "nowhere"],

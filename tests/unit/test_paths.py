@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("verify", LONG),
         ("report", LONG),
         ("sbom", LONG),
-        ("show", LONG),
+        ("report", "--text", LONG),
         ("verify", f"dir/{LONG}/x"),
         ("train", f"./{LONG}", "--engine", "host"),
         ("sign", LONG, "--key", LONG),

@@ -15,6 +15,7 @@ from toolkit.cli import (
     machine,
     pins,
     record,
+    reproduce,
     run,
     signing,
     use,
@@ -98,11 +99,10 @@ _add(USE, "predict", use.predict, "Classify images by the network of a run.")
 _add(USE, "serve", use.serve, "Serve the predictions of a run by HTTP.")
 _add(USE, "evaluate", use.evaluate, "Measure the network of a run on test images.")
 _add(USE, "export", use.export, "Write the network of a run for other programs.")
-_add(USE, "report", record.report, "One HTML page about a run, a sweep, a wheel, an image or a report.")
-_add(USE, "show", record.show, "What a report says, as text.")
+_add(USE, "report", record.report, "One page about a run, a sweep, a wheel, an image or a report.")
 
 _add(SHARE, "verify", verify.verify, "Check a wheel, an image or a run, and the chain behind it.")
-_add(SHARE, "reproduce", record.reproduce, "Run a finished run again, and compare.")
+_add(SHARE, "reproduce", reproduce.reproduce, "Build a wheel or train a run again, and compare.")
 _add(SHARE, "compare-runs", run.compare_runs, "Find the first step, tensor and element where two runs differ.")
 _add(SHARE, "sign", signing.sign, "Sign a wheel, an image, a smoke report or a run.")
 keys = typer.Typer(cls=Group, help="Keys for signatures.", rich_markup_mode=None)
@@ -116,6 +116,8 @@ _add(SHARE, "index", index.index, "Make a package index of wheels, as a folder o
 _add(FOLDER, "ls", machine.ls, "List what the toolkit made here: wheels, runs, environments, images.")
 _add(FOLDER, "clean", machine.clean, "Remove what the toolkit made.")
 _add(FOLDER, "schema", pins.schema, "JSON schemas of the files that users write or read.")
+
+app.command("show", hidden=True, context_settings=PASS_ON)(record.show)
 
 
 def _print_version(wanted: bool) -> None:

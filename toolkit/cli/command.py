@@ -25,6 +25,7 @@ from train.system.progress import Mode
 if TYPE_CHECKING:
     from toolkit.keys import Signer
     from toolkit.obtaining import WheelSource
+    from toolkit.record.rebuild import Level
 
 _METAVARS = {
     "tensorflow": "X.Y.Z",
@@ -129,14 +130,12 @@ Trust = Annotated[
         metavar="PUBKEY|POLICY", help="A public key, or a policy of who may sign what: require signatures; repeatable."
     ),
 ]
-SummaryFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write a SLSA verification summary of this verification, passed or failed."),
-]
-ResourceUri = Annotated[
+Accept = Annotated[
     str,
     typer.Option(
-        metavar="URI", help="With --summary: where its readers get what was verified; by default its name and digest."
+        metavar="LEVEL",
+        help="For a wheel: the lowest level of a second build that passes. R3: identical wheels. R2: RECORD and time "
+        "stamps may differ. R1: contents may differ, code too.",
     ),
 ]
 AllowUnsigned = Annotated[
@@ -150,15 +149,44 @@ class Session:
     settings: Settings
 
 
+@dataclass(frozen=True)
+class Removed:
+    """An option that a command of an earlier version had. It is not shown, and answers with what to do now."""
+
+    remedy: str
+    is_flag: bool = False
+
+    def make_parameter(self, name: str) -> inspect.Parameter:
+        option = typer.Option(f"--{name.replace('_', '-')}", hidden=True)
+        return _make_parameter(f"removed_{name}", Annotated[bool if self.is_flag else str | None, option], None)
+
+
+def _require_none_removed(given: dict[str, Any], removed: Mapping[str, Removed], command_name: str) -> None:
+    """Take the removed options out of what was given. Raises UsageError if one of them has a value."""
+    values = {name: given.pop(f"removed_{name}") for name in removed}
+    for name, value in values.items():
+        if value is not None:
+            raise UsageError(
+                f"`toolkit {command_name}` has no --{name.replace('_', '-')} any more", remedy=removed[name].remedy
+            )
+
+
 def command(
-    *shared: str, build: Sequence[str] = (), remember: bool = False, long: bool = False, **fixed: str
+    *shared: str,
+    build: Sequence[str] = (),
+    remember: bool = False,
+    long: bool = False,
+    removed: Mapping[str, Removed] | None = None,
+    **fixed: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
     ``build``: fields of :class:`toolkit.wheel.build_options.BuildOptions` that are options of the command; the function
     gets them all as its parameter ``options``. ``fixed``: settings that it sets itself. ``remember``: whether digests
-    are cached. ``long``: whether it may take long, and has the option --on-end.
+    are cached. ``long``: whether it may take long, and has the option --on-end. ``removed``: options of earlier
+    versions, by the name that Python can have.
     """
+    removed = removed or {}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
@@ -173,13 +201,16 @@ def command(
         common = [_make_parameter(name, SETTINGS[name], None) for name in named]
         common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
+        common += [option.make_parameter(name) for name, option in removed.items()]
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
             output = {name: given.pop(name) for name in OUTPUT}
             flags = {name: given.pop(name) for name in named}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
-            with _notifying(given.pop("on_end", ""), function.__name__.replace("_", "-"), console), _reporting(console):
+            name = function.__name__.replace("_", "-")
+            with _notifying(given.pop("on_end", ""), name, console), _reporting(console):
+                _require_none_removed(given, removed, name)
                 _require_no_credentials(given)
                 if build:
                     given["options"] = _take_build_options(given, build)
@@ -302,6 +333,16 @@ def read_origin(
     policy = signing.read_policy(trust)
     state = Path(session.settings.state)
     return WheelSource(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
+
+
+def read_level(text: str) -> "Level":
+    """Return the level that --accept names. Raises UsageError if there is no such level, or if it is below all."""
+    from toolkit.record.rebuild import LEVELS
+
+    level = next((level for level in LEVELS[1:] if level == text), None)
+    if level is None:
+        raise UsageError(f"--accept: there is no level {text}", remedy=f"one of {', '.join(LEVELS[1:])}")
+    return level
 
 
 def load_key(text: str) -> "Signer | None":

@@ -1,9 +1,14 @@
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import DataDir, DryRun, Gpu, Session, SourcePath, Trust, Wheel, command
+from toolkit.cli.command import Removed, Session, Trust, command
+from toolkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from toolkit.report.page_model import Page
 
 
 @command()
@@ -35,60 +40,7 @@ def sbom(
     session.console.result(value, f"{out}: {len(value.get('components', []))} components" if out else text)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
-def reproduce(
-    session: Session,
-    run: Annotated[Path, typer.Argument(help="A finished run's folder, or the manifest.json in it.")],
-    data_dir: DataDir = "",
-    source: SourcePath = "",
-    wheel: Wheel = None,
-    gpu: Gpu = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the second run although it is equal.")] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Run a finished run again and compare: level R4 where its weights are the same to the bit.
-
-    It runs in the environment or image of the first run if that is still here; else in one that these options make
-    from the same wheel or locked set. Nothing is run (exit code 4) where processor or GPU, TensorFlow, threads, batch
-    size or the data's digest differ, because the bits depend on them. Exit code 7: the weights or the recorded numbers
-    differ; the second run is then kept, and the first difference is printed. An interrupted run is repeated without a
-    break, which gives the same bits. A run that was resumed in another environment is refused.
-    """
-    import shlex
-    from dataclasses import asdict
-
-    from toolkit import findings, pipeline
-    from toolkit.errors import CheckError
-    from toolkit.record import comparison, reproduction
-
-    console = session.console
-    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    repeated = reproduction.resolve(run, request, data_dir=data_dir, source=source, console=console)
-    record = repeated.record
-    if not dry_run:
-        console.heading("run", shlex.join(["toolkit", "train", *repeated.arguments]))
-    outcome = reproduction.repeat(repeated, console, keep=keep, dry_run=dry_run)
-    if outcome is None:
-        return
-    console.say(findings.render(outcome.links).rstrip())
-    value = {
-        "run": str(record.folder),
-        "arguments": list(repeated.arguments),
-        "level": outcome.level,
-        "links": [comparison.describe(link) for link in outcome.links],
-        "comparison": asdict(outcome.comparison),
-        "kept": str(outcome.kept) if outcome.kept else None,
-    }
-    console.result(value, reproduction.summarize(record, outcome))
-    if not outcome.comparison.holds:
-        raise CheckError(
-            "the run does not reproduce",
-            why=reproduction.describe_difference(record, outcome),
-            remedy=f"`toolkit compare-runs {record.folder} {outcome.kept}` finds the first bit, with audit data",
-        )
-
-
-@command("ca_bundle", remember=True)
+@command(remember=True, removed={"ca_bundle": Removed("leave it out: the command asks no other host")})
 def report(
     session: Session,
     targets: Annotated[
@@ -101,6 +53,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The page; by default NAME.html in this folder.")
     ] = None,
+    as_text: Annotated[
+        bool, typer.Option("--text", help="Print it as text, without pictures, and write no page.")
+    ] = False,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
@@ -123,6 +78,11 @@ def report(
     from toolkit.report.chain import PageContext
 
     context = PageContext(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    if as_text:
+        if out:
+            raise UsageError("--text and --out exclude each other", remedy="leave one of them out")
+        _print_text(session, report.describe(targets, context, beside or (), pictures=False))
+        return
     described, text = report.compose(targets, context, beside or (), pictures=pictures)
     content = text.encode()
     place = out or Path(f"{report.name_page(targets)}.html")
@@ -134,30 +94,23 @@ def report(
     session.console.result(value | {"links": states}, f"{place}: {len(content):,} bytes{warning}")
 
 
-@command("ca_bundle", remember=True)
-def show(
-    session: Session,
-    targets: Annotated[
-        list[str],
-        typer.Argument(metavar="TARGET...", help="What `toolkit report` takes; several runs are shown side by side."),
-    ],
-    trust: Trust = None,
-) -> None:
-    """Print what the page of `toolkit report` says: numbers, tables, and the chain as `toolkit verify` finds it."""
+def _print_text(session: Session, page: "Page") -> None:
     import shutil
     from dataclasses import asdict
 
-    from toolkit import report, signing
     from toolkit.report import text
-    from toolkit.report.chain import PageContext
 
-    context = PageContext(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
-    page = report.describe(targets, context, pictures=False)
     links = page.chain.links if page.chain else ()
     value = {
         "kind": page.kind,
         "title": page.title,
-        "numbers": [asdict(each) for each in page.numbers],
-        "links": [{"name": each.name, "state": each.state, "digest": each.digest} for each in links],
+        "numbers": [asdict(number) for number in page.numbers],
+        "links": [{"name": link.name, "state": link.state, "digest": link.digest} for link in links],
     }
     session.console.result(value, text.render(page, width=shutil.get_terminal_size((100, 24)).columns))
+
+
+@command()
+def show(session: Session, context: typer.Context) -> None:  # noqa: ARG001 - each command has a session
+    words = shlex.join(context.args) or "TARGET..."
+    raise UsageError("there is no `toolkit show` any more", remedy=f"`toolkit report --text {words}` prints the same")

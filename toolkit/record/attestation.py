@@ -10,7 +10,7 @@ from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.findings import Finding, check, prefix
 from toolkit.manifest import Manifest
 from toolkit.record import Target, model, verify, verify_environment, verify_run, verify_wheel
-from toolkit.signing import Policy, Signed, Statement
+from toolkit.signing import Policy, Statement
 from toolkit.smoke import runner
 from toolkit.wheel import build_documents, wheel_documents
 from train.record import metrics, reader
@@ -104,25 +104,6 @@ def check_chain(target: Target, state: Path, policy: Policy) -> list[Finding]:
     found = [check_one(target, state, policy)]
     for name, link in follow(target, state):
         found += prefix(name, [check_one(link, state, policy)])
-    return found
-
-
-def list_envelopes(target: Target, state: Path) -> list[tuple[str, Path]]:
-    """Return the envelopes that `check_chain` and the count of builders read, each by the names of link and file."""
-    return [(name, path) for name, _, path in list_statements(target, state)]
-
-
-def list_statements(target: Target, state: Path) -> list[tuple[str, Signed, Path]]:
-    """Return the envelopes of `list_envelopes`, each with the kind of thing that it is about."""
-    found: list[tuple[str, Signed, Path]] = []
-    for name, link in [("", target), *follow(target, state)]:
-        place = find_folder(link, state) / link.report
-        own = signing.locate(place)
-        paths: list[tuple[Signed, Path]] = [(link.kind, own if own.exists() else place / model.SIGNATURE)]
-        if link.kind in {"wheel", "run"}:
-            others = (path for path in sorted(place.iterdir()) if path != own)
-            paths += [(kind, path) for path in others if (kind := signing.find_comment(path.name))]
-        found += [(f"{name}/{path.name}".lstrip("/"), kind, path) for kind, path in paths if path.is_file()]
     return found
 
 

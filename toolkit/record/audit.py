@@ -5,23 +5,39 @@ import json
 import math
 import re
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files, pipeline, project, steps, training
+from toolkit import digest, files, pipeline, project, signing, steps, training
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
 from toolkit.errors import IntegrityError, JobError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
-from toolkit.record import comparison, reproduction
+from toolkit.record import Target, attestation, comparison, reproduction
 from toolkit.record.reproduction import Reproduction
+from toolkit.signing import Statement
 from toolkit.steps import Task
+from toolkit.wheel import build_documents
 from train.config.configuration import INCIDENTAL
 from train.record import audit, reader
 from train.record.reader import RunRecord
+
+if TYPE_CHECKING:
+    from toolkit.keys import Signer
+
+PREDICATE: Final = "urn:x-tensorflow-toolkit:replay:v1"
+"""The type of the statement of an audit: how many stretches were asked for, by which seed, when, and the result."""
+
+SUMMARY: Final = "https://slsa.dev/verification_summary/v1"
+"""The type of such a statement of earlier versions, which is a verification summary of SLSA."""
+
+REPLAYED: Final = "TOOLKIT_REPLAYED_"
+"""Start of the level by which a statement of an earlier version says how many stretches were asked for."""
 
 PROGRAM: Final = project.ROOT / "train" / "use" / "replay.py"
 
@@ -77,7 +93,9 @@ def describe_misses(count: int, number: int) -> dict[int, float]:
 @dataclass(frozen=True, kw_only=True)
 class Audit:
     seed: str
+    asked: int  # how many stretches were asked for; a run that has fewer has all of them trained again
     stretches: int  # of the whole run
+    subjects: Mapping[str, str]  # digests of what a signature of the run covers, as they were before
     findings: tuple[Finding, ...]  # one for each that was repeated
     misses: Mapping[int, float]
 
@@ -100,16 +118,80 @@ class Audit:
 def replay(repeated: Reproduction, number: int, seed: str, console: Console) -> Audit:
     """Train some stretches again, and compare them. Raises PreflightError: the run cannot be audited here; JobError."""
     leaves = read_leaves(repeated.record)
+    subjects = _list_subjects(repeated.record.folder)
     spans = list(leaves)
     chosen = [spans[index] for index in choose(len(spans), number, seed)]
     with repeating(repeated, console) as repeat:
         found = repeat(chosen, 0)
     return Audit(
         seed=seed,
+        asked=number,
+        subjects=subjects,
         stretches=len(spans),
         findings=tuple(_compare(span, leaves[span], lines) for span, lines in zip(chosen, found, strict=True)),
         misses=describe_misses(len(spans), len(chosen)),
     )
+
+
+def sign(folder: Path, outcome: Audit, signer: "Signer") -> Path:
+    """Write beside a run what its audit gave, signed, in place of this key's earlier statement.
+
+    Raises IntegrityError if the run has changed since the audit began.
+    """
+    if _list_subjects(folder) != outcome.subjects:
+        raise IntegrityError(
+            f"{folder} has changed while parts of it were trained again",
+            remedy="find out who changed it, and start again; nothing was signed",
+        )
+    passed = all(item.state == "ok" for item in outcome.findings)
+    predicate = {
+        "result": "PASSED" if passed else "FAILED",
+        "stretches": outcome.asked,
+        "of": outcome.stretches,
+        "seed": outcome.seed,
+        "time": build_documents.stamp(time.time()),
+    }
+    statement = Statement(kind="replay", subjects=outcome.subjects, predicate_type=PREDICATE, predicate=predicate)
+    record = folder / f"replay-{signer.public_key.keyid[:8]}"
+    signing.write(record, statement, signer, replace=True)
+    return signing.locate(record)
+
+
+def _list_subjects(folder: Path) -> Mapping[str, str]:
+    return attestation.describe(Target(kind="run", folder=folder), folder).subjects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a signed statement says of an audit."""
+
+    passed: bool
+    stretches: int  # how many were asked for
+    age: float  # seconds since then, by the clock of whoever signed it
+
+
+def read_statement(statement: Statement) -> Stated:
+    """Read the statement of an audit, also of an earlier version. Raises IntegrityError if it is of something else."""
+    predicate = statement.predicate
+    if statement.predicate_type == PREDICATE:
+        result, count, when = (predicate.get(name) for name in ("result", "stretches", "time"))
+    elif statement.predicate_type == SUMMARY:
+        result, when = predicate.get("verificationResult"), predicate.get("timeVerified")
+        count = _count_levels(predicate.get("verifiedLevels"))
+    else:
+        raise IntegrityError("a statement is not of stretches that were trained again")
+    try:
+        age = time.time() - datetime.fromisoformat(str(when)).timestamp()
+    except ValueError as error:
+        raise IntegrityError("a statement does not say when the stretches were trained again") from error
+    return Stated(passed=result == "PASSED", stretches=count if type(count) is int else 0, age=age)
+
+
+def _count_levels(levels: object) -> int:
+    """Return how many stretches were asked for, by the levels of an earlier version's statement."""
+    words = [str(level) for level in levels] if isinstance(levels, list) else []
+    counts = [word.removeprefix(REPLAYED) for word in words if word.startswith(REPLAYED)]
+    return max((int(count) for count in counts if count.isascii() and count.isdigit() and len(count) < 10), default=0)
 
 
 def _compare(span: Span, recorded: str, found: Sequence[str]) -> Finding:
@@ -236,7 +318,7 @@ def find_parting(then: Reproduction, now: Reproduction, console: Console) -> Par
             if audit.parse(lines[0])["before"] != known[span[0]]:
                 raise IntegrityError(
                     f"{each.record.folder} does not begin steps {span[0] + 1} to {span[1]} with the state of its leaf",
-                    remedy="`toolkit verify RUN --replay` says what else of it does not hold",
+                    remedy="`toolkit reproduce RUN --stretches K` says what else of it does not hold",
                 )
         traces = [_trace(lines) for lines in found]
         step = next((step for step in traces[0] if traces[0][step] != traces[1].get(step)), None)
@@ -250,7 +332,7 @@ def find_parting(then: Reproduction, now: Reproduction, console: Console) -> Par
 def _explain(begin: int, parted: int) -> str:
     return (
         f"the recorded states after step {parted} differ, but steps {begin + 1} to {parted} of both, trained again, "
-        "give the same: `toolkit verify RUN --replay` says which record is not what its training gives"
+        "give the same: `toolkit reproduce RUN --stretches K` says which record is not what its training gives"
     )
 
 

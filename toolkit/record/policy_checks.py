@@ -1,9 +1,7 @@
 """Checks what a policy asks for besides signatures: second builders, replays, and a TensorFlow without advisories."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Final, get_args
 
@@ -11,9 +9,9 @@ from toolkit import signing
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding, check, prefix
 from toolkit.policy_requirements import Replay, Severity
-from toolkit.record import Target, attestation, rebuild, software, verification_summary, verify_wheel
+from toolkit.record import Target, attestation, audit, rebuild, software, verify_wheel
 from toolkit.record.rebuild import Level
-from toolkit.signing import Policy, Statement
+from toolkit.signing import Policy
 from toolkit.versions.rules import describe_fix
 
 DAY: Final = 86400
@@ -60,7 +58,7 @@ def _check_builders(folder: Path, policy: Policy, accepted: Level, *, always: bo
     return _refuse(
         "second-builder",
         f"the policy asks for a second builder of this wheel: {found.evidence}",
-        f"`toolkit verify {folder} --rebuild --sign KEY` by another key that may sign a `rebuild`",
+        f"`toolkit reproduce {folder} --sign KEY` by another key that may sign a `rebuild`",
     )
 
 
@@ -76,12 +74,12 @@ def _check_replay(target: Target, state: Path, policy: Policy, asked: Replay) ->
         if count >= asked.stretches and age <= asked.days * DAY:
             return check("replay", True, said)
         why.append(said)
-    words = f"--replay {asked.stretches} --sign KEY"
     return _refuse(
         "replay",
         f"the policy asks for {asked.stretches} stretches trained again in the last {asked.days} days: "
         f"{'; '.join(why) or 'no statement is here'}",
-        f"`toolkit verify {target.folder} {words}` by another key that may sign a `replay`",
+        f"`toolkit reproduce {target.folder} --stretches {asked.stretches} --sign KEY` by another key that may sign a "
+        "`replay`",
     )
 
 
@@ -91,40 +89,18 @@ def _read_replay(record: Path, target: Target, state: Path, policy: Policy) -> t
     Raises IntegrityError: nobody who may, or the statement says something else.
     """
     trainers = attestation.list_signers(target, policy)
-    signers, found = signing.read(record, "replay", policy)
+    signers, statement = signing.read(record, "replay", policy)
     others = [each.name for each in signers if each.key.keyid not in trainers]
     if not others:
         raise IntegrityError(f"{', '.join(each.name for each in signers)} signed the run too, and is no other")
-    if (
-        found.predicate_type != verification_summary.PREDICATE
-        or found.subjects != attestation.describe(target, state).subjects
-    ):
+    stated = audit.read_statement(statement)
+    if statement.subjects != attestation.describe(target, state).subjects:
         raise IntegrityError(f"the statement of {', '.join(others)} is of another run, or of another state of it")
-    if found.predicate.get("verificationResult") != "PASSED":
+    if not stated.passed:
         raise IntegrityError(f"{', '.join(others)} found that the run does not hold")
-    return ", ".join(others), _count(found), _tell_age(found)
-
-
-def _count(found: Statement) -> int:
-    levels = found.predicate.get("verifiedLevels")
-    words = [str(each) for each in levels] if isinstance(levels, list) else []
-    counts = [
-        each.removeprefix(verification_summary.REPLAYED)
-        for each in words
-        if each.startswith(verification_summary.REPLAYED)
-    ]
-    return max((int(each) for each in counts if each.isascii() and each.isdigit() and len(each) < 10), default=0)
-
-
-def _tell_age(found: Statement) -> float:
-    """Return how many seconds ago a statement was made by its own word. Raises IntegrityError: later than now."""
-    try:
-        age = time.time() - datetime.fromisoformat(str(found.predicate.get("timeVerified"))).timestamp()
-    except ValueError as error:
-        raise IntegrityError("a statement does not say when the stretches were trained again") from error
-    if age < -SKEW:
+    if stated.age < -SKEW:
         raise IntegrityError("a statement is of a later time than it is now")
-    return age
+    return ", ".join(others), stated.stretches, stated.age
 
 
 def _check_advisories(tensorflow: str, least: Severity) -> Finding:

@@ -63,13 +63,11 @@ def resolve(
     *,
     data_dir: str,
     source: str = "",
-    verified: bool = False,
     console: Console,
 ) -> Reproduction:
     """Read a run's manifest and decide how to repeat it.
 
-    ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with. ``verified``:
-    the caller has just compared the run, and its environment if that is here, with their records.
+    ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with.
 
     Raises IntegrityError: there is no manifest of a run; CheckError: it is not finished, or its folder or environment
     does not match its record; PreflightError: it was made in more than one environment; UnsupportedError: this clone
@@ -83,14 +81,13 @@ def resolve(
             remedy="resume it with the command that started it, and reproduce it when it is finished",
         )
     record = reader.read_record(folder)
-    if not verified:
-        require(
-            verify_run.verify_own(record),
-            remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
-        )
+    require(
+        verify_run.verify_own(record),
+        remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
+    )
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_places(record, data_dir, source))
-    resolved = _choose_environment(record.parent, request, console, verified=verified)
+    resolved = _choose_environment(record.parent, request, console)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
     if request.gpu and not cuda:
@@ -177,14 +174,14 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
 
 
 def _choose_environment(
-    link: Mapping[str, Any], request: pipeline.Request, console: Console, *, verified: bool
+    link: Mapping[str, Any], request: pipeline.Request, console: Console
 ) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     settings = request.settings
     asked = request.wheel or any(
         settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
     )
-    recorded = None if asked else _find_recorded(link, settings, verified=verified)
+    recorded = None if asked else _find_recorded(link, settings)
     if recorded:
         engine, found = recorded
         console.heading(found.kind, f"the run's own {found.reference}")
@@ -195,18 +192,16 @@ def _choose_environment(
     return pipeline.resolve(replace(request, settings=settings, gpu=request.gpu or False), console)
 
 
-def _find_recorded(link: Mapping[str, Any], settings: Settings, *, verified: bool) -> tuple[Engine, Environment] | None:
+def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
     match link.get("kind"):
         case "environment":
-            return _find_environment(link, settings, verified=verified)
+            return _find_environment(link, settings)
         case "image":
             return _find_image(link, settings)
     return None
 
 
-def _find_environment(
-    link: Mapping[str, Any], settings: Settings, *, verified: bool
-) -> tuple[Engine, Environment] | None:
+def _find_environment(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
     folder = verify_run.find_environment(link, Path(settings.state))
     if folder is None or not host.interpreter(folder).exists():
         return None
@@ -214,8 +209,7 @@ def _find_environment(
     identity = str(link["digest"])
     if host.examine(folder, identity).doubt:
         return None  # it is made anew, which says why
-    if not verified:
-        require(verify_environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
+    require(verify_environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
     found = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
     return pipeline.make_host_engine(settings), found
 

@@ -32,10 +32,6 @@ class Verification:
         """Whether the record can be read any further: no signature is missing or forged, nor what else is asked for."""
         return all(item.state == "ok" for item in self.signatures)
 
-    def holds(self, *, strict: bool) -> bool:
-        """Whether `require` would raise nothing."""
-        return self.is_sound and not findings.list_wrong(self.findings, strict=strict)
-
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
 

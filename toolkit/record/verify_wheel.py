@@ -86,10 +86,14 @@ def has_foreign_results(record: Manifest) -> bool:
 def describe_trust(record: Manifest) -> str:
     """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
     if is_grafted(record):
-        return "whoever published the original wheel is trusted, and the machine that grafted it; --rebuild checks that"
+        return (
+            "whoever published the original wheel is trusted, and the machine that grafted it; `toolkit reproduce` "
+            "checks that"
+        )
     said = bazel_output.describe_outcome(record.facts["bazel"])
     if has_foreign_results(record):
-        return f"{said}: those who can write these caches, or run the executor, are trusted; --rebuild checks them"
+        trusted = "those who can write these caches, or run the executor, are trusted"
+        return f"{said}: {trusted}; `toolkit reproduce` checks them"
     return f"{said}: only the machine that built it is trusted"
 
 

@@ -173,7 +173,7 @@ def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: 
     monkeypatch.chdir(wheel.parent)
     compared = replace(OTHER, wheel=read_record(wheel).digest)
     monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compared)
-    done = CliRunner().invoke(app, ["verify", wheel.name, "--rebuild", "--sign", "second"])
+    done = CliRunner().invoke(app, ["reproduce", wheel.name, "--sign", "second"])
     assert done.exit_code == 7, done.output
     assert "signed: " in done.output
     words = ["verify", wheel.name, "--trust", "policy.yaml"]
@@ -183,9 +183,3 @@ def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: 
     accepted = CliRunner().invoke(app, [*words, "--accept", "R1"])
     assert accepted.exit_code == 0, accepted.output
     assert "2 independent" in accepted.output
-
-
-def test_the_command_signs_a_second_build_alone(wheel: Path) -> None:
-    done = CliRunner().invoke(app, ["verify", str(wheel), "--sign", str(wheel.parent / "second")])
-    assert done.exit_code == 2, done.output
-    assert "--sign is for --rebuild" in done.output

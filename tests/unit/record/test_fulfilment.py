@@ -1,10 +1,8 @@
 """What a policy asks for besides signatures: each demand in a chain that lacks it, and in one that has it."""
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,10 @@ from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
 from toolkit import keys, signing
 from toolkit.cli import app
-from toolkit.errors import CheckError, IntegrityError, UsageError
-from toolkit.record import find, rebuild, software, verification, verification_summary
+from toolkit.errors import IntegrityError, UsageError
+from toolkit.findings import check
+from toolkit.record import attestation, audit, find, rebuild, software, verification
 from toolkit.record.rebuild import Comparison
-from toolkit.record.verification_summary import Summary
 from toolkit.record.verify_wheel import read_record
 from toolkit.versions import load_table
 from toolkit.wheel import wheel_documents
@@ -69,7 +67,7 @@ def test_a_wheel_with_cached_results_needs_a_second_builder(world: World) -> Non
     refuse(
         world.verify(world.wheel),
         "second-builder: the policy asks for a second builder of this wheel: 1 independent: builder",
-        f"try: `toolkit verify {world.wheel} --rebuild --sign KEY` by another key that may sign a `rebuild`",
+        f"try: `toolkit reproduce {world.wheel} --sign KEY` by another key that may sign a `rebuild`",
     )
     build_again(world)
     done = world.verify(world.wheel)
@@ -89,18 +87,34 @@ def test_a_policy_can_ask_for_a_second_builder_of_each_wheel(world: World) -> No
 def replay(
     world: World, who: str = "second", *, stretches: int = 5, age: float = 0, failed: bool = False, **edits: Any
 ) -> Path:
-    """Sign what `verify --replay` signs, without training anything again."""
-    noted = Summary(target=find(str(world.run)), state=signed.STATE, policy=signing.Policy(), options={})
-    noted.levels.append(f"{verification_summary.REPLAYED}{stretches}")
-    with suppress(CheckError), verification_summary.signing_beside(noted, keys.load(who)):
-        if failed:
-            raise CheckError("a stretch gives other bits")
-    record = world.run / f"replay-{keys.load(who).public_key.keyid[:8]}"
-    payload = signing._read_envelope(signing.locate(record)).payload
-    found = signing.parse_statement(payload, "replay")
-    predicate = {**found.predicate, "timeVerified": wheel_documents.stamp(time.time() - age), **edits}
-    signing.write(record, replace(found, predicate=predicate), keys.load(who), replace=True)
-    return signing.locate(record)
+    """Sign what `reproduce --stretches` signs, without training anything again."""
+    subjects = attestation.describe(find(str(world.run)), signed.STATE).subjects
+    repeated = check("steps 1 to 10", not failed, "")
+    outcome = audit.Audit(seed="1", asked=stretches, stretches=9, subjects=subjects, findings=(repeated,), misses={})
+    path = audit.sign(world.run, outcome, keys.load(who))
+    change_statement(path, {"time": wheel_documents.stamp(time.time() - age), **edits}, who)
+    return path
+
+
+def change_statement(path: Path, predicate: Mapping[str, Any], who: str, kind: str = audit.PREDICATE) -> None:
+    """Sign the statement of an audit again, with other fields of its predicate."""
+    record = path.with_name(path.name.removeprefix("attestation-").removesuffix(".dsse.json"))
+    stated = signing.parse_statement(signing._read_envelope(path).payload, "replay")
+    changed = replace(stated, predicate_type=kind, predicate={**stated.predicate, **predicate})
+    signing.write(record, changed, keys.load(who), replace=True)
+
+
+def state_as_before(world: World, result: str = "PASSED", levels: object = ("TOOLKIT_REPLAYED_5",)) -> None:
+    """Sign what `verify --replay 5 --sign` of earlier versions signed: a verification summary of SLSA."""
+    predicate = {
+        "verifier": {"id": "urn:x-tensorflow-toolkit:verifier:v1", "version": {"toolkit": "1.0.0"}},
+        "timeVerified": wheel_documents.stamp(time.time()),
+        "verificationResult": result,
+        "verifiedLevels": levels,
+        "slsaVersion": "1.1",
+        "result": None,
+    }
+    change_statement(replay(world), predicate, "second", "https://slsa.dev/verification_summary/v1")
 
 
 REPLAYS: dict[str, tuple[Callable[[World], object], str]] = {
@@ -109,8 +123,14 @@ REPLAYS: dict[str, tuple[Callable[[World], object], str]] = {
     "too few stretches": (lambda world: replay(world, stretches=4), "second trained 4 stretches again 0.0 days ago"),
     "failed": (lambda world: replay(world, failed=True), "second found that the run does not hold"),
     "of a later time": (lambda world: replay(world, age=-DAY), "is of a later time than it is now"),
-    "without a time": (lambda world: replay(world, timeVerified="now"), "does not say when"),
-    "without levels": (lambda world: replay(world, verifiedLevels="TOOLKIT_REPLAYED_9"), "trained 0 stretches"),
+    "without a time": (lambda world: replay(world, time="now"), "does not say when"),
+    "without a number": (lambda world: replay(world, stretches=True), "trained 0 stretches"),
+    "failed, by an earlier version": (lambda world: state_as_before(world, "FAILED"), "found that the run does not"),
+    "without levels": (lambda world: state_as_before(world, levels="TOOLKIT_REPLAYED_9"), "trained 0 stretches"),
+    "of another type": (
+        lambda world: change_statement(replay(world), {}, "second", "https://in-toto.io/attestation/x"),
+        "is not of stretches that were trained again",
+    ),
     "key that may not": (lambda world: replay(world, "owner"), "owner may sign smoke: not replay"),
     "run changed since": (
         lambda world: (
@@ -140,7 +160,7 @@ def test_a_run_without_the_replay_that_is_asked_for_is_refused(world: World, nam
         world.verify(world.run),
         "replay: the policy asks for 5 stretches trained again in the last 30 days: ",
         why,
-        "--replay 5 --sign KEY` by another key that may sign a `replay`",
+        "--stretches 5 --sign KEY` by another key that may sign a `replay`",
     )
 
 
@@ -151,6 +171,14 @@ def test_a_run_with_a_young_replay_holds(world: World) -> None:
     assert done.exit_code == 0, done.output
     assert "second trained 5 stretches again 29.0 days ago" in done.output
     assert world.verify(world.wheel).exit_code == 0
+
+
+def test_a_replay_that_an_earlier_version_signed_holds(world: World) -> None:
+    ask(world, replay={"days": 30, "stretches": 5})
+    state_as_before(world)
+    done = world.verify(world.run)
+    assert done.exit_code == 0, done.output
+    assert "second trained 5 stretches again 0.0 days ago" in done.output
 
 
 def test_the_trainer_is_no_second_one(world: World) -> None:
@@ -227,19 +255,6 @@ def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
     verification.require_trusted(world.wheel, "", state=signed.STATE, policy=policy)
 
 
-def test_a_summary_has_what_was_asked_for(world: World) -> None:
-    import base64
-
-    ask(world, no_advisories="critical", replay={"days": 1, "stretches": 2})
-    assert world.verify(world.wheel, "--summary", "summary.json").exit_code == 0
-    content = json.loads((world.root / "summary.json").read_text())["predicate"]["policy"]["content"]
-    assert json.loads(base64.b64decode(content))["require"] == {
-        "second_builder": None,
-        "replay": {"days": 1, "stretches": 2},
-        "no_advisories": "critical",
-    }
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [
@@ -261,14 +276,6 @@ def test_another_demand_is_refused(world: World, value: object, why: str) -> Non
     with pytest.raises(UsageError, match="is no policy") as caught:
         signing.read_policy([path])
     assert why in caught.value.why
-
-
-def test_a_command_does_not_ask_for_what_it_is_about_to_make(world: World) -> None:
-    ask(world, second_builder="always", replay={"days": 30, "stretches": 5})
-    demands = signing.read_policy([world.root / "policy.yaml"]).demands
-    assert demands.waive(stretches=0, builder=False) == demands
-    assert demands.waive(stretches=4, builder=True) == replace(demands, second_builder=None)
-    assert demands.waive(stretches=5, builder=False) == replace(demands, replay=None)
 
 
 def test_one_policy_alone_may_ask(world: World) -> None:

@@ -50,7 +50,7 @@ def test_the_command_fails_for_a_difference_in_code(
     record: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compare(CODE))
-    command = ["verify", str(tmp_path / PLAN.name), "--rebuild"]
+    command = ["reproduce", str(tmp_path / PLAN.name)]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 7, done.output
     assert CODE.name in done.output

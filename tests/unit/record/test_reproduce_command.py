@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests import loaded
 from tests.command import Run
@@ -12,6 +13,7 @@ from tests.native import needs_native
 from tests.tiers import slow
 from tests.unit.record import maker
 from toolkit import pipeline, training
+from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.errors import InterruptionError
 from toolkit.record import reproduction
@@ -275,3 +277,29 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     hidden, own = during
     assert (hidden[0], own) == (".", run.name)
     assert hidden != killed.name
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--seed", "1"], "--seed"),
+        (["--sign", "key"], "--sign"),
+        (["--accept", "R1"], "--accept"),
+        (["--bazelrc", "x"], "--bazelrc"),
+        (["--stretches", "2", "--keep"], "--keep"),
+        (["--stretches", "2", "--dry-run"], "--dry-run"),
+    ],
+)
+def test_an_option_for_another_way_is_refused(tmp_path: Path, words: list[str], option: str) -> None:
+    (tmp_path / "metrics.csv").touch()  # a run has it
+    done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
+    assert done.exit_code == 2, done.output
+    assert f"{option} is not for" in done.output
+
+
+def test_a_wheel_takes_no_option_of_runs(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.whl").touch()
+    for words in (["--stretches", "2"], ["--engine", "host"], ["--no-gpu"]):
+        done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
+        assert done.exit_code == 2, done.output
+        assert "is not for a wheel" in done.output

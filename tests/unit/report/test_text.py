@@ -22,7 +22,7 @@ class Show:
         self.place = place
 
     def __call__(self, *words: str) -> Result:
-        return CliRunner(env={"COLUMNS": "500"}).invoke(app, ["show", str(self.place.run), *words])
+        return CliRunner(env={"COLUMNS": "500"}).invoke(app, ["report", "--text", str(self.place.run), *words])
 
 
 def test_a_run_is_shown_with_its_numbers_and_its_chain(show: Show) -> None:

@@ -1,0 +1,216 @@
+import secrets
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from toolkit.cli.command import (
+    Accept,
+    DataDir,
+    DryRun,
+    Gpu,
+    Session,
+    SourcePath,
+    Wheel,
+    command,
+    load_key,
+    read_level,
+)
+from toolkit.errors import CheckError, UsageError
+from toolkit.wheel.build_options import BuildOptions
+
+if TYPE_CHECKING:
+    from toolkit.keys import Signer
+    from toolkit.record import Target
+    from toolkit.record.reproduction import Reproduction
+
+_ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
+_OF_RUN: Final = frozenset({*_ENVIRONMENT, "data_dir", "source", "wheel", "gpu"})
+_TAKEN: Final = {
+    "a wheel": frozenset({"accept", "bazelrc", "sign_"}),
+    "a whole run": _OF_RUN | {"keep", "dry_run"},
+    "stretches of a run": _OF_RUN | {"stretches", "seed", "sign_"},
+}
+"""The options that each way takes. What none of them names is for all."""
+
+
+@command(*_ENVIRONMENT, "ca_bundle", build=("bazelrc",), long=True)
+def reproduce(
+    session: Session,
+    context: typer.Context,
+    *,
+    target: Annotated[str, typer.Argument(help="A wheel's folder (dist/NAME), or a finished run's (runs/NAME).")],
+    stretches: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K",
+            min=1,
+            help="For a run of --audit-every: train only K randomly chosen stretches again, and compare all bits.",
+        ),
+    ] = None,
+    seed: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="With --stretches: what chooses them, such as a public beacon's value; random by default.",
+        ),
+    ] = "",
+    sign_: Annotated[
+        str,
+        typer.Option(
+            "--sign",
+            metavar="KEY",
+            help="For a wheel, or with --stretches: leave a signed statement of what it gave beside the wheel or run.",
+        ),
+    ] = "",
+    accept: Accept = "R2",
+    options: BuildOptions,
+    data_dir: DataDir = "",
+    source: SourcePath = "",
+    wheel: Wheel = None,
+    gpu: Gpu = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="For a whole run: keep the second run although it is equal.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Build a wheel again, or train a run again, and compare: what was made is what its inputs give.
+
+    A wheel is verified, built again without any cache or remote executor, and compared file by file. Exit code 7: the
+    two wheels have a difference that is not harmless; --accept R1 lets contents differ. With --sign it writes a signed
+    statement beside the wheel, with the level and the files that differ.
+
+    A run is trained again: level R4 where its weights are the same to the bit. It runs in the environment or image of
+    the first run if that is still here; else in one that these options make from the same wheel or locked set. Nothing
+    is run (exit code 4) where processor or GPU, TensorFlow, threads, batch size or the data's digest differ, because
+    the bits depend on them. Exit code 7: the weights or the recorded numbers differ; the second run is then kept, and
+    the first difference is printed. An interrupted run is repeated without a break, which gives the same bits. A run
+    that was resumed in another environment is refused.
+
+    With --stretches, parts of a run are trained again, on any processor and with any number of threads if the run has
+    native kernels. Exit code 7: a stretch gives other bits; 4, before any training: the run has no whole audit data, or
+    cannot give the same bits here. With --sign it writes a signed statement beside the run, passed or failed: a policy
+    can ask for one.
+    """
+    from toolkit import record
+
+    found = record.find(target)
+    if found.kind == "wheel":
+        _require_taken(context, "a wheel")
+        _build_again(session, found, accept=accept, key=sign_, bazelrc=options.bazelrc)
+        return
+    if found.kind != "run":
+        raise UsageError(
+            f"`toolkit reproduce` is for a wheel or a run, and {target} is of the kind {found.kind}",
+            remedy=f"`toolkit verify {target}` compares it with its record",
+        )
+    _require_taken(context, "stretches of a run" if stretches else "a whole run")
+
+    from toolkit import pipeline
+    from toolkit.record import reproduction
+
+    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    key = load_key(sign_)
+    repeated = reproduction.resolve(found.folder, request, data_dir=data_dir, source=source, console=session.console)
+    if stretches:
+        _train_stretches(session, repeated, stretches, seed, key)
+    else:
+        _train_again(session, repeated, keep=keep, dry_run=dry_run)
+
+
+def _require_taken(context: typer.Context, way: str) -> None:
+    """Raise UsageError if an option was given that is for another way to reproduce."""
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        ways = [other for other, taken in _TAKEN.items() if name in taken]
+        if given and ways and way not in ways:
+            raise UsageError(
+                f"{parameter.opts[0]} is not for {way}, but for {' and for '.join(ways)}",
+                remedy="leave it out; `toolkit reproduce --help` says what each option does",
+            )
+
+
+def _build_again(session: Session, target: "Target", *, accept: str, key: str, bazelrc: str) -> None:
+    """Build a wheel a second time, and report each difference.
+
+    Raises CheckError if it does not match its record, or if the second build is below the accepted level.
+    """
+    from toolkit import findings, record
+    from toolkit.record import rebuild, verify_wheel
+
+    console, level, signer = session.console, read_level(accept), load_key(key)
+    verified = record.verify(target, Path(session.settings.state))
+    console.say(findings.render(verified).rstrip())
+    findings.require(verified, remedy="build the wheel again with `toolkit build-wheel`")
+    console.heading("trust", verify_wheel.describe_trust(verify_wheel.read_record(target.folder)))
+    comparison = rebuild.rebuild(target.folder, session.settings, bazelrc=bazelrc, console=console)
+    for difference in comparison.differences:
+        console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
+    if signer:
+        console.heading("sign", f"signed: {rebuild.sign(target.folder, comparison, signer)}")
+    value = {
+        "kind": target.kind,
+        "folder": str(target.folder),
+        "findings": [item.as_dict() for item in verified],
+        "level": comparison.level,
+        "differences": [asdict(difference) for difference in comparison.differences],
+        "inputs": comparison.inputs,
+        "seconds": comparison.seconds,
+    }
+    console.result(value, f"{target.folder}: built again in {comparison.seconds:.0f} s: {comparison.summary}")
+    rebuild.require_level(comparison, level)
+
+
+def _train_stretches(
+    session: Session, repeated: "Reproduction", number: int, seed: str, signer: "Signer | None"
+) -> None:
+    """Train stretches of a run again, and report each. Raises CheckError if one gives other bits."""
+    from toolkit import findings
+    from toolkit.record import audit
+
+    console, folder = session.console, repeated.record.folder
+    seed = seed or secrets.token_hex(16)
+    console.heading("seed", seed)
+    outcome = audit.replay(repeated, number, seed, console)
+    console.say(findings.render(outcome.findings).rstrip())
+    if signer:
+        console.heading("sign", f"signed: {audit.sign(folder, outcome, signer)}")
+    value = {"kind": "run", "folder": str(folder), "replay": outcome.as_dict()}
+    console.result(value, f"{folder}: {outcome.describe()}")
+    findings.require(outcome.findings, remedy="the run is not what its training gives: do not use it")
+
+
+def _train_again(session: Session, repeated: "Reproduction", *, keep: bool, dry_run: bool) -> None:
+    """Train a whole run again, and report for each link of its chain whether it is the same.
+
+    Raises CheckError if weights or recorded numbers differ.
+    """
+    from toolkit import findings
+    from toolkit.record import comparison, reproduction
+
+    console, record = session.console, repeated.record
+    if not dry_run:
+        console.heading("run", shlex.join(["toolkit", "train", *repeated.arguments]))
+    outcome = reproduction.repeat(repeated, console, keep=keep, dry_run=dry_run)
+    if outcome is None:
+        return
+    console.say(findings.render(outcome.links).rstrip())
+    value: dict[str, Any] = {
+        "run": str(record.folder),
+        "arguments": list(repeated.arguments),
+        "level": outcome.level,
+        "links": [comparison.describe(link) for link in outcome.links],
+        "comparison": asdict(outcome.comparison),
+        "kept": str(outcome.kept) if outcome.kept else None,
+    }
+    console.result(value, reproduction.summarize(record, outcome))
+    if not outcome.comparison.holds:
+        raise CheckError(
+            "the run does not reproduce",
+            why=reproduction.describe_difference(record, outcome),
+            remedy=f"`toolkit compare-runs {record.folder} {outcome.kept}` finds the first bit, with audit data",
+        )
