@@ -26,8 +26,8 @@ from packaging.utils import canonicalize_name
 from tests.integration.test_registry import replace_wheel
 from tests.unit.record import maker, signed
 from toolkit import digest
+from toolkit.artifacts.environment import read_packages
 from toolkit.engine.host import REPORT
-from toolkit.record.verify_environment import read_packages
 
 ROOT = Path(__file__).parent.parent
 MEGABYTES = 600
@@ -39,7 +39,7 @@ for path in paths:
         hashlib.file_digest(stream, "sha256") if os.path.getsize(path) > 1 << 20 else hashlib.sha256(stream.read())
 print(time.perf_counter() - began, time.process_time() - used)
 """
-START = "import toolkit.cli.verify, toolkit.record, toolkit.signing, rich.table"
+START = "import toolkit.cli.verify, toolkit.record.verification, toolkit.signing, rich.table"
 
 
 def make(root: Path) -> signed.World:

@@ -34,6 +34,7 @@ LAYERS = (
     {"doctor", "smoke", "training"},
     {"inference", "wheel"},
     {"graft", "pipeline"},
+    {"artifacts"},
     {"clean", "install", "launch", "record", "rehearsal", "report", "sweep"},
     {"inventory", "obtaining"},
     {"cli"},

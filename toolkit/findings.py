@@ -31,6 +31,7 @@ class Finding:
     advisory: bool = False  # a failure is only a warning
     facts: Mapping[str, Any] = field(default_factory=dict)  # the values behind the evidence, for programs
     seconds: float | None = None  # how long the check took, if recorded
+    unsigned: bool = False  # ``absent`` is a signature alone, and the thing itself is on this machine
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:
@@ -40,8 +41,8 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """What people read: ``unsigned`` for a signature that is absent, since the thing itself is on this machine."""
-        if self.state == "absent" and self.id.rpartition(".")[2] == "signature":
+        """What people read."""
+        if self.unsigned:
             return UNSIGNED
         return "warn" if self.state == "fail" and self.advisory else self.state
 

@@ -10,7 +10,8 @@ from tests.integration.docker import stages
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys, signing
-from toolkit.record import attestation, find
+from toolkit.artifacts import find
+from toolkit.record import attestation
 
 pytestmark = pytest.mark.engine
 
@@ -39,7 +40,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("first", "second", "stranger"):
         keys.make(folder / name)
     for name in ("first", "second"):
-        attestation.sign(find(str(folder / "dist")), folder, keys.load(str(folder / name)))
+        attestation.sign(find(str(folder / "dist"), folder), keys.load(str(folder / name)))
     folder.chmod(0o755)
     return folder
 

@@ -16,7 +16,8 @@ from tests.integration.docker import distribution, stages, tokens
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest
-from toolkit.record import attestation, find
+from toolkit.artifacts import find
+from toolkit.record import attestation
 from toolkit.settings import resolve
 from toolkit.wheel import build_plan, wheel_documents, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
@@ -72,7 +73,7 @@ def connect(
     made.parent.mkdir(parents=True)
     publish(finish_build(root / "staging"), made, asked)
     change(made)
-    attestation.sign(find(str(made)), root, keys.load(str(root / "key")), fresh=True)
+    attestation.sign(find(str(made), root), keys.load(str(root / "key")), fresh=True)
     with distribution.serve(root, service) as registry:
         found = Machines(root, registry, asked)
         registry.log_in(root / "first" / "docker")

@@ -276,13 +276,13 @@ def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[s
 
 def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> None:
     """Sign what a command made: folders and smoke reports, each with whether it is new."""
-    from toolkit import record
+    from toolkit import artifacts
     from toolkit.record import attestation
 
     if key is None:
         return
     for target, fresh in made:
-        done = attestation.sign(record.find(str(target)), Path(session.settings.state), key, fresh=fresh)
+        done = attestation.sign(artifacts.find(str(target), Path(session.settings.state)), key, fresh=fresh)
         session.console.heading("sign", done)
 
 

@@ -30,10 +30,10 @@ def sbom(
     """
     import json
 
-    from toolkit import files, record
+    from toolkit import artifacts, files
     from toolkit.record import bill
 
-    text = bill.write(record.find(target), Path(session.settings.state))
+    text = bill.write(artifacts.find(target, Path(session.settings.state)))
     if out:
         files.write_atomically(out, text + "\n")
     value = json.loads(text)

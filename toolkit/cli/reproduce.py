@@ -22,8 +22,8 @@ from toolkit.errors import CheckError, UsageError
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
+    from toolkit.artifacts import Artifact
     from toolkit.keys import Signer
-    from toolkit.record import Target
     from toolkit.record.reproduction import Reproduction
 
 _ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
@@ -94,16 +94,16 @@ def reproduce(
     cannot give the same bits here. With --sign it writes a signed statement beside the run, passed or failed: a policy
     can ask for one.
     """
-    from toolkit import record
+    from toolkit import artifacts
 
-    found = record.find(target)
-    if found.kind == "wheel":
+    artifact = artifacts.find(target, Path(session.settings.state))
+    if isinstance(artifact, artifacts.Wheel):
         _require_taken(context, "a wheel")
-        _build_again(session, found, accept=accept, key=sign_, bazelrc=options.bazelrc)
+        _build_again(session, artifact, accept=accept, key=sign_, bazelrc=options.bazelrc)
         return
-    if found.kind != "run":
+    if not isinstance(artifact, artifacts.Run):
         raise UsageError(
-            f"`toolkit reproduce` is for a wheel or a run, and {target} is of the kind {found.kind}",
+            f"`toolkit reproduce` is for a wheel or a run, and {target} is of the kind {artifact.kind}",
             remedy=f"`toolkit verify {target}` compares it with its record",
         )
     _require_taken(context, "stretches of a run" if stretches else "a whole run")
@@ -113,7 +113,7 @@ def reproduce(
 
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     key = load_key(sign_)
-    repeated = reproduction.resolve(found.folder, request, data_dir=data_dir, source=source, console=session.console)
+    repeated = reproduction.resolve(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
     if stretches:
         _train_stretches(session, repeated, stretches, seed, key)
     else:
@@ -134,34 +134,35 @@ def _require_taken(context: typer.Context, way: str) -> None:
             )
 
 
-def _build_again(session: Session, target: "Target", *, accept: str, key: str, bazelrc: str) -> None:
+def _build_again(session: Session, wheel: "Artifact", *, accept: str, key: str, bazelrc: str) -> None:
     """Build a wheel a second time, and report each difference.
 
     Raises CheckError if it does not match its record, or if the second build is below the accepted level.
     """
-    from toolkit import findings, record
-    from toolkit.record import rebuild, verify_wheel
+    from toolkit import findings
+    from toolkit.artifacts.wheel import describe_trust, read_record
+    from toolkit.record import rebuild
 
     console, level, signer = session.console, read_level(accept), load_key(key)
-    verified = record.verify(target, Path(session.settings.state))
+    verified = wheel.check()
     console.say(findings.render(verified).rstrip())
     findings.require(verified, remedy="build the wheel again with `toolkit build-wheel`")
-    console.heading("trust", verify_wheel.describe_trust(verify_wheel.read_record(target.folder)))
-    comparison = rebuild.rebuild(target.folder, session.settings, bazelrc=bazelrc, console=console)
+    console.heading("trust", describe_trust(read_record(wheel.folder)))
+    comparison = rebuild.rebuild(wheel.folder, session.settings, bazelrc=bazelrc, console=console)
     for difference in comparison.differences:
         console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
     if signer:
-        console.heading("sign", f"signed: {rebuild.sign(target.folder, comparison, signer)}")
+        console.heading("sign", f"signed: {rebuild.sign(wheel.folder, comparison, signer)}")
     value = {
-        "kind": target.kind,
-        "folder": str(target.folder),
+        "kind": wheel.kind,
+        "folder": str(wheel.folder),
         "findings": [item.as_dict() for item in verified],
         "level": comparison.level,
         "differences": [asdict(difference) for difference in comparison.differences],
         "inputs": comparison.inputs,
         "seconds": comparison.seconds,
     }
-    console.result(value, f"{target.folder}: built again in {comparison.seconds:.0f} s: {comparison.summary}")
+    console.result(value, f"{wheel.folder}: built again in {comparison.seconds:.0f} s: {comparison.summary}")
     rebuild.require_level(comparison, level)
 
 

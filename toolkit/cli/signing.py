@@ -34,13 +34,13 @@ def sign(
     With --model-signing, one key signs the digest of each file in the run's folder. `model_signing verify key` checks
     it, and so does --trust where the run has no envelope.
     """
-    from toolkit import keys, record
+    from toolkit import artifacts, keys
     from toolkit.record import attestation
 
     signer = keys.load(key)
-    found = record.find(target)
+    artifact = artifacts.find(target, Path(session.settings.state))
     write = attestation.sign_model if model_signing else attestation.sign
-    done = write(found, Path(session.settings.state), signer, replace=replace)
+    done = write(artifact, signer, replace=replace)
     session.console.result({"key": signer.public_key.keyid, "done": done}, done)
 
 

@@ -60,11 +60,11 @@ def verify(
     --sign` left with another trusted key. All signatures of one statement are one build. A statement below the level of
     --accept is a failed finding (exit code 7).
     """
-    from toolkit import record, signing
+    from toolkit import artifacts, signing
     from toolkit.record import verification
 
     level, policy = read_level(accept), signing.read_policy(trust or ())
-    done = verification.verify(record.find(target), Path(session.settings.state), policy, level)
+    done = verification.verify(artifacts.find(target, Path(session.settings.state)), policy, level)
     value, text = _describe(session.console, done, signed=bool(policy))
     session.console.result(value, text)
     done.require(strict=strict)
@@ -73,18 +73,19 @@ def verify(
 def _describe(console: "Console", done: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
     """Print the findings; return them for --json, and a line that sums them up."""
     from toolkit import findings, signing
-    from toolkit.record import verify_wheel
+    from toolkit.artifacts import Image, Wheel
+    from toolkit.artifacts.wheel import describe_trust, read_record
 
-    target = done.target
-    console.say(findings.render(done.findings).rstrip())
-    value: dict[str, object] = {"kind": target.kind, "findings": [item.as_dict() for item in done.findings]}
-    value |= {"image": target.reference} if target.reference else {"folder": str(target.folder)}
-    if target.kind == "wheel" and done.is_sound:
-        record = verify_wheel.read_record(target.folder)
-        console.heading("trust", verify_wheel.describe_trust(record))
+    artifact, named = done.artifact, done.findings
+    console.say(findings.render(named).rstrip())
+    value: dict[str, object] = {"kind": artifact.kind, "findings": [item.as_dict() for item in named]}
+    value |= artifact.describe_place()
+    if isinstance(artifact, Wheel) and done.is_sound:
+        record = read_record(artifact.folder)
+        console.heading("trust", describe_trust(record))
         counts = ("executed", "cached_by", "reused", "remote")
         value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
-    if not signed and not target.reference:
-        value["signature"] = signing.describe(target.path)
-        console.heading("signature", signing.describe(target.path))
-    return value, f"{target.kind} {target.reference or target.path}: {findings.summarize(done.findings)}"
+    if not signed and not (isinstance(artifact, Image) and artifact.reference):
+        value["signature"] = signing.describe(artifact.path)
+        console.heading("signature", signing.describe(artifact.path))
+    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(named)}"

@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import digest, files, pipeline, project, signing, steps, training
+from toolkit.artifacts import Run
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
 from toolkit.errors import IntegrityError, JobError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
-from toolkit.record import Target, attestation, comparison, reproduction
+from toolkit.record import comparison, reproduction
 from toolkit.record.reproduction import Reproduction
 from toolkit.signing import Statement
 from toolkit.steps import Task
-from toolkit.wheel import build_documents
+from toolkit.wheel import wheel_documents
 from train.config.configuration import INCIDENTAL
 from train.record import audit, reader
 from train.record.reader import RunRecord
@@ -149,7 +150,7 @@ def sign(folder: Path, outcome: Audit, signer: "Signer") -> Path:
         "stretches": outcome.asked,
         "of": outcome.stretches,
         "seed": outcome.seed,
-        "time": build_documents.stamp(time.time()),
+        "time": wheel_documents.stamp(time.time()),
     }
     statement = Statement(kind="replay", subjects=outcome.subjects, predicate_type=PREDICATE, predicate=predicate)
     record = folder / f"replay-{signer.public_key.keyid[:8]}"
@@ -158,7 +159,7 @@ def sign(folder: Path, outcome: Audit, signer: "Signer") -> Path:
 
 
 def _list_subjects(folder: Path) -> Mapping[str, str]:
-    return attestation.describe(Target(kind="run", folder=folder), folder).subjects
+    return Run(folder=folder, state=folder).make_statement().subjects
 
 
 @dataclass(frozen=True, kw_only=True)

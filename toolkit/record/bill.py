@@ -20,12 +20,15 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from toolkit import __version__, files, manifest, naming
+from toolkit.artifacts import Artifact, Environment, Image
+from toolkit.artifacts.environment import read_packages
+from toolkit.artifacts.image import is_packed
+from toolkit.artifacts.origins import find_lock, find_wheel_folder, is_own_wheel
 from toolkit.engine import host
 from toolkit.engine.client import connect, read_files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.graft.sources import Locked
 from toolkit.manifest import Manifest
-from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.versions import load_table
 from toolkit.wheel import wheel_documents
 from toolkit.wheel.wheel_documents import describe_package, make_hash
@@ -39,29 +42,29 @@ ALLOWED: Final = f"{naming.LABEL_PREFIX}.allowed-sha256"
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def write(target: Target, state: Path) -> str:
+def write(artifact: Artifact) -> str:
     """Return the bill of an environment or an image as JSON. The same record gives the same bill. Raises as `make`."""
-    return str(JsonV1Dot6(make(target, state)).output_as_string(indent=2))
+    return str(JsonV1Dot6(make(artifact)).output_as_string(indent=2))
 
 
-def make(target: Target, state: Path) -> Bom:
+def make(artifact: Artifact) -> Bom:
     """Return the bill of an environment or an image.
 
     Raises UsageError: it is of another kind; IntegrityError: its record is damaged, or its locked set is not of this
     clone; EngineError: no engine answers, which has the image.
     """
-    if target.kind not in {"environment", "image"}:
+    if not isinstance(artifact, Environment | Image):
         raise UsageError(
             "a bill of materials is for an environment or an image",
-            why=f"this is of the kind {target.kind}",
+            why=f"this is of the kind {artifact.kind}",
             remedy=f"the bill of a wheel is {wheel_documents.BILL} in its folder; what a run was made in has one too",
         )
-    folder = attestation.find_folder(target, state)
+    folder = artifact.locate()
     record = manifest.read(folder)
-    if record is None or record.kind != target.kind:
-        raise IntegrityError(f"{folder} has no manifest of an {target.kind}", remedy="make it again")
-    parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, state)
-    own = verify_wheel.find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
+    if record is None or record.kind != artifact.kind:
+        raise IntegrityError(f"{folder} has no manifest of an {artifact.kind}", remedy="make it again")
+    parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, artifact.state)
+    own = find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
     return _join(folder, record, [_refer(part, own) for part in parts])
 
 
@@ -93,14 +96,14 @@ def _list_environment(folder: Path) -> Iterator[Component]:
         raise IntegrityError(
             f"{folder / host.REPORT} is not a report of pip", remedy="make the folder again"
         ) from error
-    for name, package in verify_environment.read_packages(folder / "venv").items():
+    for name, package in read_packages(folder / "venv").items():
         found = hashes.get(name)
         yield describe_package(name, package.version, hashes=[found] if found else [])
 
 
 def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
     """Yield the base image, its Debian packages, and the Python packages of the locked set with the wheel."""
-    if verify_environment.is_packed(record):
+    if is_packed(record):
         raise UsageError(
             "an image of Apptainer has no bill of materials", remedy="ask for that of the same image of Docker"
         )
@@ -127,7 +130,7 @@ def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
             remedy="`toolkit build-image` makes an image that does",
         )
     link = {"digest": labels.get(naming.LOCK_LABEL)}
-    locked = verify_wheel.find_lock(link)
+    locked = find_lock(link)
     if locked is None:
         raise IntegrityError(
             "no locked set of this clone is that of the image",
@@ -151,8 +154,7 @@ def _describe_own_wheel(link: Mapping[str, Any]) -> Component:
 
 
 def _has_own_wheel(record: Manifest) -> bool:
-    link = record.parent or {}
-    return link.get("kind") == "wheel" and not link.get("parent")
+    return is_own_wheel(record.parent or {})
 
 
 def _refer(part: Component, folder: Path | None) -> Component:

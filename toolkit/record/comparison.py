@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from toolkit.artifacts.origins import flatten
 from toolkit.findings import Finding, State
-from toolkit.record.verify_wheel import flatten
 from train.record import reader
 from train.record.reader import RunRecord
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files, findings, signing
+from toolkit.artifacts.wheel import Wheel, read_predicate, read_record
 from toolkit.console import Console
 from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
 from toolkit.engine.registry import Client, Repository
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.manifest import Manifest
-from toolkit.record import rebuild, verification, verify_wheel
+from toolkit.record import rebuild, verification
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
@@ -126,7 +127,7 @@ def _add(
 
 
 def _find_platform(folder: Path) -> str:
-    return str(verify_wheel.read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
+    return str(read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
 
 
 def pull(
@@ -181,7 +182,8 @@ def pull(
             verification.require_trusted(staging.path, "", state=state, policy=policy)
         else:
             findings.require(
-                verify_wheel.verify(staging.path), remedy="tell whoever pushed it; without --from it is built"
+                Wheel(folder=staging.path, state=state).check(),
+                remedy="tell whoever pushed it; without --from it is built",
             )
         publication.move(staging.path, dist / plan.name)
     return FinishedWheel(folder=dist / plan.name, record=record, reused=True, pulled=True)
@@ -229,7 +231,7 @@ def _fetch_records(
         if layer not in envelopes:
             client.download(layer, folder / layer.title)
     if policy:
-        _require_signature(folder, layers, policy, verify_wheel.read_predicate(folder))
+        _require_signature(folder, layers, policy, read_predicate(folder))
     return signed
 
 
@@ -254,7 +256,7 @@ def _require_signature(
 
 
 def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Repository) -> Manifest:
-    record = verify_wheel.read_record(folder)
+    record = read_record(folder)
     found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
     if found != (plan.digest, plan.lock.describe(), archive.digest):
         raise IntegrityError(

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from toolkit import digest, files, lock, naming, project, signing, steps
+from toolkit.artifacts.wheel import is_grafted, read_record
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
 from toolkit.findings import Finding
-from toolkit.record.verify_wheel import is_grafted, read_record
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import bazel_output, build_inputs, wheel_folder

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolkit import digest, files, pipeline, project, seals, steps, training
+from toolkit import artifacts, digest, files, pipeline, project, seals, steps, training
+from toolkit.artifacts.image import find_image_record
+from toolkit.artifacts.origins import flatten
+from toolkit.artifacts.run import check_run, describe_unfinished, find_environment, is_unfinished
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
@@ -23,9 +26,8 @@ from toolkit.errors import (
 from toolkit.findings import Finding, require
 from toolkit.manifest import FILE
 from toolkit.project import shorten
-from toolkit.record import comparison, verify_environment, verify_run
+from toolkit.record import comparison
 from toolkit.record.comparison import Comparison
-from toolkit.record.verify_wheel import flatten
 from toolkit.settings import Settings
 from toolkit.steps import Step, Task
 from train.config.configuration import NAMED, OPEN, TrainConfig
@@ -74,15 +76,15 @@ def resolve(
     cannot repeat it; UsageError: it is not known where one of these two is now.
     """
     folder = target.parent if target.name == FILE else target
-    if verify_run.is_unfinished(folder):
+    if is_unfinished(folder):
         raise CheckError(
             f"there is nothing to reproduce in {folder}",
-            why=verify_run.describe_unfinished(folder),
+            why=describe_unfinished(folder),
             remedy="resume it with the command that started it, and reproduce it when it is finished",
         )
     record = reader.read_record(folder)
     require(
-        verify_run.verify_own(record),
+        check_run(record),
         remedy=f"a run that does not match its record cannot be reproduced; for details: toolkit verify {folder}",
     )
     _require_one_environment(record)
@@ -202,21 +204,22 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 
 
 def _find_environment(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
-    folder = verify_run.find_environment(link, Path(settings.state))
+    folder = find_environment(link, Path(settings.state))
     if folder is None or not host.interpreter(folder).exists():
         return None
     seals.require_own(folder.parent)
     identity = str(link["digest"])
     if host.examine(folder, identity).doubt:
         return None  # it is made anew, which says why
-    require(verify_environment.verify(folder), remedy=f"remove {folder}: it is made again from the same locked set")
+    chain = artifacts.compare(artifacts.Environment(folder=folder, state=folder.parent))
+    require(chain.list_findings(), remedy=f"remove {folder}: it is made again from the same locked set")
     found = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
     return pipeline.make_host_engine(settings), found
 
 
 def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
     reference = str(link.get("reference"))
-    place = verify_environment.find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
+    place = find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
     try:
         if place and (kept := apptainer.find(place)):
             seals.require_own(place.parent)
@@ -226,7 +229,7 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
     except (UsageError, EngineError):
         return None
     # An image that was built on this machine has a record of its inputs; others have none.
-    folder = verify_environment.find_image_record(found.digest, Path(settings.state)) or found.folder
+    folder = find_image_record(found.digest, Path(settings.state)) or found.folder
     return container, replace(found, folder=folder)
 
 

@@ -1,101 +1,163 @@
-"""Verifies an artifact: its signatures, the chain behind them, and its record."""
+"""Verifies an artifact: its signatures, the chain behind them, and its record.
 
-from dataclasses import dataclass, replace
+The chain is a tree of links, each with its own findings. They get the names under which they are printed here and in
+:meth:`toolkit.artifacts.Link.list_findings`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from toolkit import findings, manifest, record
+from toolkit import findings, manifest
+from toolkit.artifacts import Artifact, Link, Run, SmokeReport, Wheel, find, trace
+from toolkit.artifacts.environment import CONTENT
+from toolkit.artifacts.run import OTHERS
 from toolkit.errors import IntegrityError
-from toolkit.findings import Finding
-from toolkit.record import Target, attestation, find, policy_checks, rebuild, verify_environment, verify_run
+from toolkit.findings import Finding, prefix
+from toolkit.record import policy_checks, rebuild
 from toolkit.record.rebuild import Level
-from toolkit.signing import Kind, Policy
-from train.record import reader
+from toolkit.signing import Policy
 
-_REMEDIES: Final[dict[Kind, str]] = {
-    "wheel": "build the wheel again",
-    "smoke": "`toolkit smoke` writes it again",
-    "environment": "remove its folder; the next command makes it again",
-    "image": "`toolkit build-image` makes it again",
-    "run": "`toolkit reproduce` runs it again; a copy of the folder may still be whole",
-}
+_SIGNED: Final = "the record of what it holds is signed"
+"""Why the code of a wheel is not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    target: Target
-    signatures: tuple[Finding, ...]  # and what else the policy asks for; empty without one
-    findings: tuple[Finding, ...]  # all, beginning with these
+    """What was found of an artifact, and of the chain behind it."""
+
+    artifact: Artifact
+    root: Link
+    policy: Policy
+    builders: list[Finding] = field(default_factory=list)  # how many builds stand for a wheel
+
+    @property
+    def signatures(self) -> list[Finding]:
+        """Whether each signature holds, and what else the policy asks for. Empty without a policy."""
+        links = [(link, "" if link is self.root else link.kind) for link in self.root.list_signable()]
+        signatures = [item for link, name in links if link.signature for item in _name(name, [link.signature])]
+        return signatures + [item for link, name in links for item in _name(name, link.demands)]
 
     @property
     def is_sound(self) -> bool:
         """Whether the record can be read any further: no signature is missing or forged, nor what else is asked for."""
         return all(item.state == "ok" for item in self.signatures)
 
+    @property
+    def findings(self) -> list[Finding]:
+        """All findings, by the names that are printed."""
+        reports = [item for link in self._list_signed_reports() for item in _name(link.kind, link.findings)]
+        return [*self.signatures, *self.builders, *reports, *self.root.list_findings()]
+
+    def _list_signed_reports(self) -> list[Link]:
+        links = self.root.list_signable() if self.policy else []
+        return [link for link in links if link is not self.root and isinstance(link.artifact, SmokeReport)]
+
+    def compare(self, accepted: Level, known: dict[Artifact, Link] | None = None) -> None:
+        """Compare the artifact with its record, and what is behind it.
+
+        ``known`` is that of :meth:`Link.compare`. Raises IntegrityError if the record is damaged, and EngineError.
+        """
+        if self.policy and isinstance(self.artifact, Wheel):
+            self.builders.append(rebuild.count_builders(self.artifact.folder, self.policy, accepted))
+            self.root.artifact = replace(self.artifact, unread=_SIGNED)
+        for link in self._list_signed_reports():
+            link.findings = link.artifact.check() if link.artifact else []
+        self.root.compare(known)
+        if self.policy:
+            _insist(self.root)
+        if self.policy and isinstance(self.artifact, Run) and self.artifact.is_model_signed():
+            self.root.findings = [item for item in self.root.findings if item.id != OTHERS]  # it lists every file
+
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
 
         With ``strict``, a link that is not on this machine is a failure too.
         """
-        attestation.require(self.signatures)
-        findings.require(self.findings, remedy=_REMEDIES[self.target.kind], strict=strict)
+        require_signed(self.signatures)
+        findings.require(self.findings, remedy=self.artifact.remedy, strict=strict)
 
 
-def verify(target: Target, state: Path, policy: Policy, accepted: Level) -> Verification:
+def verify(
+    artifact: Artifact, policy: Policy, accepted: Level, known: dict[Artifact, Link] | None = None
+) -> Verification:
     """Verify an artifact and what it was made from; with a policy, first who signed it.
 
     ``accepted`` is the lowest level of a second build that counts. Raises IntegrityError if the record is damaged, and
     EngineError.
     """
-    signatures = tuple(attestation.check_chain(target, state, policy)) if policy else ()
-    if policy and all(item.state == "ok" for item in signatures):
-        signatures += tuple(policy_checks.check_demands(target, state, policy, accepted))
-    found = Verification(target=target, signatures=signatures, findings=signatures)
-    if not found.is_sound:
-        return found
-    signed = []
-    if policy and target.kind == "wheel":
-        signed.append(rebuild.count_builders(target.folder, policy, accepted))
+    verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
     if policy:
-        signed += attestation.check_reports(target, state)
-    held = record.verify(target, state, signed=bool(policy))
-    held = _insist(held) if policy else held
-    if policy and attestation.is_model_signed(target):
-        held = [item for item in held if item.id != verify_run.OTHERS]  # its signature lists every file
-    return Verification(target=target, signatures=signatures, findings=(*signatures, *signed, *held))
+        check_signatures(verification.root, policy)
+        if verification.is_sound:
+            check_demands(verification.root, policy, accepted)
+    if verification.is_sound:
+        verification.compare(accepted, known)
+    return verification
 
 
-def _insist(found: list[Finding]) -> list[Finding]:
-    """Return findings in which an environment fails whose record does not say what its interpreter reads.
+def check_signatures(root: Link, policy: Policy) -> None:
+    """Check the signatures of an artifact and of the links behind it that are on this machine."""
+    for link in root.list_signable():
+        link.signature = link.artifact.check_signature(policy) if link.artifact else None
+
+
+def check_demands(root: Link, policy: Policy, accepted: Level) -> None:
+    """Check what else a policy asks of an artifact and of each link behind it. Their signatures hold already."""
+    for link in root.list_signable():
+        link.demands = policy_checks.check(link.artifact, policy, accepted) if link.artifact else []
+
+
+def _name(kind: str, items: Sequence[Finding]) -> Sequence[Finding]:
+    return prefix(kind, items) if kind else items
+
+
+def _insist(root: Link) -> None:
+    """Let an environment fail whose record does not say what its interpreter reads.
 
     A signature of such a record does not cover what would run.
     """
-    return [
-        replace(item, state="fail")
-        if item.state == "absent" and item.id.rpartition(".")[2] == verify_environment.CONTENT
-        else item
-        for item in found
-    ]
+    for link in root.walk():
+        link.findings = [
+            replace(item, state="fail") if item.id == CONTENT and item.state == "absent" else item
+            for item in link.findings
+        ]
+
+
+def require_signed(signatures: Sequence[Finding]) -> None:
+    """Raise IntegrityError unless all signatures hold, and what else a policy asks for."""
+    missing = [item for item in signatures if item.state != "ok"]
+    if missing:
+        usual = "`toolkit sign` signs what is yours; what a stranger changed, make or fetch again"
+        raise IntegrityError(
+            f"{len(missing)} of {len(signatures)} findings of --trust do not hold",
+            why="; ".join(f"{item.id}: {item.evidence}" for item in missing),
+            remedy="; ".join(dict.fromkeys(item.remedy or usual for item in missing)),
+        )
 
 
 def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
-    """Raise an error unless a thing is signed, and what its record says, as ``verify --trust`` finds it.
+    """Raise an error unless an artifact is signed, and what its record says, as ``verify --trust`` finds it.
 
     ``identity``: the digest of its environment or image, or empty. Signatures of the links behind it are not asked for.
-    Raises
-    IntegrityError: a signature is missing or does not hold, or it is of another image; CheckError: another finding
-    fails; what :func:`toolkit.record.find` and :func:`toolkit.record.verify` raise.
+    Raises IntegrityError if a signature is missing or does not hold, or if it is of another image; CheckError if
+    another finding fails; and what :func:`toolkit.artifacts.find` and :meth:`toolkit.artifacts.Link.compare` raise.
     """
-    target = find(str(place))
-    kept = manifest.read(target.folder)
-    if identity and kept and kept.digest != identity:  # whoever can name images can name another one so
-        raise IntegrityError(f"the record in {target.folder} is of {kept.digest}, not of {identity}")
-    signatures = [attestation.check_one(target, state, policy)]
-    attestation.require(signatures)
-    attestation.require([*signatures, *policy_checks.check_demands(target, state, policy, "R2")])
-    own = target.kind == "run"
-    found = (
-        verify_run.verify_own(reader.read_record(target.folder)) if own else record.verify(target, state, signed=True)
-    )
-    found = _insist(found)
-    findings.require(found, remedy=f"`toolkit verify {place}` lists all findings")
+    artifact = find(str(place), state)
+    record = manifest.read(artifact.folder)
+    if identity and record and record.digest != identity:  # whoever can name images can name another one so
+        raise IntegrityError(f"the record in {artifact.folder} is of {record.digest}, not of {identity}")
+    verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
+    root = verification.root
+    root.signature = artifact.check_signature(policy)
+    require_signed(verification.signatures)
+    check_demands(root, policy, "R2")
+    require_signed(verification.signatures)
+    if isinstance(artifact, Run):
+        root.findings = artifact.check()  # the command asks for the environment by itself
+    else:
+        root.artifact = replace(artifact, unread=_SIGNED) if isinstance(artifact, Wheel) else artifact
+        root.compare()
+    _insist(root)
+    findings.require(root.list_findings(), remedy=f"`toolkit verify {place}` lists all findings")

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit import files, manifest, record
+from toolkit import artifacts, files, manifest
+from toolkit.artifacts import Run
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.report import artifact, comparison, page, run, sweep
 from toolkit.report.chain import PageContext
@@ -21,25 +22,27 @@ from toolkit.training import PAGE
 
 
 def compose(
-    targets: Sequence[str], trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
+    targets: Sequence[str], context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
 ) -> tuple[Page, str]:
     """Return what the page of one thing says, or that of several runs side by side, and its HTML.
 
     Raises what :func:`describe` raises.
     """
-    described = describe(targets, trust, beside, pictures=pictures)
+    described = describe(targets, context, beside, pictures=pictures)
     with _explaining(targets):
         return described, page.render(described)
 
 
-def describe(targets: Sequence[str], trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+def describe(
+    targets: Sequence[str], context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
+) -> Page:
     """Return what the page of one thing says, or that of several runs side by side.
 
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
     UsageError: they do not go together, or one is not there; IntegrityError and ToolkitError: one cannot be read.
     """
     with _explaining(targets):
-        return _describe(targets, trust, beside, pictures=pictures)
+        return _describe(targets, context, beside, pictures=pictures)
 
 
 @contextmanager
@@ -55,23 +58,23 @@ def _explaining(targets: Sequence[str]) -> Iterator[None]:
         ) from error
 
 
-def _describe(targets: Sequence[str], trust: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
+def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
     first = Path(targets[0])
     folder = first.parent if first.name == manifest.FILE else first
     whole = len(targets) == 1 and sweep.is_sweep(folder)
-    found = [] if whole else [record.find(each) for each in targets]
-    if beside and (len(found) != 1 or found[0].kind != "run"):
+    found = [] if whole else [artifacts.find(target, context.state) for target in targets]
+    if beside and (len(found) != 1 or not isinstance(found[0], Run)):
         raise UsageError("--with is for the page of one run", remedy="name the run alone")
     if whole:
-        return sweep.describe(folder, trust)
+        return sweep.describe(folder, context)
     if len(found) > 1:
-        if any(each.kind != "run" for each in found):
+        if not all(isinstance(shown, Run) for shown in found):
             raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")
-        return comparison.describe_runs(found, trust)
-    (target,) = found
-    if target.kind == "run":
-        return run.describe(target, trust, beside, pictures=pictures)
-    return artifact.describe(target, trust)
+        return comparison.describe_runs([shown.folder for shown in found], context)
+    (single,) = found
+    if isinstance(single, Run):
+        return run.describe(single, context, beside, pictures=pictures)
+    return artifact.describe(single, context)
 
 
 def name_page(targets: Sequence[str]) -> str:
@@ -89,5 +92,5 @@ def write_beside(folder: Path, state: Path) -> None:
     Of a run it compares the folder with its record. What the run was made from, and the runs of a sweep, are shown and
     not compared, because that takes seconds.
     """
-    trust = PageContext(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
-    files.write_atomically(folder / PAGE, compose([str(folder)], trust)[1])
+    context = PageContext(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
+    files.write_atomically(folder / PAGE, compose([str(folder)], context)[1])

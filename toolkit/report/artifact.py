@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import files, manifest, naming
+from toolkit.artifacts import Artifact, Environment, SmokeReport, Wheel
+from toolkit.artifacts.environment import read_packages
+from toolkit.artifacts.origins import flatten
+from toolkit.artifacts.wheel import describe_trust, is_grafted, read_record
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
-from toolkit.record import Target, attestation, verify_environment, verify_wheel
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Cell, Chain, Number, Page, Row, Section, Table
@@ -26,26 +29,25 @@ LINE: Final = 120
 _KINDS: Final = {"wheel": "Wheel", "environment": "Environment", "image": "Image", "smoke": "Smoke report"}
 
 
-def describe(target: Target, trust: PageContext) -> Page:
+def describe(artifact: Artifact, context: PageContext) -> Page:
     """Return the page of a wheel, an environment, an image or a smoke report."""
-    links = chain.follow(target, chain.verify(target, trust), trust)
-    match target.kind:
-        case "wheel":
-            return _describe_wheel(target, links)
-        case "smoke":
-            return _describe_report(target, links)
+    links = chain.follow(artifact, context)
+    match artifact:
+        case Wheel():
+            return _describe_wheel(artifact, links)
+        case SmokeReport():
+            return _describe_report(artifact, links)
         case _:
-            return _describe_base(target, links, trust)
+            return _describe_base(artifact, links)
 
 
-def _close(links: Chain, target: Target, *others: Section | None) -> dict[str, Any]:
+def _close(links: Chain, artifact: Artifact, *others: Section | None) -> dict[str, Any]:
     """Return the sections that have something, with the chain before them, and what checks the page."""
     origin = Section(id="chain", title="Where it came from", lead=chain.LEAD, parts=[links])
-    named = target.reference or str(target.path)
     return {
         "sections": [each for each in (*others, origin) if each and each.parts],
         "chain": links,
-        "commands": [f"toolkit verify {named}"],
+        "commands": [f"toolkit verify {artifact.name}"],
     }
 
 
@@ -88,12 +90,12 @@ def _count_left(left: object) -> str:
     return ", ".join(f"{what}: {number}" for what, number in left.items()) if isinstance(left, Mapping) else ""
 
 
-def _describe_wheel(target: Target, links: Chain) -> Page:
+def _describe_wheel(target: Wheel, links: Chain) -> Page:
     try:
-        record = verify_wheel.read_record(target.folder)
+        record = read_record(target.folder)
     except ToolkitError as error:
         return Page(kind="Wheel", title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target))
-    facts, grafted = record.facts, verify_wheel.is_grafted(record)
+    facts, grafted = record.facts, is_grafted(record)
     found, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
     seconds = facts.get("seconds")
     numbers = [
@@ -122,7 +124,7 @@ def _describe_wheel(target: Target, links: Chain) -> Page:
     return Page(
         kind="Grafted wheel" if grafted else "Wheel",
         title=str(found.get("file", target.folder.name)),
-        lead=f"{'A graft: ' if grafted else ''}{verify_wheel.describe_trust(record)}.".capitalize(),
+        lead=f"{'A graft: ' if grafted else ''}{describe_trust(record)}.".capitalize(),
         numbers=numbers,
         **_close(
             links,
@@ -202,7 +204,7 @@ def _list_files(path: Path) -> Table:
     )
 
 
-def _describe_report(target: Target, links: Chain) -> Page:
+def _describe_report(target: SmokeReport, links: Chain) -> Page:
     report = runner.from_json(files.read_json(target.path))
     rows = [
         (
@@ -245,9 +247,9 @@ def _describe_device(device: Mapping[str, Any]) -> str:
     return f"Device: {_show(device)}." if device else ""
 
 
-def _describe_base(target: Target, links: Chain, trust: PageContext) -> Page:
+def _describe_base(target: Artifact, links: Chain) -> Page:
     try:
-        folder: Path | None = attestation.find_folder(target, trust.state)
+        folder: Path | None = target.locate()
     except ToolkitError:
         folder = None
     record = manifest.read(folder) if folder else None
@@ -256,17 +258,17 @@ def _describe_base(target: Target, links: Chain, trust: PageContext) -> Page:
         name.removeprefix(f"{naming.LABEL_PREFIX}."): each for name, each in dict(facts.get("labels") or {}).items()
     }
     shown = {name: each for name, each in facts.items() if name != "labels"}
-    packages = verify_environment.read_packages(folder / "venv") if folder and target.kind == "environment" else {}
+    packages = read_packages(folder / "venv") if folder and isinstance(target, Environment) else {}
     listed = Table(
         caption=f"{len(packages)} packages",
         columns=("Package", "Version"),
         rows=[(name, each.version) for name, each in sorted(packages.items())],
     )
-    links_of = [dict(each) for each in verify_wheel.flatten(record.parent)] if record else []
+    links_of = [dict(each) for each in flatten(record.parent)] if record else []
     numbers = [Number(label=str(each.get("kind")).capitalize(), text=str(each.get("name"))) for each in links_of[-1:]]
     return Page(
         kind=_KINDS[target.kind],
-        title=str(facts.get("tag") or target.reference or target.folder.name),
+        title=str(facts.get("tag") or target.path.name or target.name),
         lead=f"Made from {links_of[0].get('name')}." if links_of else "It has no record here.",
         numbers=[
             *numbers,

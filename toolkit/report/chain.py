@@ -1,22 +1,24 @@
-"""Follows the chain behind a thing: weights, run, environment or image, smoke report, wheel, plan, lock.
+"""Shows the chain behind an artifact: weights, run, environment or image, smoke report, wheel, plan, lock.
 
-Digests and states are those of `toolkit verify`: each finding belongs to the link that its name names.
+Digests and states are those of `toolkit verify`, which reads the same tree of links.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from toolkit import digest, manifest, signing, steps
+from toolkit import artifacts, digest, manifest, signing, steps
+from toolkit.artifacts import Artifact, Image, Run, SmokeReport, Wheel, origins
+from toolkit.artifacts.run import is_unfinished
+from toolkit.artifacts.wheel import is_grafted, read_record
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, State, absent, check
-from toolkit.record import Target, attestation, rebuild, verification, verify_environment, verify_run, verify_wheel
+from toolkit.record import rebuild, verification
 from toolkit.record.rebuild import Level
 from toolkit.report.page_model import Chain, Document, Link
 from toolkit.signing import Policy
-from toolkit.smoke import runner
 from train.record import reader
 from train.system.files import read_regular
 from train.system.output import printable
@@ -26,9 +28,17 @@ LARGEST: Final = 120_000
 
 LEAD: Final = "Each link names the digest of the next one. The states are what toolkit verify found."
 
+LATER: Final = "not compared when this page was written: `toolkit report` does it, and `toolkit verify`"
+
+_OWN: Final = "TensorFlow, built here from source."
+_LOCK: Final = "Every pin, by digest, hash or commit."
+_CHECKS: Final = "Whether its TensorFlow computes correctly."
+
 _WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok", "skipped")
 
 Findings = Sequence[Finding]
+Known = dict[Artifact, artifacts.Link]
+"""The links that were compared for other pages or runs, so that each artifact is read once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,41 +51,23 @@ class PageContext:
     compared: Literal["chain", "run", "nothing"] = "chain"  # what is verified; the rest is shown as skipped
 
 
-def verify(target: Target, trust: PageContext, known: "Parents | None" = None) -> Findings:
-    """Return the findings of ``toolkit verify``. A record that cannot be read is a finding that fails.
+def follow(artifact: Artifact, context: PageContext, known: Known | None = None) -> Chain:
+    """Return the links behind an artifact, itself first, with the findings of each."""
+    view = _View(context, _verify(artifact, context, known))
+    return Chain(links=list(view.show()), trusted=bool(context.policy))
 
-    ``known``: what was found of the environments and images of other runs, so that each is read once.
-    """
+
+def _verify(artifact: Artifact, context: PageContext, known: Known | None) -> artifacts.Link:
+    """Return the chain with its findings. A record that cannot be read is a finding that fails."""
+    root = artifacts.trace(artifact)
     try:
-        if trust.compared != "chain":
-            own = trust.compared == "run" and not verify_run.is_unfinished(target.folder)
-            return verify_run.verify_own(reader.read_record(target.folder)) if own else []
-        if known is not None and not trust.policy and not verify_run.is_unfinished(target.folder):
-            record = reader.read_record(target.folder)
-            return [*verify_run.verify_own(record), *known.verify(record, trust.state)]
-        return verification.verify(target, trust.state, trust.policy, trust.accepted).findings
+        if context.compared == "chain":
+            return verification.verify(artifact, context.policy, context.accepted, known).root
+        if context.compared == "run" and isinstance(artifact, Run) and not is_unfinished(artifact.folder):
+            root.findings = artifact.check()
     except ToolkitError as error:
-        return [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
-
-
-class Parents:
-    """Verifies environments and images, each once, however many runs were made with it."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, Findings] = {}
-
-    def verify(self, record: reader.RunRecord, state: Path) -> Findings:
-        version = str(record.environment.get("tensorflow"))
-        key = json.dumps([record.parent, version], sort_keys=True)
-        if key not in self._found:
-            self._found[key] = verify_run.verify_parent(record.parent, state, tensorflow=version)
-        return self._found[key]
-
-
-def follow(target: Target, findings: Findings, trust: PageContext) -> Chain:
-    """Return the links behind a thing, itself first, with the findings of each."""
-    links = list(_Walk(trust, tuple(findings)).follow(target))
-    return Chain(links=links, trusted=bool(trust.policy))
+        root.findings = [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
+    return root
 
 
 def judge(findings: Findings) -> State:
@@ -85,18 +77,15 @@ def judge(findings: Findings) -> State:
 
 def find_worst(states: Iterable[State]) -> State:
     known = set(states)
-    return next((each for each in _WORST if each in known), "absent")
+    return next((state for state in _WORST if state in known), "absent")
 
 
-def _pick(findings: Findings, *names: str, below: str = "") -> Findings:
-    """Return the findings of these names, and those below a prefix without it."""
-    own = [item for item in findings if item.id in names]
-    start = f"{below}."
-    return [*own, *(replace(i, id=i.id.removeprefix(start)) for i in findings if below and i.id.startswith(start))]
+def _take(findings: Findings, *names: str) -> Findings:
+    return [item for item in findings if item.id in names]
 
 
 def _omit(findings: Findings, *names: str) -> Findings:
-    return [item for item in findings if item.id.partition(".")[0] not in names]
+    return [item for item in findings if item.id not in names]
 
 
 def show(path: Path, name: str = "") -> Document:
@@ -116,49 +105,55 @@ def _show_json(name: str, value: object) -> Document:
     return cut(name, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def _find_folder(artifact: Artifact | None) -> Path | None:
+    """Return the folder of an artifact's record, or None if there is none here."""
+    try:
+        place = artifact.locate() if artifact else None
+    except ToolkitError:
+        return None
+    return place
+
+
 @dataclass(frozen=True)
-class _Walk:
-    trust: PageContext
-    findings: tuple[Finding, ...]
+class _View:
+    context: PageContext
+    root: artifacts.Link
 
-    def follow(self, target: Target) -> Iterator[Link]:
-        own = _omit(self.findings, "signature", "builders")
-        match target.kind:
-            case "run":
-                yield from self._follow_run(target, own)
-            case "wheel":
-                yield from self._follow_wheel(target.folder, own, name=target.folder.name)
-            case "smoke":
-                yield from self._follow_report(target, own)
+    def show(self) -> Iterator[Link]:
+        match self.root.artifact:
+            case Run() as run:
+                yield from self._show_run(self.root, run)
+            case Wheel() as wheel:
+                yield from self._show_wheel(self.root, wheel.folder.name)
+            case SmokeReport() as report:
+                yield self._show_report(self.root, report)
+                yield from self._show_checked(self.root.parents[0])
             case _:
-                yield from self._follow_base(target, own)
+                yield from self._show_made(self.root, self._name(self.root))
 
-    def _sign(self, place: Path | None, kind: str, *, top: bool = False) -> dict[str, Any]:
+    def _describe_signature(self, link: artifacts.Link) -> dict[str, Any]:
         """Return what is known of the signatures of a link."""
-        if place is None:
+        if not self.context.policy:
+            place = _find_folder(link.artifact)
+            signed = signing.describe(place) if place else ""
+            return {"signature": "not signed" if signed == "none" else f"signed {signed}"} if signed else {}
+        if link.signature is None:
             return {}
-        if not self.trust.policy:
-            said = signing.describe(place)
-            return {"signature": "not signed" if said == "none" else f"signed {said}"}
-        names = {"signature"} if top else {f"{kind}.signature"}
-        found = [item for item in self.findings if item.id in names]
-        return {"signature": "; ".join(i.evidence for i in found), "signed": judge(found)} if found else {}
+        return {"signature": link.signature.evidence, "signed": link.signature.state}
 
-    def _follow_run(self, target: Target, own: Findings) -> Iterator[Link]:
-        folder, base = target.folder, ("environment", "image")
+    def _show_run(self, link: artifacts.Link, run: Run) -> Iterator[Link]:
+        folder, of_weights = run.folder, ("weights", "checkpoint")
         try:
             record = reader.read_record(folder)
         except ToolkitError:
-            yield self._make("run", folder.name, own, said="The run is not finished, or its record cannot be read.")
+            said = "The run is not finished, or its record cannot be read."
+            yield self._make("run", folder.name, link.findings, said=said)
             return
-        kind = str(record.parent.get("kind") or "environment")
-        of_weights = _pick(own, "weights", "checkpoint")
-        mine = [i for i in own if "." not in i.id and i.id not in {"weights", "checkpoint", "parent", "smoke"}]
         newest = reader.list_checkpoints(folder / reader.CHECKPOINTS)[:1]
         yield self._make(
             "weights",
             newest[0].with_suffix(".npz").name if newest else "no checkpoint here",
-            of_weights,
+            _take(link.findings, *of_weights),
             digest_=str(record.value["weights_sha256"]),
             digest_of="SHA-256 of weights and running averages",
             said="What the training made.",
@@ -167,155 +162,128 @@ class _Walk:
         yield self._make(
             "run",
             folder.name,
-            mine,
+            [*link.demands, *_omit(link.findings, *of_weights)],
             digest_=digest.read_file(folder / manifest.FILE),
             digest_of=f"SHA-256 of {manifest.FILE}",
             said="How the weights were trained: configuration, data, numbers, machine.",
             documents=[show(folder / manifest.FILE)],
-            **self._sign(folder, "run", top=True),
+            **self._describe_signature(link),
         )
-        if not record.parent:
-            yield self._make(kind, "not named", _pick(own, "parent"), said="The run was started without the toolkit.")
-            return
-        place = self._find(record.parent)
-        above = [*_pick(own, "parent"), *(each for name in base for each in _pick(own, below=name))]
-        title = Path(str(record.parent.get("reference"))).name
-        yield from self._follow_made(kind, title, place, record.parent, above)
+        (parent,) = link.parents
+        if record.parent:
+            yield from self._show_made(parent, Path(str(record.parent.get("reference"))).name)
+        else:
+            kind = str(record.parent.get("kind") or "environment")
+            yield self._make(kind, "not named", parent.joints, said="The run was started without the toolkit.")
 
-    def _find(self, parent: Mapping[str, Any]) -> Path | None:
-        if parent.get("kind") == "image":
-            reference = str(parent.get("reference"))
-            return verify_environment.find_image_record(
-                str(parent.get("digest")), self.trust.state, reference=reference
-            )
-        return verify_run.find_environment(parent, self.trust.state)
-
-    def _follow_base(self, target: Target, own: Findings) -> Iterator[Link]:
-        try:
-            folder: Path | None = attestation.find_folder(target, self.trust.state)
-        except ToolkitError:
-            folder = None
+    def _name(self, link: artifacts.Link) -> str:
+        """Return what an environment or image is called: by its record, if it has one."""
+        folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
-        link = record.describe() if record else {"digest": target.reference}
-        title = str(record.facts.get("tag", "")) if record else target.reference
-        title = title or (folder.name if folder else "")
-        yield from self._follow_made(target.kind, title, folder, link, own, top=True)
+        tag = str(record.facts.get("tag", "")) if record else ""
+        reference = link.artifact.reference if isinstance(link.artifact, Image) and not record else ""
+        return tag or reference or (folder.name if folder else "")
 
-    def _follow_report(self, target: Target, own: Findings) -> Iterator[Link]:
-        yield self._report(target.path, _pick(own, "report"), top=True)
-        record = manifest.read(target.folder)
-        if record is None:
-            yield self._make("environment", "not known", _pick(own, "parent"))
-            return
-        above = _pick(own, below=record.kind)
-        title = str(record.facts.get("tag") or target.folder.name)
-        yield from self._follow_made(record.kind, title, target.folder, record.describe(), above, reports=False)
+    def _show_checked(self, link: artifacts.Link) -> Iterator[Link]:
+        """Yield the environment or image that a report is about, and what is behind it."""
+        if link.artifact is None:
+            yield self._make(link.kind, "not known", link.joints)
+        else:
+            yield from self._show_made(link, self._name(link), with_reports=False)
 
-    def _follow_made(
-        self,
-        kind: str,
-        title: str,
-        folder: Path | None,
-        link: Mapping[str, Any],
-        own: Findings,
-        *,
-        top: bool = False,
-        reports: bool = True,
-    ) -> Iterator[Link]:
+    def _show_made(self, link: artifacts.Link, title: str, *, with_reports: bool = True) -> Iterator[Link]:
         """Yield an environment or image, its smoke reports, and what it was made from."""
-        apart = ("origin", "lock") if kind == "image" else ("wheel", "origin", "lock")
-        mine = [item for item in own if "." not in item.id and item.id not in apart]
-        yield self._make(
-            kind,
-            title,
-            mine,
-            digest_=str(link.get("digest", "")),
-            digest_of="image id" if kind == "image" else "SHA-256 of its plan",
-            said="The packages with which the run was trained." if kind == "environment" else "What was run.",
-            documents=[show(folder / manifest.FILE)] if folder else [_show_json("as the run records it", dict(link))],
-            **self._sign(folder, kind, top=top),
-        )
-        if reports:
-            found = sorted(folder.glob(f"{runner.REPORT}*.json")) if folder else []
-            for path in found:
-                yield self._report(path)
-            if not found:
-                said = absent("report", "no report of smoke checks is beside it")
-                yield self._make("smoke", "no report here", [said], said="Whether its TensorFlow computes correctly.")
+        folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
-        parent = record.parent if record else link.get("parent")
-        yield from self._follow_links(verify_wheel.flatten(parent), own)
+        named = link.named or (record.describe() if record else {"digest": title})
+        installed = _take(link.findings, "wheel") if link.kind == "environment" else []
+        yield self._make(
+            link.kind,
+            title,
+            [*link.demands, *link.joints, *(item for item in link.findings if item not in installed)],
+            digest_=str(named.get("digest", "")),
+            digest_of="image id" if link.kind == "image" else "SHA-256 of its plan",
+            said="The packages with which the run was trained." if link.kind == "environment" else "What was run.",
+            documents=[show(folder / manifest.FILE)] if folder else [_show_json("as the run records it", dict(named))],
+            **self._describe_signature(link),
+        )
+        if with_reports:
+            for report in link.reports:
+                if isinstance(report.artifact, SmokeReport):
+                    yield self._show_report(report, report.artifact)
+            if not link.reports:
+                none = absent("report", "no report of smoke checks is beside it")
+                yield self._make("smoke", "no report here", [none], said=_CHECKS)
+        parents = link.parents if record else origins.list_links(named.get("parent"), self.context.state)
+        yield from self._show_origins(parents, installed)
 
-    def _report(self, path: Path, findings: Findings = (), *, top: bool = False) -> Link:
-        if not findings:
+    def _show_report(self, link: artifacts.Link, report: SmokeReport) -> Link:
+        findings = link.findings
+        if not findings and self.context.compared == "chain" and link is not self.root:
             try:
-                findings = [verify_environment.check_report(path)] if self.trust.compared == "chain" else []
+                findings = report.check()
             except ToolkitError as error:
                 findings = [check("report", False, f"{error.what}: {error.why}")]
         return self._make(
             "smoke",
-            path.name,
+            report.report,
             findings,
-            digest_=digest.read_file(path),
-            said="Whether its TensorFlow computes correctly.",
-            documents=[show(path)],
-            **self._sign(path, "smoke", top=top),
+            digest_=digest.read_file(report.path),
+            said=_CHECKS,
+            documents=[show(report.path)],
+            **self._describe_signature(link),
         )
 
-    def _follow_links(self, links: Sequence[Mapping[str, Any]], own: Findings) -> Iterator[Link]:
-        """Yield the wheels and the locked set that an environment or image was made from."""
-        locks = {str(each["digest"]): verify_wheel.find_lock(each) for each in links if each.get("kind") == "lock"}
-        for link in links:
-            value, name = str(link.get("digest")), str(link.get("name"))
-            if link.get("kind") == "lock":
-                path = locks[value]
-                found = _pick(own, "lock")
-                documents = [show(path)] if path else []
-                yield self._make("lock", name, found, digest_=value, said=_LOCK, documents=documents)
-            elif link.get("parent") or locks:
-                pins = [path for path in locks.values() if path and self.trust.compared == "chain"]
-                compared = _pick(own, "wheel") or [_find_pin(value, path) for path in pins]
-                yield self._make(
-                    "wheel",
-                    name,
-                    compared,
-                    digest_=value,
-                    said="TensorFlow, as it was published.",
-                    documents=[_show_json("as the record names it", dict(link))],
-                )
-            else:
-                folder = verify_wheel.find_wheel_folder(link)
-                above = [*_pick(own, "wheel", "origin"), *_pick(own, below="wheel")]
-                if folder:
-                    yield from self._follow_wheel(folder, above, name=name, top=False)
-                else:
-                    documents = [_show_json("as the record names it", dict(link))]
-                    yield self._make("wheel", name, above, digest_=value, said=_OWN, documents=documents)
+    def _show_origins(self, links: Sequence[artifacts.Link], installed: Findings) -> Iterator[Link]:
+        """Yield the wheels and the locked set that an environment or image was made from.
 
-    def _follow_wheel(self, folder: Path, own: Findings, *, name: str, top: bool = True) -> Iterator[Link]:
+        ``installed``: whether the wheel in an environment is the one that its record names.
+        """
+        locks = {id(link): origins.find_lock(link.named) for link in links if link.kind == "lock"}
+        for link in links:
+            value, name = str(link.named.get("digest")), str(link.named.get("name"))
+            documents = [_show_json("as the record names it", dict(link.named))]
+            if link.kind == "lock":
+                path = locks[id(link)]
+                shown = [show(path)] if path else []
+                yield self._make("lock", name, link.joints, digest_=value, said=_LOCK, documents=shown)
+            elif locks or not origins.is_own_wheel(link.named):
+                pins = [path for path in locks.values() if path and self.context.compared == "chain"]
+                findings = installed or [_find_pin(value, path) for path in pins]
+                said = "TensorFlow, as it was published."
+                yield self._make("wheel", name, findings, digest_=value, said=said, documents=documents)
+            elif link.artifact:
+                yield from self._show_wheel(link, name, installed)
+            else:
+                findings = [*installed, *link.joints]
+                yield self._make("wheel", name, findings, digest_=value, said=_OWN, documents=documents)
+
+    def _show_wheel(self, link: artifacts.Link, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
+        findings = [*link.demands, *installed, *link.joints, *link.findings]
+        folder = link.artifact.folder if link.artifact else Path()
         try:
-            record = verify_wheel.read_record(folder)
+            record = read_record(folder)
         except ToolkitError:
-            yield self._make("wheel", name, own, said=_OWN)
+            yield self._make("wheel", name, findings, said=_OWN)
             return
-        signed = self._sign(folder, "wheel", top=top)
+        grafted = is_grafted(record)
         yield self._make(
             "wheel",
             name,
-            _omit(own, "lock", "plan", "original"),
+            _omit(findings, "lock", "plan", "original"),
             digest_=record.digest,
-            said="TensorFlow, grafted here." if verify_wheel.is_grafted(record) else _OWN,
+            said="TensorFlow, grafted here." if grafted else _OWN,
             documents=[show(folder / manifest.FILE)],
-            builders=self._count_builders(folder, trusted=signed.get("signed") == "ok"),
-            **signed,
+            builders=self._count_builders(folder, trusted=link.signature is not None and link.signature.state == "ok"),
+            **self._describe_signature(link),
         )
         planned = folder / steps.FILE
-        built = self.trust.compared == "chain" and not verify_wheel.is_grafted(record)
+        built = self.context.compared == "chain" and not grafted
         yield self._make(
             "plan",
             planned.name if planned.exists() else "in the wheel's record",
-            [*_pick(own, "plan"), *([_check_plan(folder)] if built else [])],
+            [*_take(findings, "plan"), *([_check_plan(folder)] if built else [])],
             digest_=str(record.facts["plan"]),
             said="The exact commands that made the wheel.",
             documents=[show(planned)] if planned.exists() else [],
@@ -324,16 +292,16 @@ class _Walk:
         yield self._make(
             "lock",
             "pins of the wheel",
-            _pick(own, "plan" if verify_wheel.is_grafted(record) else "lock"),  # a graft's plan holds its lock
+            _take(findings, "plan" if grafted else "lock"),  # a graft's plan holds its lock
             digest_=digest.digest_value(pinned),
             said=_LOCK,
             documents=[_show_json("lock", pinned)],
         )
-        if verify_wheel.is_grafted(record) and record.parent:
+        if grafted and record.parent:
             yield self._make(
                 "original",
                 str(record.parent.get("name")),
-                _pick(own, "original"),
+                _take(findings, "original"),
                 digest_=str(record.parent.get("digest")),
                 said="The published wheel that was grafted.",
                 documents=[_show_json("as the record names it", dict(record.parent))],
@@ -342,7 +310,7 @@ class _Walk:
     def _count_builders(self, folder: Path, *, trusted: bool) -> str:
         if trusted:
             try:
-                return rebuild.count_builders(folder, self.trust.policy, self.trust.accepted).evidence
+                return rebuild.count_builders(folder, self.context.policy, self.context.accepted).evidence
             except ToolkitError as error:
                 return error.what
         again = [name for path in folder.iterdir() if signing.is_envelope(name := path.name)]
@@ -350,26 +318,21 @@ class _Walk:
         return f"{count} signed statement{'s' * (count != 1)} of second builds, not checked" if count else ""
 
     def _make(self, name: str, title: str, findings: Findings, *, digest_: str = "", **parts: Any) -> Link:
-        found = list(findings)
-        if not found and self.trust.compared != "chain":
-            found = [Finding(id="state", state="skipped", evidence=LATER)]
-        if not found:
-            blocked = any(item.id.endswith("signature") and item.state != "ok" for item in self.findings)
+        shown = list(findings)
+        if not shown and self.context.compared != "chain":
+            shown = [Finding(id="state", state="skipped", evidence=LATER)]
+        if not shown:
+            blocked = any(link.signature and link.signature.state != "ok" for link in self.root.walk())
             why = "a signature does not hold, so the record was read no further" if blocked else "nothing was compared"
-            found = [absent("state", why)]
+            shown = [absent("state", why)]
         return Link(
             name=name,
             title=printable(title),
-            state=judge(found),
+            state=judge(shown),
             digest=digest_.removeprefix("sha256:"),
-            findings=found,
+            findings=shown,
             **parts,
         )
-
-
-LATER: Final = "not compared when this page was written: `toolkit report` does it, and `toolkit verify`"
-_OWN: Final = "TensorFlow, built here from source."
-_LOCK: Final = "Every pin, by digest, hash or commit."
 
 
 def _find_pin(value: str, path: Path) -> Finding:

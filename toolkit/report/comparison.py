@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
+from toolkit.artifacts import Run
 from toolkit.digest import shorten
 from toolkit.findings import State
-from toolkit.record import Target
 from toolkit.report import chain
-from toolkit.report.chain import PageContext, Parents
+from toolkit.report.chain import Known, PageContext
 from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text
 from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
 from train.record.metrics import EpochRecord
@@ -44,11 +45,11 @@ class Compared:
         return next((link for link in self.links.links if link.name == name), None)
 
 
-def describe_runs(targets: Sequence[Target], trust: PageContext) -> Page:
+def describe_runs(folders: Sequence[Path], context: PageContext) -> Page:
     """Return the page of several runs. Raises a ToolkitError: one is no folder of a run."""
-    runs = [RunFolder(each.folder) for each in targets]
+    runs = [RunFolder(folder) for folder in folders]
     labels = label_runs([each.config.as_dict() for each in runs])
-    compared = list(follow(runs, labels, trust))
+    compared = list(follow(runs, labels, context))
     differing = sorted({part.rpartition(" ")[0] for label in labels for part in label.split(", ")} - {"run"})
     same = len({each.config.digest for each in runs}) == 1
     lead = "They have the same configuration." if same else f"They differ in {', '.join(differing)}."
@@ -71,11 +72,11 @@ def describe_runs(targets: Sequence[Target], trust: PageContext) -> Page:
 LEAD: Final = "A row is a link of the chain; the states are what toolkit verify found."
 
 
-def follow(runs: Sequence[RunFolder], labels: Sequence[str], trust: PageContext) -> Iterator[Compared]:
-    known = Parents()
+def follow(runs: Sequence[RunFolder], labels: Sequence[str], context: PageContext) -> Iterator[Compared]:
+    known: Known = {}
     for run, label in zip(runs, labels, strict=True):
-        target = Target(kind="run", folder=run.folder)
-        yield Compared(run, label, chain.follow(target, chain.verify(target, trust, known), trust))
+        artifact = Run(folder=run.folder, state=context.state)
+        yield Compared(run, label, chain.follow(artifact, context, known))
 
 
 def _list_best(compared: Sequence[Compared]) -> Iterator[Number]:

@@ -6,8 +6,9 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
+from toolkit.artifacts import Run
+from toolkit.artifacts.run import describe_unfinished
 from toolkit.errors import IntegrityError
-from toolkit.record import Target, verify_run
 from toolkit.report import chain, curves, images, matrix
 from toolkit.report.chain import PageContext
 from toolkit.report.images import Budget
@@ -23,14 +24,13 @@ EVALUATION: Final = "evaluation.json"
 """What ``toolkit evaluate --out`` writes, beside other files."""
 
 
-def describe(target: Target, trust: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
+def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
     """Return the page of a run. ``beside``: folders of ``evaluate --out`` and ``predict --explain``.
 
     Raises a ToolkitError: it is no folder of a run.
     """
-    run, budget = RunFolder(target.folder), Budget() if pictures else Budget(0)
-    found = chain.verify(target, trust)
-    links = chain.follow(target, found, trust)
+    run, budget = RunFolder(artifact.folder), Budget() if pictures else Budget(0)
+    links = chain.follow(artifact, context)
     config = run.config
     sections = [
         Section(id="curves", title="Curves", parts=list(curves.draw(run))),
@@ -50,7 +50,7 @@ def describe(target: Target, trust: PageContext, beside: Sequence[Path] = (), *,
         numbers=list(_list_numbers(run)),
         sections=[each for each in sections if each and each.parts],
         chain=links,
-        commands=[f"toolkit verify {target.folder}", f"toolkit reproduce {target.folder}"],
+        commands=[f"toolkit verify {artifact.folder}", f"toolkit reproduce {artifact.folder}"],
     )
 
 
@@ -58,7 +58,7 @@ def _introduce(run: RunFolder) -> str:
     config, environment = run.config, run.environment
     said = f"DenseNet {config.model}, trained on {config.dataset}"
     if not run.value:
-        return f"{said}. {verify_run.describe_unfinished(run.folder).capitalize()}."
+        return f"{said}. {describe_unfinished(run.folder).capitalize()}."
     kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
     epochs, steps, size = run.result.get("epochs"), run.result.get("steps"), environment.get("batch_size")

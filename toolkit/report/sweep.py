@@ -20,7 +20,7 @@ SHOWN: Final = 3
 """The most runs whose command stands at the end of the page."""
 
 
-def describe(folder: Path, trust: PageContext) -> Page:
+def describe(folder: Path, context: PageContext) -> Page:
     """Return the page of a sweep. Raises IntegrityError: its record is damaged."""
     record = manifest.read(folder)
     facts = dict(record.facts) if record else {}
@@ -36,7 +36,7 @@ def describe(folder: Path, trust: PageContext) -> Page:
     runs = [RunFolder(place) for place in places]
     labels = [describe_options(each) or "the only member" for each in options]
     there = [number for number, run in enumerate(runs) if run.value]
-    compared = dict(zip(there, follow([runs[n] for n in there], [labels[n] for n in there], trust), strict=True))
+    compared = dict(zip(there, follow([runs[n] for n in there], [labels[n] for n in there], context), strict=True))
     groups: dict[str, list[RunFolder]] = {}
     for number in there:
         point = describe_options({name: value for name, value in options[number].items() if name != "seed"}) or "all"

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import digest, manifest, naming
+from toolkit import artifacts, digest, manifest, naming
+from toolkit.artifacts import Link
 from toolkit.console import Console
 from toolkit.digest import digest_bytes
 from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount
 from toolkit.engine import apptainer as module
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
-from toolkit.record import verify_environment, verify_run
+from toolkit.findings import Finding
 from toolkit.settings import resolve
 
 Install = Callable[[str, str], Path]
@@ -98,18 +99,35 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
     assert not list((tmp_path / "state").glob(".*"))
 
 
+class TrainedIn(artifacts.Run):
+    """A run of which a test looks at its image alone."""
+
+    def check(self) -> list[Finding]:
+        return []
+
+    def find_tensorflow(self) -> str:
+        return "2.19.0"
+
+
+def check_parent(named: dict[str, str], folder: Path) -> list[Finding]:
+    run = TrainedIn(folder=folder, state=folder.parent)
+    root = Link(kind="run", artifact=run, parents=[run.find_parent(named)])
+    root.compare()
+    return [item for item in root.list_findings() if item.id in {"parent", "image.sif"}]
+
+
 def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngine) -> None:
     made = engine.prepare(engine.plan(SPEC), QUIET)
-    assert all(item.state == "ok" for item in verify_environment.verify_image_record(made.folder))
+    image = artifacts.Image(folder=made.folder, state=made.folder.parent)
+    assert all(item.state == "ok" for item in artifacts.compare(image).list_findings())
     link = {"kind": "image", "digest": made.digest, "reference": str(made.folder / SIF)}
-    held = verify_run.verify_parent(link, made.folder.parent, tensorflow="2.19.0")
-    assert [item.state for item in held if item.id in {"parent", "image.sif"}] == ["ok", "ok"]
+    assert [item.state for item in check_parent(link, made.folder)] == ["ok", "ok"]
     (made.folder / SIF).write_bytes(b"other")
-    assert {item.id: item.state for item in verify_environment.verify_image_record(made.folder)}["sif"] == "fail"
+    assert {item.id: item.state for item in image.check()}["sif"] == "fail"
     (made.folder / SIF).unlink()
-    assert verify_environment.verify_image_record(made.folder)[0].state == "absent"
+    assert image.check()[0].state == "absent"
     (made.folder / manifest.FILE).unlink()
-    assert verify_run.verify_parent(link, made.folder.parent, tensorflow="2.19.0")[0].state == "absent"
+    assert [item.state for item in check_parent(link, made.folder)] == ["absent"]
 
 
 def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import LOG, World
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys
+from toolkit.artifacts import find
 from toolkit.engine import registry as client
-from toolkit.record import attestation, find
+from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
 
 
@@ -22,7 +23,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(staging, root / "made")
     for name in ("builder", "stranger"):
         keys.make(root / name)
-    attestation.sign(find(str(root / "made")), root, keys.load(str(root / "builder")), fresh=True)
+    attestation.sign(find(str(root / "made"), root), keys.load(str(root / "builder")), fresh=True)
     return root
 
 

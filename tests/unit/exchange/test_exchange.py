@@ -17,14 +17,15 @@ from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
 from toolkit import digest, keys, lock, manifest, signing, versions
+from toolkit.artifacts import find
+from toolkit.artifacts.wheel import read_record
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, artifact
 from toolkit.engine import registry as client
 from toolkit.engine.host import HostEngine
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.record import attestation, exchange, find, rebuild
-from toolkit.record.verify_wheel import read_record
+from toolkit.record import attestation, exchange, rebuild
 from toolkit.settings import resolve
 from toolkit.wheel import build_plan, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
@@ -92,7 +93,7 @@ def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> N
 
 
 def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
-    attestation.sign(find(str(world.made)), world.root, keys.load(str(world.root / "stranger")))
+    attestation.sign(find(str(world.made), world.root), keys.load(str(world.root / "stranger")))
     world.push()
     assert world.pull("stranger.pub") is not None
 
@@ -270,7 +271,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert (push.returncode, unsigned.returncode) == (0, 8), push.stderr + unsigned.stderr
     assert "it has no signature" in unsigned.stderr
     assert not (world.root / "dist").exists() or list(world.dist.iterdir()) == []
-    attestation.sign(find(str(world.root / "own")), world.root, keys.load(str(key)))
+    attestation.sign(find(str(world.root / "own"), world.root), keys.load(str(key)))
     assert run("push", "own", world.registry.reference, DOCKER_CONFIG=docker).returncode == 0
     done = run(*words, "--sign", "builder", DOCKER_CONFIG=docker)
     assert done.returncode == 0, done.stderr

@@ -13,10 +13,11 @@ from tests.unit.exchange.world import WHEEL, Lie, World, flip
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, keys, manifest, signing
+from toolkit.artifacts import find
 from toolkit.engine import artifact
 from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
-from toolkit.record import attestation, find
+from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -83,7 +84,7 @@ def serve_nothing(world: World) -> None:
 def serve_other_plan(world: World) -> None:
     other = plan(PLAN.lock, BuildOptions(bazel_argument=("--copt=-O3",)))
     publish(finish_build(world.root / "staging-2"), world.root / "other", other)
-    attestation.sign(find(str(world.root / "other")), world.root, keys.load(str(world.root / "builder")))
+    attestation.sign(find(str(world.root / "other"), world.root), keys.load(str(world.root / "builder")))
     ((tag, _),) = world.registry.tags.items()
     world.registry.tags.clear()
     world.push(world.root / "other")
@@ -94,13 +95,13 @@ def serve_other_wheel(world: World) -> None:
     change_json(world.made / manifest.FILE, lambda value: value.update(digest=oci.digest(b"x")))
     wheel_folder.write_sums(world.made)
     signer = keys.load(str(world.root / "builder"))
-    attestation.sign(find(str(world.made)), world.root, signer, fresh=True)
+    attestation.sign(find(str(world.made), world.root), signer, fresh=True)
     world.push(replace=True)
 
 
 def serve_other_commit(world: World) -> None:
     """Put another provenance into the statement that the builder signs, about the files of before."""
-    statement = attestation.describe(find(str(world.made)), world.root)
+    statement = find(str(world.made), world.root).make_statement()
     build = {**statement.predicate["buildDefinition"], "resolvedDependencies": []}
     lying = replace(statement, predicate={**statement.predicate, "buildDefinition": build})
     signing.write(world.made, lying, keys.load(str(world.root / "builder")), replace=True)

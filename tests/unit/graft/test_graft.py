@@ -11,12 +11,12 @@ import pytest
 
 from tests.command import Run
 from tests.unit.graft import maker
-from toolkit import record as records
-from toolkit import report
+from toolkit import artifacts, report
+from toolkit.artifacts import wheel
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import graft_plan, job, sources
-from toolkit.record import rebuild, verify_wheel
+from toolkit.record import rebuild
 from toolkit.report.chain import PageContext
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
@@ -163,11 +163,11 @@ def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None
 
 def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
     made = graft("12.0")
-    target = records.find(str(made.folder))
-    assert {item.state for item in records.verify(target, Path(settings.state))} == {"ok", "absent"}
+    target = artifacts.find(str(made.folder), Path(settings.state))
+    assert {item.state for item in artifacts.compare(target).list_findings()} == {"ok", "absent"}
     found = rebuild.rebuild(made.folder, settings, bazelrc="", console=Console(verbosity=-1))
     assert found.level == "R3"
-    assert "is trusted" in verify_wheel.describe_trust(made.record)
+    assert "is trusted" in wheel.describe_trust(made.record)
     assert rebuild.read_plan_digest(made.folder) == made.record.facts["plan"]
 
 
@@ -196,9 +196,9 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     value["facts"]["lock"]["spec"]["capabilities"] = "10.0"
     place.write_text(json.dumps(value))
     with pytest.raises(IntegrityError, match="has changed since it was made"):
-        records.verify(records.find(str(made.folder)), Path(settings.state))
-    verify_wheel.wheel_folder.write_sums(made.folder)
-    states = {item.id: item.state for item in verify_wheel.verify(made.folder)}
+        artifacts.compare(artifacts.find(str(made.folder), Path(settings.state)))
+    wheel_folder.write_sums(made.folder)
+    states = {item.id: item.state for item in wheel.Wheel(folder=made.folder, state=made.folder).check()}
     assert states["plan"] == "fail"
 
 

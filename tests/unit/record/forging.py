@@ -22,7 +22,7 @@ from tests.unit.record.signed import (
 )
 from tests.unit.wheel.test_publication import PLAN, RAN_AT, finish_build
 from toolkit import manifest, signing
-from toolkit.record import attestation, find
+from toolkit.artifacts import find
 from toolkit.wheel import publication, wheel_documents, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
@@ -129,7 +129,7 @@ def replay_provenance(world: World) -> None:
 
 
 def name_other_wheel(world: World) -> None:
-    statement = attestation.describe(find(str(world.wheel)), STATE)
+    statement = find(str(world.wheel), STATE).make_statement()
     other = {**statement.subjects, world.archive.name: ZERO}
     world.sign(world.wheel, "builder", replace(statement, subjects=other))
 

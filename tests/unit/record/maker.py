@@ -10,10 +10,10 @@ from unittest import mock
 
 from tests.threads import THREADS
 from toolkit import digest, manifest, project, seals
+from toolkit.artifacts.environment import read_packages
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody
 from toolkit.engine.host import REPORT, HostEngine
 from toolkit.manifest import Manifest
-from toolkit.record.verify_environment import read_packages
 from train.cli import main
 
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"

@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest, naming, signing
+from toolkit.artifacts import find, image, run
 from toolkit.cli import app
 from toolkit.engine.client import InspectedImage
-from toolkit.record import attestation, find, verify_environment, verify_run
 from toolkit.signing import PAYLOAD, Statement
 from toolkit.wheel import wheel_folder
 
@@ -72,7 +72,7 @@ class World:
 
     def sign(self, record: Path, who: str, statement: Statement | None = None) -> None:
         """Sign what is there now, or another statement, in place of what was signed before."""
-        described = statement or attestation.describe(find(str(record)), STATE)
+        described = statement or find(str(record), STATE).make_statement()
         signing.write(record, described, self.signers[who], replace=True)
 
     def sign_bytes(self, record: Path, payload: bytes, who: str = "builder", kind: str = PAYLOAD) -> None:
@@ -135,8 +135,8 @@ def copy(made: World, root: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     shutil.copytree(made.root, root, symlinks=True)
     world = World(root, made.signers, dict(made.images))
     monkeypatch.chdir(root)
-    monkeypatch.setattr(verify_environment, "inspect", world.images.get)
-    monkeypatch.setattr(verify_run, "inspect", world.images.get)
+    monkeypatch.setattr(image, "inspect", world.images.get)
+    monkeypatch.setattr(run, "inspect", world.images.get)
     return world
 
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, manifest, naming, project
+from toolkit.artifacts.wheel import read_record
 from toolkit.cli import app
 from toolkit.manifest import Manifest
 from toolkit.record import bill
-from toolkit.record.verify_wheel import read_record
 from toolkit.wheel import wheel_folder
 
 VALIDATOR = JsonStrictValidator(SchemaVersion.V1_6)

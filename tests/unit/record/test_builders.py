@@ -13,14 +13,15 @@ from typer.testing import CliRunner
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import keys, signing
+from toolkit.artifacts import find
+from toolkit.artifacts.wheel import read_record
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
-from toolkit.record import attestation, find, rebuild
+from toolkit.record import attestation, rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
-from toolkit.record.verify_wheel import read_record
 from toolkit.settings import resolve
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
@@ -37,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     publish(finish_build(root / "staging"), root / PLAN.name)
     for name in NAMES:
         keys.make(root / name)
-    attestation.sign(find(str(root / PLAN.name)), root, keys.load(str(root / "builder")), fresh=True)
+    attestation.sign(find(str(root / PLAN.name), root), keys.load(str(root / "builder")), fresh=True)
     may = {"builder": ["wheel", "rebuild"], "second": ["rebuild"], "third": ["wheel"]}
     entries = [{"name": name, "key": f"{name}.pub", "may": kinds} for name, kinds in may.items()]
     (root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries}))
@@ -86,7 +87,7 @@ def test_a_second_build_that_differs_fails_unless_accepted(wheel: Path) -> None:
 
 def test_all_signatures_of_a_statement_are_one_build(wheel: Path) -> None:
     second = state(wheel, "second")
-    attestation.sign(find(str(wheel)), wheel.parent, keys.load(str(wheel.parent / "third")))
+    attestation.sign(find(str(wheel), wheel.parent), keys.load(str(wheel.parent / "third")))
     assert count(wheel).evidence.startswith("2 independent: builder, also signed by third; second again: R3")
     second.unlink()
     assert count(wheel).evidence == "1 independent: builder, also signed by third"

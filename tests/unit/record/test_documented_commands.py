@@ -14,8 +14,9 @@ from tests.unit.test_docs import COMMANDS
 from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
 from toolkit import keys, manifest, project, signing
+from toolkit.artifacts import find
 from toolkit.manifest import Manifest
-from toolkit.record import attestation, find
+from toolkit.record import attestation
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
 from train.__main__ import start
@@ -97,7 +98,7 @@ def sign(folder: Path) -> None:
     keys.make(folder / "keys" / "model", "p256")
     signer = keys.load(str(folder / "keys" / "builder"))
     for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
-        attestation.sign(find(str(path)), folder / "state", signer, fresh=True)
+        attestation.sign(find(str(path), folder / "state"), signer, fresh=True)
     entry = {"name": "builder", "key": "keys/builder.pub", "may": list(get_args(signing.Signed))}
     (folder / "policy.yaml").write_text(yaml.safe_dump({"signers": [entry]}))
 

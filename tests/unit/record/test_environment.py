@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.record import maker
+from toolkit.artifacts import Environment, compare
 from toolkit.errors import IntegrityError
-from toolkit.record import verify_environment
 
 ZERO = "sha256:" + "0" * 64
 
@@ -70,7 +70,7 @@ def test_what_was_changed_is_found_by_its_name(
 ) -> None:
     folder = maker.make_environment(tmp_path)
     spoil(folder)
-    findings = verify_environment.verify(folder)
+    findings = compare(Environment(folder=folder, state=folder.parent)).list_findings()
     assert [item.id for item in findings] == ["manifest", "wheel", "packages", "files", "content", "lock"]
     assert {item.id: item.state for item in findings if item.state != "ok"} == found
 
@@ -83,7 +83,9 @@ def test_a_wheel_of_our_own_is_known_by_what_pip_wrote_beside_it(tmp_path: Path)
     hashes = {"sha256": maker.WHEEL_DIGEST.removeprefix("sha256:")}
     (info / "direct_url.json").write_text(json.dumps({"url": "file:///w.whl", "archive_info": {"hashes": hashes}}))
     maker.finish(folder)
-    findings = {item.id: item.state for item in verify_environment.verify(folder)}
+    findings = {
+        item.id: item.state for item in compare(Environment(folder=folder, state=folder.parent)).list_findings()
+    }
     assert findings == {
         "manifest": "ok",
         "wheel": "ok",
@@ -99,7 +101,7 @@ def test_without_its_records_nothing_can_be_said(tmp_path: Path, name: str) -> N
     folder = maker.make_environment(tmp_path)
     (folder / name).unlink()
     with pytest.raises(IntegrityError, match="no manifest of an environment"):
-        verify_environment.verify(folder)
+        compare(Environment(folder=folder, state=folder.parent)).list_findings()
 
 
 def write(name: str, content: bytes) -> Callable[[Path], None]:
@@ -118,7 +120,9 @@ def write(name: str, content: bytes) -> Callable[[Path], None]:
 def test_damaged_metadata_is_a_finding(tmp_path: Path, spoil: Callable[[Path], None], found: str) -> None:
     folder = maker.make_environment(tmp_path)
     spoil(folder)
-    assert {item.id: item.state for item in verify_environment.verify(folder)}[found] == "fail"
+    assert {item.id: item.state for item in compare(Environment(folder=folder, state=folder.parent)).list_findings()}[
+        found
+    ] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -128,10 +132,12 @@ def test_a_report_of_another_form_is_an_error(tmp_path: Path, report: object) ->
     folder = maker.make_environment(tmp_path)
     (folder / "pip-report.json").write_text(json.dumps(report))
     with pytest.raises(IntegrityError, match="is not a report of pip"):
-        verify_environment.verify(folder)
+        compare(Environment(folder=folder, state=folder.parent)).list_findings()
 
 
 def test_a_parent_of_another_type_is_not_followed(tmp_path: Path) -> None:
     folder = maker.make_environment(tmp_path)
     maker.change_json(folder / "manifest.json", lambda value: value["parent"].update(parent="x"))
-    assert {item.id: item.state for item in verify_environment.verify(folder)}["wheel"] == "ok"
+    assert {item.id: item.state for item in compare(Environment(folder=folder, state=folder.parent)).list_findings()}[
+        "wheel"
+    ] == "ok"

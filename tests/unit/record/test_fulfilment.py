@@ -14,12 +14,13 @@ from typer.testing import CliRunner, Result
 from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
 from toolkit import keys, signing
+from toolkit.artifacts import find
+from toolkit.artifacts.wheel import read_record
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import check
-from toolkit.record import attestation, audit, find, rebuild, software, verification
+from toolkit.record import audit, rebuild, software, verification
 from toolkit.record.rebuild import Comparison
-from toolkit.record.verify_wheel import read_record
 from toolkit.versions import load_table
 from toolkit.wheel import wheel_documents
 
@@ -88,7 +89,7 @@ def replay(
     world: World, who: str = "second", *, stretches: int = 5, age: float = 0, failed: bool = False, **edits: Any
 ) -> Path:
     """Sign what `reproduce --stretches` signs, without training anything again."""
-    subjects = attestation.describe(find(str(world.run)), signed.STATE).subjects
+    subjects = find(str(world.run), signed.STATE).make_statement().subjects
     repeated = check("steps 1 to 10", not failed, "")
     outcome = audit.Audit(seed="1", asked=stretches, stretches=9, subjects=subjects, findings=(repeated,), misses={})
     path = audit.sign(world.run, outcome, keys.load(who))
@@ -213,7 +214,7 @@ def test_a_signature_of_a_model_covers_no_statement_about_it(world: World) -> No
 @pytest.mark.parametrize("kind", ["wheel", "environment", "image", "run"])
 def test_a_tensorflow_with_advisories_is_refused(world: World, kind: str) -> None:
     target = getattr(world, kind)
-    assert software.find_tensorflow(find(str(target)), signed.STATE).startswith("2.19.0")
+    assert find(str(target), signed.STATE).find_tensorflow().startswith("2.19.0")
     ask(world, no_advisories="high")
     refuse(
         world.verify(target),

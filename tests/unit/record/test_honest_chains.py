@@ -15,9 +15,9 @@ from tests.unit.record.forging import run_in_image
 from tests.unit.record.signed import IMAGE, SMOKE, TAG, World
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import signing
+from toolkit.artifacts import compare, find
 from toolkit.cli import app
-from toolkit.record import attestation, find
-from toolkit.record.attestation import describe
+from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
 
 Change = Callable[[World], object]
@@ -39,7 +39,7 @@ def resume(world: World) -> None:
 def sign_too(kind: str, who: str) -> Change:
     def sign(world: World) -> None:
         record = getattr(world, kind)
-        signing.write(record, describe(find(str(record)), Path()), world.signers[who], replace=False)
+        signing.write(record, find(str(record), Path()).make_statement(), world.signers[who], replace=False)
         assert len(json.loads(signing.locate(record).read_text())["signatures"]) == 2
 
     return sign
@@ -166,7 +166,7 @@ def test_what_changes_while_it_is_verified_is_not_signed(world: World, monkeypat
     curves = world.run / "curves.png"
     drawn = curves.read_bytes()
     curves.write_bytes(b"forged")
-    monkeypatch.setattr(attestation, "verify", lambda *_: curves.write_bytes(drawn) and [])
+    monkeypatch.setattr(attestation, "compare", lambda artifact: [compare(artifact), curves.write_bytes(drawn)][0])
     done = CliRunner().invoke(app, ["sign", str(world.run), "--key", write_key(world)])
     assert done.exit_code == 8, done.output
     assert "has changed while it was verified" in done.output

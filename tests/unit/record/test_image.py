@@ -7,9 +7,9 @@ import pytest
 
 from tests.unit.record import maker
 from toolkit import manifest, naming
+from toolkit.artifacts import Image, compare, image
 from toolkit.engine.client import InspectedImage
 from toolkit.errors import IntegrityError
-from toolkit.record import verify_environment
 
 IDENTITY, BASE, OTHER = ("sha256:" + digit * 64 for digit in "ab0")
 TAG = "toolkit/train:cpu-000000000000"
@@ -36,7 +36,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     facts = {"tag": TAG, "plan": "sha256:plan", "base": {"name": "base", "digest": BASE}, "labels": labels}
     parent = {"kind": "lock", "name": "cpu.txt", "digest": maker.lock_digest()}
     manifest.write(made.folder, manifest.Manifest(kind="image", digest=IDENTITY, parent=parent, facts=facts))
-    monkeypatch.setattr(verify_environment, "inspect", made.images.get)
+    monkeypatch.setattr(image, "inspect", made.images.get)
     return made
 
 
@@ -84,7 +84,7 @@ def test_what_was_changed_is_found_by_its_name(
     world: World, spoil: Callable[[World], None], found: dict[str, str]
 ) -> None:
     spoil(world)
-    findings = verify_environment.verify_image_record(world.folder)
+    findings = compare(Image(folder=world.folder, state=world.folder.parent)).list_findings()
     assert {item.id: item.state for item in findings if item.state != "ok"} == found
     if not found:
         assert [item.id for item in findings] == WHOLE
@@ -101,38 +101,45 @@ def test_what_was_changed_is_found_by_its_name(
 def test_a_base_of_a_registry_is_known_by_the_digest_given_there(world: World, name: str, repository: str) -> None:
     edit(lambda value: value["facts"].update(base={"name": name, "digest": OTHER}))(world)
     world.images[f"{repository}@{OTHER}"] = world.images.pop(BASE)
-    assert {item.state for item in verify_environment.verify_image_record(world.folder)} == {"ok"}
+    assert {item.state for item in compare(Image(folder=world.folder, state=world.folder.parent)).list_findings()} == {
+        "ok"
+    }
 
 
 def test_an_image_is_known_by_its_name(world: World) -> None:
-    assert [item.id for item in verify_environment.verify_image(TAG, world.state)] == WHOLE
+    assert [
+        item.id for item in compare(Image(folder=Path(), state=world.state, reference=TAG)).list_findings()
+    ] == WHOLE
 
 
 def test_an_image_that_was_not_built_here_is_looked_at_by_its_labels(world: World, tmp_path: Path) -> None:
-    findings = verify_environment.verify_image(TAG, tmp_path / "other")
+    findings = compare(Image(folder=Path(), state=tmp_path / "other", reference=TAG)).list_findings()
     assert {item.id: item.state for item in findings} == {
         "id": "ok",
         "manifest": "absent",
         "labels": "ok",
         "lock": "ok",
     }
-    foreign = {item.id: item.state for item in verify_environment.verify_image(BASE, tmp_path / "other")}
+    foreign = {
+        item.id: item.state
+        for item in compare(Image(folder=Path(), state=tmp_path / "other", reference=BASE)).list_findings()
+    }
     assert foreign["labels"] == "fail"
 
 
 def test_an_unknown_image_or_record_is_named(world: World, tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="there is no image"):
-        verify_environment.verify_image("toolkit/train:none", world.state)
+        compare(Image(folder=Path(), state=world.state, reference="toolkit/train:none")).list_findings()
     with pytest.raises(IntegrityError, match="no manifest of an image"):
-        verify_environment.verify_image_record(tmp_path)
+        compare(Image(folder=tmp_path, state=tmp_path.parent)).list_findings()
 
 
 @pytest.mark.parametrize("name", ["labels", "plan", "tag", "base"])
 def test_a_record_without_a_fact_is_damage(world: World, name: str) -> None:
     edit(lambda value: value["facts"].pop(name))(world)
     for verify in (
-        lambda: verify_environment.verify_image_record(world.folder),
-        lambda: verify_environment.verify_image(IDENTITY, world.state),
+        lambda: compare(Image(folder=world.folder, state=world.folder.parent)).list_findings(),
+        lambda: compare(Image(folder=Path(), state=world.state, reference=IDENTITY)).list_findings(),
     ):
         with pytest.raises(IntegrityError, match=f"lacks {name}"):
             verify()

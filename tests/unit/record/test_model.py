@@ -13,8 +13,9 @@ import pytest
 from tests.command import Run
 from tests.unit.record import maker, signed
 from toolkit import keys, signing
+from toolkit.artifacts import find, model
 from toolkit.keys import Signer
-from toolkit.record import attestation, find, model
+from toolkit.record import attestation
 
 PYTHON = os.environ.get("TOOLKIT_MODEL_SIGNING_PYTHON", "")
 """A Python that has model-signing."""
@@ -30,7 +31,7 @@ def toolkit(run: Path, state: Path, tmp_path: Path) -> Run:
     keys.make(tmp_path / "key")
     state.rename(tmp_path / ".toolkit")
     environment = next(tmp_path.glob(".toolkit/environment-*-*"))
-    attestation.sign(find(str(environment)), tmp_path / ".toolkit", load(tmp_path, "key"), fresh=True)
+    attestation.sign(find(str(environment), tmp_path / ".toolkit"), load(tmp_path, "key"), fresh=True)
     return Run(tmp_path)
 
 
@@ -40,7 +41,7 @@ def load(folder: Path, name: str = "model") -> Signer:
 
 def sign(run: Path, name: str = "model", *, replace: bool = False) -> str:
     folder = run.parents[1]
-    return attestation.sign_model(find(str(run)), folder / ".toolkit", load(folder, name), replace=replace)
+    return attestation.sign_model(find(str(run), folder / ".toolkit"), load(folder, name), replace=replace)
 
 
 def ask(*words: str | Path) -> "subprocess.CompletedProcess[str]":
@@ -129,7 +130,7 @@ def test_another_signature_is_not_replaced_unasked(toolkit: Run, run: Path) -> N
 def test_an_envelope_comes_first(toolkit: Run, run: Path) -> None:
     """What both have signed is held by the envelope, which names what it was made of too."""
     sign(run)
-    attestation.sign(find(str(run)), toolkit.folder / ".toolkit", load(toolkit.folder, "key"))
+    attestation.sign(find(str(run), toolkit.folder / ".toolkit"), load(toolkit.folder, "key"))
     assert toolkit("verify", str(run), "--trust", "key.pub").returncode == 0
     assert read_finding(run, "model") == "signed by key " + load(toolkit.folder, "key").public_key.keyid[:8] + (
         ", which is not trusted"
@@ -146,7 +147,7 @@ def read_finding(run: Path, name: str) -> str:
     """Return what verify says of the run's own signature to those who trust one key."""
     folder = run.parents[1]
     policy = signing.read_policy([folder / f"{name}.pub"])
-    return attestation.check_chain(find(str(run)), folder / ".toolkit", policy)[0].evidence
+    return find(str(run), folder / ".toolkit").check_signature(policy).evidence
 
 
 def forget(run: Path, field: str, **values: object) -> None:
@@ -233,7 +234,7 @@ def test_the_peer_finds_the_same(
 ) -> None:
     (run / ".gitignore").write_text("*.npz")
     sign(run)
-    attestation.sign(find(str(run)), toolkit.folder / ".toolkit", load(toolkit.folder, "key"))  # it may come later
+    attestation.sign(find(str(run), toolkit.folder / ".toolkit"), load(toolkit.folder, "key"))  # it may come later
     if change:
         change(run)
     done = check_by_peer(run)

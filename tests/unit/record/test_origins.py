@@ -1,28 +1,43 @@
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import digest, seals
+from toolkit import digest, manifest, seals
+from toolkit.artifacts import Environment, Wheel, compare, origins
 from toolkit.cli import app
-from toolkit.record import Target, verify, verify_wheel
+from toolkit.findings import Finding
 from toolkit.wheel import inspection, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
 
 
+class Made(Environment):
+    """An environment of which a test looks at what it was made from alone."""
+
+    def check(self) -> list[Finding]:
+        return []
+
+
+def check_origin(folder: Path, parent: Mapping[str, Any]) -> list[Finding]:
+    manifest.write(folder, manifest.Manifest(kind="environment", digest=ZERO, parent=parent))
+    return compare(Made(folder=folder, state=folder)).list_findings()
+
+
 def test_a_chain_is_read_from_the_nearest_link_on() -> None:
-    assert [link["kind"] for link in verify_wheel.flatten(maker.describe_wheel())] == ["wheel", "lock"]
-    assert verify_wheel.flatten(None) == []
+    assert [link["kind"] for link in origins.flatten(maker.describe_wheel())] == ["wheel", "lock"]
+    assert origins.flatten(None) == []
 
 
-def test_a_locked_set_is_known_by_its_digest() -> None:
-    (found,) = verify_wheel.verify_origin(maker.describe_wheel())
+def test_a_locked_set_is_known_by_its_digest(tmp_path: Path) -> None:
+    (found,) = check_origin(tmp_path, maker.describe_wheel())
     assert (found.id, found.state, found.evidence) == ("lock", "ok", "cpu.txt of this clone")
-    (other,) = verify_wheel.verify_origin({"kind": "lock", "name": "cpu.txt", "digest": ZERO})
+    (other,) = check_origin(tmp_path, {"kind": "lock", "name": "cpu.txt", "digest": ZERO})
     assert (other.id, other.state) == ("lock", "absent")
 
 
@@ -31,13 +46,13 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     (tmp_path / "dist").mkdir()
     record = publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / "one")
     link = {"kind": "wheel", "name": "a wheel", "digest": record.digest}
-    findings = verify_wheel.verify_origin(link)
+    findings = check_origin(tmp_path, link)
     assert [item.id for item in findings][:3] == ["origin", "wheel.sums", "wheel.digest"]
     assert {item.id for item in findings if item.state != "ok"} == {"wheel.inspection"}
-    assert [item.state for item in verify_wheel.verify_origin({**link, "digest": ZERO})] == ["absent"]
+    assert [item.state for item in check_origin(tmp_path, {**link, "digest": ZERO})] == ["absent"]
     with (tmp_path / "dist" / "one" / "build.log").open("a") as log:
         log.write("x")
-    (damaged,) = verify_wheel.verify_origin(link)
+    (damaged,) = check_origin(tmp_path, link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence
 
@@ -50,7 +65,7 @@ def test_the_code_of_a_wheel_is_read_unless_its_record_is_signed(
     read: list[Path] = []
     audit = inspection.audit
     monkeypatch.setattr(inspection, "audit", lambda path: [audit(path), read.append(path)][0])
-    findings = verify(Target(kind="wheel", folder=tmp_path / "dist"), tmp_path, signed=signed)
+    findings = Wheel(folder=tmp_path / "dist", state=tmp_path, unread="signed" if signed else "").check()
     skipped = {item.id for item in findings if item.state == "skipped"}
     assert (bool(read), skipped) == (not signed, {"inspection"} if signed else set())
 

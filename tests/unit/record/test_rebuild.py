@@ -6,10 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from toolkit.artifacts.wheel import describe_trust
 from toolkit.cli import app
 from toolkit.errors import CheckError
 from toolkit.manifest import Manifest
-from toolkit.record import rebuild, verify_wheel
+from toolkit.record import rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
 
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
@@ -76,11 +77,11 @@ def test_services_of_the_first_build_are_not_asked_again() -> None:
 )
 def test_those_whose_results_are_in_the_wheel_are_named(record: Manifest, ran: dict[str, Any], said: str) -> None:
     record.facts["bazel"] = ran
-    trust = verify_wheel.describe_trust(record)
+    trust = describe_trust(record)
     assert said in trust
     assert "are trusted" in trust
 
 
 def test_a_build_without_caches_trusts_its_machine_alone(record: Manifest) -> None:
     record.facts["bazel"] = {"executed": 3, "runners": {"local": 3}}
-    assert "none of them from a cache: only the machine that built it is trusted" in verify_wheel.describe_trust(record)
+    assert "none of them from a cache: only the machine that built it is trusted" in describe_trust(record)

@@ -11,8 +11,9 @@ import pytest
 from tests.unit.record import maker
 from tests.unit.record.maker import change_json
 from toolkit import findings as findings_
+from toolkit.artifacts import Run, compare
+from toolkit.artifacts.run import _check_version, check_run, describe_unfinished
 from toolkit.errors import CheckError
-from toolkit.record import verify_run
 from train.errors import IntegrityError
 from train.record import reader
 from train.record.reader import read_record
@@ -22,7 +23,7 @@ CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "pa
 
 
 def states(run: Path, state: Path) -> dict[str, str]:
-    return {item.id: item.state for item in verify_run.verify(run, state)}
+    return {item.id: item.state for item in compare(Run(folder=run, state=state)).list_findings()}
 
 
 def others(run: Path, state: Path) -> dict[str, str]:
@@ -30,7 +31,7 @@ def others(run: Path, state: Path) -> dict[str, str]:
 
 
 def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
-    findings = verify_run.verify(run, state)
+    findings = compare(Run(folder=run, state=state)).list_findings()
     assert [item.id for item in findings] == [*OWN, "others", *CHAIN]
     assert {item.state for item in findings if item.id != "others"} == {"ok"}
     findings_.require(findings, remedy="", strict=True)
@@ -178,7 +179,7 @@ def test_an_environment_in_another_ones_place_is_found(run: Path, state: Path) -
 
 def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_path: Path) -> None:
     edit_manifest(parent__reference=str(tmp_path / "gone"))(run)
-    findings = verify_run.verify(run, tmp_path / "nowhere")
+    findings = compare(Run(folder=run, state=tmp_path / "nowhere")).list_findings()
     assert {item.id: item.state for item in findings if item.state not in {"ok", "skipped"}} == {"parent": "absent"}
     findings_.require(findings, remedy="")
     with pytest.raises(CheckError, match="1 of 11"):
@@ -186,7 +187,7 @@ def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_p
 
 
 def name_others(run: Path, state: Path) -> str:
-    return next(item.evidence for item in verify_run.verify(run, state) if item.id == "others")
+    return next(item.evidence for item in compare(Run(folder=run, state=state)).list_findings() if item.id == "others")
 
 
 def test_files_that_no_record_covers_are_named(run: Path, state: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Pa
     ],
 )
 def test_a_grafted_wheel_has_the_version_that_tensorflow_says(held: str, used: str, state: str) -> None:
-    assert verify_run._check_version("environment", held, used).state == state
+    assert _check_version("environment", held, used).state == state
 
 
 def test_how_often_a_run_was_saved_is_no_part_of_what_it_is(run: Path, state: Path) -> None:
@@ -242,7 +243,7 @@ def test_an_image_is_not_looked_for_without_an_engine(run: Path, state: Path, mo
 def test_a_run_that_went_on_elsewhere_says_so(run: Path, state: Path) -> None:
     maker.change_checkpoint(run, move_on)
     edit_manifest(resumed_after=[22])(run)
-    findings = {item.id: item for item in verify_run.verify(run, state)}
+    findings = {item.id: item for item in compare(Run(folder=run, state=state)).list_findings()}
     assert findings["environment"].state == "ok"
     assert "resumed after step 22 where devices is" in findings["environment"].evidence
 
@@ -250,7 +251,7 @@ def test_a_run_that_went_on_elsewhere_says_so(run: Path, state: Path) -> None:
 def test_an_unfinished_run_is_not_taken_for_a_whole_one(run: Path, state: Path) -> None:
     (run / "manifest.json").unlink()
     assert others(run, state) == {"manifest": "fail"}
-    assert "its newest checkpoint is of step 44" in verify_run.describe_unfinished(run)
+    assert "its newest checkpoint is of step 44" in describe_unfinished(run)
 
 
 @pytest.mark.parametrize(
@@ -259,14 +260,14 @@ def test_an_unfinished_run_is_not_taken_for_a_whole_one(run: Path, state: Path) 
 def test_a_manifest_of_another_schema_is_not_read(run: Path, state: Path, text: str) -> None:
     (run / "manifest.json").write_text(text)
     with pytest.raises(IntegrityError):
-        verify_run.verify(run, state)
+        compare(Run(folder=run, state=state)).list_findings()
 
 
 @pytest.mark.parametrize("parent", ["x", ["x"], 1])
 def test_a_parent_that_is_no_object_is_damage(run: Path, state: Path, parent: object) -> None:
     change_json(run / "manifest.json", lambda value: value.update(parent=parent))
     with pytest.raises(IntegrityError, match="a parent that is an object"):
-        verify_run.verify(run, state)
+        compare(Run(folder=run, state=state)).list_findings()
 
 
 @pytest.mark.parametrize("value", ["**", "/", [], None])
@@ -277,9 +278,9 @@ def test_a_parent_without_a_digest_is_not_found(run: Path, state: Path, value: o
 
 def test_a_validation_split_is_what_the_curves_show(tmp_path: Path) -> None:
     run = maker.train(tmp_path / "runs", "--validation", "100", "--epochs", "1")
-    found = {item.id: item for item in verify_run.verify_own(read_record(run))}
+    found = {item.id: item for item in check_run(read_record(run))}
     assert {item.state for item in found.values()} == {"ok", "skipped"}
     assert "validation accuracy" in found["metrics"].evidence
     manifest = json.loads((run / "manifest.json").read_text())
     edit_manifest(result__validation_accuracy=manifest["result"]["test_accuracy"] / 2)(run)
-    assert {item.id for item in verify_run.verify_own(read_record(run)) if item.state == "fail"} == {"metrics"}
+    assert {item.id for item in check_run(read_record(run)) if item.state == "fail"} == {"metrics"}

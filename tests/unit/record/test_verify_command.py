@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from tests.command import Run
 from tests.unit.record import maker
-from toolkit import record
+from toolkit import artifacts
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 
@@ -82,19 +82,19 @@ def test_what_an_earlier_version_did_names_the_command_that_does_it(words: list[
 
 
 def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
-    assert record.find(str(run)).kind == "run"
+    assert artifacts.find(str(run), Path()).kind == "run"
     (run / "manifest.json").unlink()
-    assert record.find(str(run)).kind == "run"
-    assert record.find("toolkit/train:cpu-1").kind == "image"
-    assert record.find("sha256:" + "0" * 64).kind == "image"
+    assert artifacts.find(str(run), Path()).kind == "run"
+    assert artifacts.find("toolkit/train:cpu-1", Path()).kind == "image"
+    assert artifacts.find("sha256:" + "0" * 64, Path()).kind == "image"
     (tmp_path / "tensorflow.whl").touch()
-    found = record.find(str(tmp_path / "tensorflow.whl"))
+    found = artifacts.find(str(tmp_path / "tensorflow.whl"), Path())
     assert (found.kind, found.folder) == ("wheel", tmp_path)
     with pytest.raises(UsageError):
-        record.find("nowhere")
+        artifacts.find("nowhere", Path())
     (tmp_path / "empty").mkdir()
     with pytest.raises(IntegrityError):
-        record.find(str(tmp_path / "empty"))
+        artifacts.find(str(tmp_path / "empty"), Path())
 
 
 @pytest.mark.parametrize("kind", ['"x"', "[]", "{}", "null", "1"])

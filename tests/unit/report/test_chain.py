@@ -8,7 +8,8 @@ from tests.unit.record import maker, signed
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import digest, report, signing
-from toolkit.record import find, rebuild
+from toolkit.artifacts import find
+from toolkit.record import rebuild
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
@@ -180,7 +181,7 @@ def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
     assert found.title == signed.TAG
     assert found.chain is not None
     assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}
-    assert find(signed.TAG).kind == "image"
+    assert find(signed.TAG, Path()).kind == "image"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "hole of 1 TB"])

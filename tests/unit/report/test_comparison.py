@@ -10,9 +10,9 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from tests.unit.report.test_escaping import PAYLOADS, require_harmless
 from toolkit import digest, manifest
+from toolkit.artifacts import Environment
 from toolkit.errors import IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.record import verify_run
 from toolkit.report import comparison
 from train.config.configuration import digest_fields
 from train.use.compare import tabulate
@@ -83,8 +83,8 @@ def test_an_environment_is_read_once_for_all_runs(
     place: Place, others: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    verify = verify_run.verify_parent
-    monkeypatch.setattr(verify_run, "verify_parent", lambda *a, **k: asked.append(a) or verify(*a, **k))
+    check = Environment.check
+    monkeypatch.setattr(Environment, "check", lambda environment: asked.append(environment) or check(environment))
     place.describe(*others)
     assert len(asked) == 1
 

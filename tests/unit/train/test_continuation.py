@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.train import runs
 from toolkit import training
+from toolkit.artifacts.run import check_run
 from toolkit.engine import container
-from toolkit.record.verify_run import verify_own
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import checkpoint, reader
@@ -36,7 +36,7 @@ def test_a_constant_rate_gives_the_weights_of_an_unbroken_run(longer: Path, tmp_
     assert record.value["weights_sha256"] == runs.read_digest(tmp_path, *LONG)
     assert runs.read_lines(longer) == runs.read_lines(unbroken), "the records of both runs together"
     assert (record.value["continued_after"], record.resumed) == (runs.STEPS, ())
-    assert {finding.state for finding in verify_own(record)} <= {"ok", "skipped"}
+    assert {finding.state for finding in check_run(record)} <= {"ok", "skipped"}
     assert f"the run that it goes on from | {runs.STEPS} steps" in (longer / "README.md").read_text(encoding="utf-8")
 
 

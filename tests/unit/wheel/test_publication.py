@@ -8,9 +8,10 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import lock, manifest, versions
+from toolkit.artifacts import Wheel
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
-from toolkit.record import rebuild, verify_wheel
+from toolkit.record import rebuild
 from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
@@ -111,7 +112,7 @@ def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None
 
 
 def test_what_was_published_is_verified(dist: Path) -> None:
-    findings = verify_wheel.verify(dist)
+    findings = Wheel(folder=dist, state=dist).check()
     assert {item.id for item in findings} == {
         "sums",
         "digest",
@@ -153,7 +154,7 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
 )
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
     rewrite(dist / file, change)
-    findings = verify_wheel.verify(dist)
+    findings = Wheel(folder=dist, state=dist).check()
     assert [item.id for item in findings if item.state == "fail"] == failing.split()
     with pytest.raises(CheckError, match=f"{len(failing.split())} of 8 findings do not hold"):
         require(findings, remedy="")
@@ -179,7 +180,7 @@ def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
     with (dist / "build.log").open("a") as log:
         log.write("x")
     with pytest.raises(IntegrityError):
-        verify_wheel.verify(dist)
+        Wheel(folder=dist, state=dist).check()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 1, "kind": "image", "digest": "x"}'])
@@ -187,7 +188,7 @@ def test_folder_without_a_wheels_manifest_is_named(dist: Path, text: str) -> Non
     (dist / "manifest.json").write_text(text)
     wheel_folder.write_sums(dist)
     with pytest.raises(IntegrityError, match="no manifest of a wheel"):
-        verify_wheel.verify(dist)
+        Wheel(folder=dist, state=dist).check()
 
 
 def spoil_sums(staging: Path) -> None:
@@ -252,7 +253,7 @@ def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist" / "leftover").write_text("")
     publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
     assert not (tmp_path / "dist" / "leftover").exists()
-    require(verify_wheel.verify(tmp_path / "dist"), remedy="")
+    require(Wheel(folder=tmp_path / "dist", state=tmp_path).check(), remedy="")
 
 
 def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from tests.command import Run
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import keys, lock, pipeline, signing, versions
+from toolkit.artifacts import Artifact, Link, find
 from toolkit.cli import app
 from toolkit.errors import CheckError
-from toolkit.record import Target, attestation, find
+from toolkit.record import attestation
 from toolkit.steps import Task
 from toolkit.wheel import build, build_plan
 from toolkit.wheel.build_options import BuildOptions
@@ -69,11 +70,11 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     def stop(*_: object) -> None:
         raise CheckError("a later step fails")
 
-    verify = attestation.verify
+    compare = attestation.compare
 
-    def note(target: Target, state: Path) -> object:
-        verified.append(target.folder)
-        return verify(target, state)
+    def note(artifact: Artifact) -> Link:
+        verified.append(artifact.folder)
+        return compare(artifact)
 
     monkeypatch.chdir(tmp_path)
     folder.parent.mkdir()
@@ -87,12 +88,12 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     )
     monkeypatch.setattr(build, "plan_task", lambda *_, **__: Task(PLAN.step(folder.parent), make))
     monkeypatch.setattr(pipeline, "resolve", stop)
-    monkeypatch.setattr(attestation, "verify", note)
+    monkeypatch.setattr(attestation, "compare", note)
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
     assert done.exit_code == 7, done.output
     assert verified == ([folder] if reused else []), "reading a wheel takes minutes"
-    signatures = attestation.check_chain(find(str(folder)), tmp_path, signing.read_policy([tmp_path / "key.pub"]))
-    assert [found.state for found in signatures] == ["ok"]
+    signature = find(str(folder), tmp_path).check_signature(signing.read_policy([tmp_path / "key.pub"]))
+    assert signature.state == "ok"
 
 
 @pytest.mark.parametrize(

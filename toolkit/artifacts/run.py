@@ -1,16 +1,24 @@
+"""Compares the folder of a training run with its record."""
+
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, manifest, naming, signing
+from toolkit.artifacts import model, provenance
+from toolkit.artifacts.artifact import Artifact, Link
+from toolkit.artifacts.environment import Environment
+from toolkit.artifacts.image import Image, find_image_record
 from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, IntegrityError, ToolkitError
-from toolkit.findings import Finding, absent, check, prefix
-from toolkit.record import verify_environment
+from toolkit.findings import Finding, absent, check
+from toolkit.signing import Policy, Statement
+from toolkit.wheel import wheel_documents
 from train.config.configuration import digest_fields
 from train.record import audit, metrics, reader
 from train.record.reader import RunRecord, SavedState
@@ -19,13 +27,93 @@ OTHERS = "others"
 """Name of the finding about files of a run that no record covers."""
 
 
-def verify(folder: Path, state: Path) -> list[Finding]:
-    """Verify a run and its environment or image. Raises IntegrityError: the folder has no readable manifest."""
-    if is_unfinished(folder):
-        return [check("manifest", False, describe_unfinished(folder))]
-    record = reader.read_record(folder)
-    version = str(record.environment.get("tensorflow"))
-    return [*verify_own(record), *verify_parent(record.parent, state, tensorflow=version)]
+@dataclass(frozen=True, kw_only=True)
+class Run(Artifact):
+    """The folder of a training run."""
+
+    kind = "run"
+    remedy = "`toolkit reproduce` runs it again; a copy of the folder may still be whole"
+
+    def make_statement(self) -> Statement:
+        record = reader.read_record(self.folder)
+        pictures, drawn = (record.value.get(name) or {} for name in ("pictures", "drawn"))
+        if not isinstance(pictures, dict) or not isinstance(drawn, dict):
+            raise IntegrityError(f"the pictures in the manifest of {self.folder} are no object")
+        names = [manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, reader.CURVES]
+        names += [*pictures, *drawn]
+        for newest in reader.list_checkpoints(self.folder / reader.CHECKPOINTS)[:1]:
+            names += [
+                newest.relative_to(self.folder).as_posix(),
+                newest.with_suffix(".npz").relative_to(self.folder).as_posix(),
+            ]
+        return Statement(
+            kind="run",
+            subjects=digest.read_files(self.folder, [name for name in names if (self.folder / name).exists()]),
+            predicate_type=wheel_documents.PREDICATE,
+            predicate=provenance.describe("train", record.config, record.parent, record.value["weights_sha256"]),
+        )
+
+    def find_tensorflow(self) -> str:
+        return str(reader.read_record(self.folder).environment.get("tensorflow"))
+
+    def check(self) -> list[Finding]:
+        """Compare it with its record. Raises a ToolkitError if the folder has no readable manifest."""
+        if is_unfinished(self.folder):
+            return [check("manifest", False, describe_unfinished(self.folder))]
+        return check_run(reader.read_record(self.folder))
+
+    def list_parents(self) -> list[Link]:
+        try:
+            named = reader.read_record(self.folder).parent
+        except ToolkitError:
+            return []  # `check` says so
+        return [self.find_parent(named)]
+
+    def find_parent(self, named: Mapping[str, Any]) -> Link:
+        """Return the environment or image that a record names, by its record if that is here."""
+        link = Link(kind=str(named.get("kind") or ""), named=named)
+        if link.kind == "environment":
+            link.damaged = link.kind
+            if folder := find_environment(named, self.state):
+                link.artifact = Environment(folder=folder, state=self.state)
+        elif link.kind == "image":
+            identity, reference = str(named.get("digest")), str(named.get("reference"))
+            if folder := find_image_record(identity, self.state, reference=reference):
+                link.artifact = Image(folder=folder, state=self.state)
+        return link
+
+    def check_parent(self, parent: Link) -> list[Finding]:
+        version = self.find_tensorflow()
+        match parent.named.get("kind"):
+            case None:
+                parent.here = False
+                return [absent("parent", "the run names none: it was started without the toolkit")]
+            case "environment":
+                return [_check_environment_named(parent, version)]
+            case "image":
+                return [_check_image_named(parent, self.state, version)]
+            case other:
+                return [check("parent", False, f"a run is not made in a {other}")]
+
+    def check_signature(self, policy: Policy) -> Finding:
+        if not self.is_model_signed():
+            return super().check_signature(policy)
+        try:
+            return model.verify(self.folder, policy)
+        except ToolkitError as error:
+            return check("signature", False, error.what)
+
+    def is_model_signed(self) -> bool:
+        """Return whether it has a signature of Model Signing, and no envelope, which would decide."""
+        return not signing.locate(self.folder).exists() and (self.folder / model.SIGNATURE).exists()
+
+    def list_signers(self, policy: Policy) -> set[str]:
+        """Return the ids of the keys of the policy that signed it. Raises IntegrityError if none that may did."""
+        if signing.locate(self.folder).exists():
+            signatories, _ = signing.read(self.folder, "run", policy)
+        else:
+            signatories = model.list_signers(self.folder, policy)
+        return {signatory.key.keyid for signatory in signatories}
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -40,7 +128,7 @@ def describe_unfinished(folder: Path) -> str:
     return f"the run is not finished: its newest checkpoint is of step {found.position.get('step') if found else 0}"
 
 
-def verify_own(record: RunRecord) -> list[Finding]:
+def check_run(record: RunRecord) -> list[Finding]:
     status = record.value.get("status")
     saved, findings = _check_checkpoint(record)
     emulated = ", ".join(record.emulated)
@@ -141,18 +229,6 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
     return check("environment", not other, f"checkpoint and manifest differ: {other}" if other else text)
 
 
-def verify_parent(link: Mapping[str, Any], state: Path, *, tensorflow: str) -> list[Finding]:
-    match link.get("kind"):
-        case None:
-            return [absent("parent", "the run names none: it was started without the toolkit")]
-        case "environment":
-            return _verify_environment(link, state, tensorflow)
-        case "image":
-            return _verify_image(link, state, tensorflow)
-        case other:
-            return [check("parent", False, f"a run is not made in a {other}")]
-
-
 def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
     if not digest.is_digest(link.get("digest")):
         return None  # it may be a pattern of files
@@ -163,47 +239,46 @@ def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
     return None
 
 
-def _verify_environment(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
-    found = find_environment(link, state)
-    if found is None:
-        named = Path(str(link.get("reference")))
+def _check_environment_named(parent: Link, used: str) -> Finding:
+    identity = parent.named.get("digest")
+    if parent.artifact is None:
+        named = Path(str(parent.named.get("reference")))
         other = manifest.read(named)
         if other:
-            return [check("parent", False, f"{named} is {other.digest}, and the run names {link.get('digest')}")]
-        return [absent("parent", f"environment {link.get('reference')} {link.get('digest')}")]
-    record = manifest.read(found)
+            return check("parent", False, f"{named} is {other.digest}, and the run names {identity}")
+        return absent("parent", f"environment {parent.named.get('reference')} {identity}")
+    folder = parent.artifact.folder
+    record = manifest.read(folder)
     held = _read_version((record.parent or {}).get("name", "")) if record else ""
-    try:
-        findings = prefix("environment", verify_environment.verify(found))
-    except ToolkitError as error:
-        findings = [check("environment", False, error.what)]
-    return [_check_version(f"environment {link.get('digest')} in {found}", held, tensorflow), *findings]
+    return _check_version(f"environment {identity} in {folder}", held, used)
 
 
-def _verify_image(link: Mapping[str, Any], state: Path, tensorflow: str) -> list[Finding]:
-    identity, reference = str(link.get("digest")), str(link.get("reference"))
+def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
+    """Return whether the image that a run names is here. One of Docker is looked for in the engine."""
+    identity, reference = str(parent.named.get("digest")), str(parent.named.get("reference"))
+    name = f"image {reference} {identity}"
     if reference.endswith(f"/{SIF}"):
-        folder = verify_environment.find_image_record(identity, state, reference=reference)
-        record = manifest.read(folder) if folder else None
-        if folder is None or record is None:
-            return [absent("parent", f"image {reference} {identity}")]
+        record = manifest.read(parent.artifact.folder) if parent.artifact else None
+        if record is None:
+            parent.here = False
+            return absent("parent", name)
         held = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
-        version = _check_version(f"image {identity}", held, tensorflow)
-        return [version, *prefix("image", verify_environment.verify_image_record(folder))]
+        return _check_version(f"image {identity}", held, used)
     try:
         found = inspect(identity)
         other = None if found else inspect(reference)
     except EngineError as error:
-        return [absent("parent", f"image {reference} {identity}: {error.what}")]
-    if other:
-        return [check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")]
+        parent.here = False
+        return absent("parent", f"{name}: {error.what}")
     if found is None:
-        return [absent("parent", f"image {reference} {identity}")]
-    held = found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", "")
-    return [
-        _check_version(f"image {identity}", held, tensorflow),
-        *prefix("image", verify_environment.verify_image(identity, state)),
-    ]
+        parent.here = False
+        if other:
+            return check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")
+        return absent("parent", name)
+    if parent.artifact is None:
+        parent.artifact = Image(folder=Path(), state=state, reference=identity)
+        parent.parents = parent.artifact.list_parents()
+    return _check_version(f"image {identity}", found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", ""), used)
 
 
 def _check_version(name: str, held: str, used: str) -> Finding:

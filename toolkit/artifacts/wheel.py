@@ -1,18 +1,18 @@
-"""Verifies the folder of a wheel, and finds the wheels and locked sets that records name."""
+"""Reads the folder of a wheel that was built or grafted here, and compares it with its record."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files, manifest, project, signing
-from toolkit.errors import IntegrityError, ToolkitError
-from toolkit.findings import Finding, absent, check, prefix
+from toolkit.artifacts.artifact import Artifact
+from toolkit.errors import IntegrityError
+from toolkit.findings import Finding, absent, check
 from toolkit.manifest import Manifest
+from toolkit.signing import Statement
 from toolkit.wheel import bazel_output, wheel_documents, wheel_folder
-
-DIST = Path("dist")
 
 _FACTS: Final = (
     ("plan",),
@@ -26,23 +26,41 @@ _GRAFTED: Final = (("graft", "mode"), ("graft", "libraries"))
 """What it must have besides, for a wheel that was built or grafted."""
 
 
-def verify(path: Path, *, unread: str = "") -> list[Finding]:
-    """Verify every file of a wheel's folder, and its documents. Raises IntegrityError: a file has changed.
+@dataclass(frozen=True, kw_only=True)
+class Wheel(Artifact):
+    """The folder of a wheel, built from source or grafted."""
 
-    ``unread``: why the wheel's code is not read and compared with the record, which takes two minutes for TensorFlow's.
-    """
-    digests = wheel_folder.check_sums(path)
-    record = read_record(path)
-    wheel = wheel_folder.find_wheel(path)
-    found = digests[wheel.name]
-    return [
-        check("sums", True, f"{len(digests)} files"),
-        check("digest", record.digest == found, found),
-        *([Finding(id="inspection", state="skipped", evidence=unread)] if unread else _check_wheel(record, wheel)),
-        _check_provenance(path, wheel, found),
-        _check_bill(path, found),
-        *(_check_graft(path, record) if is_grafted(record) else [_check_lock_of(record)]),
-    ]
+    unread: str = ""  # why its code is not read and compared, which takes two minutes for TensorFlow's
+
+    kind = "wheel"
+    remedy = "build the wheel again"
+
+    def make_statement(self) -> Statement:
+        names = [path.name for path in self.folder.iterdir() if not signing.is_envelope(path.name)]
+        return Statement(
+            kind="wheel",
+            subjects=digest.read_files(self.folder, names),
+            predicate_type=wheel_documents.PREDICATE,
+            predicate=read_predicate(self.folder),
+        )
+
+    def find_tensorflow(self) -> str:
+        return str(read_record(self.folder).facts["lock"]["spec"]["tensorflow"])
+
+    def check(self) -> list[Finding]:
+        """Verify every file of the folder, and its documents. Raises IntegrityError if a file has changed."""
+        digests = wheel_folder.check_sums(self.folder)
+        record, wheel = read_record(self.folder), wheel_folder.find_wheel(self.folder)
+        seen = digests[wheel.name]
+        skipped = Finding(id="inspection", state="skipped", evidence=self.unread)
+        return [
+            check("sums", True, f"{len(digests)} files"),
+            check("digest", record.digest == seen, seen),
+            *([skipped] if self.unread else _check_wheel(record, wheel)),
+            _check_provenance(self.folder, wheel, seen),
+            _check_bill(self.folder, seen),
+            *(_check_graft(self.folder, record) if is_grafted(record) else [_check_lock_of(record)]),
+        ]
 
 
 def read_record(path: Path) -> Manifest:
@@ -169,58 +187,3 @@ def _check_bill(path: Path, value: str) -> Finding:
 def _read(path: Path) -> Mapping[str, Any]:
     value = files.read_json(path)
     return value if isinstance(value, dict) else {}
-
-
-def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    links = []
-    while isinstance(parent, Mapping) and parent:
-        links.append(parent)
-        parent = parent.get("parent")
-    return links
-
-
-def verify_origin(parent: Mapping[str, Any]) -> list[Finding]:
-    """Verify what an environment or image was made from: a wheel that was built here, or a locked set."""
-    findings = []
-    for link in flatten(parent):
-        if link.get("kind") == "lock":
-            findings.append(_check_lock(link))
-        elif link.get("kind") == "wheel" and not link.get("parent"):
-            findings += _check_own_wheel(link)
-    return findings
-
-
-def find_lock(link: Mapping[str, Any]) -> Path | None:
-    sets = sorted(project.locate("docker/requirements").glob("*.txt"))
-    return next((path for path in sets if digest.digest_file(path) == link.get("digest")), None)
-
-
-def find_wheel_folder(link: Mapping[str, Any]) -> Path | None:
-    """Return the folder in ``dist`` of the wheel that a link names, by its manifest.
-
-    Else the one whose envelope names it, so that a forged manifest does not hide a forged wheel.
-    """
-    value, folders = str(link.get("digest")), sorted(path for path in DIST.glob("[!.]*") if path.is_dir())
-    for path in folders:
-        record = manifest.read(path)
-        if record and record.kind == "wheel" and record.digest == value:
-            return path
-    return next((path for path in folders if signing.names(path, value)), None)
-
-
-def _check_lock(link: Mapping[str, Any]) -> Finding:
-    found = find_lock(link)
-    if found:
-        return check("lock", True, f"{found.name} of this clone")
-    return absent("lock", f"no locked set of this clone has the digest of {link.get('name')}: {link.get('digest')}")
-
-
-def _check_own_wheel(link: Mapping[str, Any]) -> list[Finding]:
-    found = find_wheel_folder(link)
-    if found is None:
-        return [absent("origin", f"no wheel in {DIST} has the digest of {link.get('name')}: {link.get('digest')}")]
-    try:
-        findings = verify(found, unread=f"its sums hold; `toolkit verify {found}` reads its code too")
-    except ToolkitError as error:
-        return [check("origin", False, f"{found}: {error.what}: {error.why}")]
-    return [check("origin", True, str(found)), *prefix("wheel", findings)]

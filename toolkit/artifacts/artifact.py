@@ -1,0 +1,159 @@
+"""Defines what all artifacts have in common, and the chain of what an artifact was made from.
+
+An artifact knows its own record alone: what it says of files, who signed it, and which artifacts it was made from. A
+:class:`Link` is a place in the chain. It holds what was found of one artifact, and the links behind it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from toolkit import signing
+from toolkit.errors import ToolkitError
+from toolkit.findings import Finding, check, prefix
+from toolkit.signing import Kind, Policy, Statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact(ABC):
+    """Something that the toolkit made, with its record."""
+
+    folder: Path  # of its record
+    state: Path  # the folder with the records of environments and images
+
+    kind: ClassVar[Kind]
+    remedy: ClassVar[str]  # what to do if it does not match its record
+
+    @property
+    def path(self) -> Path:
+        """What is signed: the folder, or one file in it."""
+        return self.folder
+
+    @property
+    def name(self) -> str:
+        """How a command names it."""
+        return str(self.path)
+
+    def describe_place(self) -> dict[str, str]:
+        """Return where it is, for programs."""
+        return {"folder": str(self.folder)}
+
+    def locate(self) -> Path:
+        """Return the path beside which its signature is. Raises IntegrityError if it has no record here."""
+        return self.path
+
+    @abstractmethod
+    def make_statement(self) -> Statement:
+        """Return what a signature says, from the files that are here now.
+
+        Raises IntegrityError if a file is missing or no regular file, or if there is no record here.
+        """
+
+    @abstractmethod
+    def check(self) -> list[Finding]:
+        """Compare it with its record, and not what it was made from. Raises IntegrityError if the record is damaged."""
+
+    @abstractmethod
+    def find_tensorflow(self) -> str:
+        """Return its version of TensorFlow, by its record. Raises IntegrityError if the record says none."""
+
+    def list_parents(self) -> list["Link"]:
+        """Return what it was made from, by its record; nothing if the record cannot be read."""
+        return []
+
+    def check_parent(self, parent: "Link") -> list[Finding]:  # noqa: ARG002 - what has parents overrides it
+        """Return whether a parent is what the record names. Clears ``parent.here`` if its files are not to be read."""
+        return []
+
+    def has_read_parents(self, findings: Sequence[Finding]) -> bool:  # noqa: ARG002 - an image overrides it
+        """Return whether `check`, with these findings, has seen enough to say something of the parents."""
+        return True
+
+    def check_signature(self, policy: Policy) -> Finding:
+        """Check its own signatures alone."""
+        try:
+            place = self.locate()
+            if not signing.locate(place).exists():
+                noun = "report" if place.is_file() else self.kind
+                missing = f"the {noun} is not signed: {place}"
+                return Finding(id="signature", state="absent", evidence=missing, unsigned=True)
+            return signing.verify(place, self.make_statement(), policy)
+        except ToolkitError as error:
+            return check("signature", False, error.what)
+
+
+@dataclass(kw_only=True)
+class Link:
+    """A place in the chain: an artifact, or what a record says of one that is not on this machine."""
+
+    kind: str
+    artifact: Artifact | None = None
+    named: Mapping[str, Any] = field(default_factory=dict)  # how the record before it names it
+    damaged: str = ""  # name of the finding that its record is damaged; empty if that is an error
+    here: bool = True  # whether its files are here, and were compared
+    joints: list[Finding] = field(default_factory=list)  # whether it is what the record before it names
+    findings: list[Finding] = field(default_factory=list)  # of the artifact alone
+    signature: Finding | None = None
+    demands: list[Finding] = field(default_factory=list)  # what else a policy asks for
+    parents: list["Link"] = field(default_factory=list)
+    reports: list["Link"] = field(default_factory=list)  # of smoke checks in it
+
+    def walk(self) -> Iterator["Link"]:
+        """Yield this link and all behind it."""
+        yield self
+        for link in (*self.reports, *self.parents):
+            yield from link.walk()
+
+    def list_signable(self) -> list["Link"]:
+        """Return this link, and those behind it that are on this machine; of reports, those that are signed."""
+        reports = {id(report) for link in self.walk() for report in link.reports}
+        return [
+            link
+            for link in self.walk()
+            if link.artifact and (id(link) not in reports or signing.locate(link.artifact.path).exists())
+        ]
+
+    def compare(self, known: dict[Artifact, "Link"] | None = None) -> None:
+        """Compare this artifact and all behind it with their records.
+
+        ``known``: the links that were compared before, so that each artifact is read once. Raises IntegrityError if
+        the record of this artifact is damaged, and EngineError.
+        """
+        known = {} if known is None else known
+        if self.artifact is None:
+            return
+        self.findings = self.artifact.check()
+        if not self.artifact.has_read_parents(self.findings):
+            for parent in self.parents:
+                parent.here = False
+            return
+        for parent in self.parents:
+            parent.joints = self.artifact.check_parent(parent)
+            if parent.here and parent.artifact:
+                _compare_parent(parent, parent.artifact, known)
+
+    def list_findings(self) -> list[Finding]:
+        """Return what was found of this artifact and of those behind it. A name begins with the kinds of the links."""
+        named = list(self.findings)
+        for parent in self.parents:
+            named += parent.joints
+            named += prefix(parent.kind, parent.list_findings()) if parent.here else []
+        return named
+
+
+def _compare_parent(link: Link, artifact: Artifact, known: dict[Artifact, Link]) -> None:
+    before = known.setdefault(artifact, link)
+    if before is not link:
+        link.findings, link.parents = before.findings, before.parents
+        link.joints += [item for item in before.joints if item.id == link.damaged and item.state == "fail"]
+        return
+    try:
+        link.compare(known)
+    except ToolkitError as error:
+        if not link.damaged:
+            raise
+        why = f"{artifact.path}: {error.what}{': ' * bool(error.why)}{error.why}"
+        link.joints = [item for item in link.joints if item.id != link.damaged]
+        link.joints.append(check(link.damaged, False, why))

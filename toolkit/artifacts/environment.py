@@ -1,0 +1,206 @@
+"""Compares a virtual environment with its record, with that of pip, and with those of its packages."""
+
+import base64
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.utils import canonicalize_name
+
+from toolkit import digest, files, manifest
+from toolkit.artifacts import origins, provenance
+from toolkit.artifacts.artifact import Artifact, Link
+from toolkit.engine import content, host
+from toolkit.engine.content import Tree
+from toolkit.errors import IntegrityError
+from toolkit.findings import Finding, absent, check
+from toolkit.manifest import Manifest
+from toolkit.signing import Statement
+from toolkit.wheel import wheel_documents
+from train.system.files import read_text
+
+CONTENT = "content"
+"""Name of the finding about all that an interpreter may read in an environment."""
+
+BROUGHT = frozenset({"pip", "setuptools"})
+"""Packages that ``python -m venv`` installs itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    version: str
+    info: Path
+
+
+class Recorded(NamedTuple):
+    """What the ``RECORD`` of a package says of a file."""
+
+    digest: str
+    size: int | None  # bytes; None if it is not recorded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Artifact):
+    """A virtual environment in a folder of its own."""
+
+    kind = "environment"
+    remedy = "remove its folder; the next command makes it again"
+
+    def make_statement(self) -> Statement:
+        record = provenance.read_record(self.folder, "environment")
+        records = self.folder.glob("venv/lib/python3.*/site-packages/*.dist-info/RECORD")
+        names = [manifest.FILE, host.REPORT, *(path.relative_to(self.folder).as_posix() for path in records)]
+        return Statement(
+            kind="environment",
+            subjects=digest.read_files(self.folder, names),
+            predicate_type=wheel_documents.PREDICATE,
+            predicate=provenance.describe("make-environment", {"plan": record.digest}, record.parent),
+        )
+
+    def find_tensorflow(self) -> str:
+        return origins.find_tensorflow(self.folder)
+
+    def list_parents(self) -> list[Link]:
+        record = manifest.read(self.folder)
+        return origins.list_links(record.parent, self.state) if record else []
+
+    def check_parent(self, parent: Link) -> list[Finding]:
+        return origins.check_link(parent)
+
+    def check(self) -> list[Finding]:
+        """Compare it with its record. Raises IntegrityError if it lacks its manifest or pip's report."""
+        record = manifest.read(self.folder)
+        report = files.read_json(self.folder / host.REPORT)
+        if record is None or record.kind != "environment" or not isinstance(report, dict):
+            raise IntegrityError(
+                f"{self.folder} has no manifest of an environment, with pip's report beside it",
+                remedy=f"remove the folder {self.folder}; the next `toolkit up` or `toolkit train` makes it again",
+            )
+        parent = record.parent or {}
+        packages = read_packages(self.folder / "venv")
+        try:
+            promised: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
+            versions = {name: str(item["metadata"]["version"]) for name, item in promised.items()}
+        except (LookupError, TypeError, AttributeError) as error:
+            raise IntegrityError(
+                f"{self.folder / host.REPORT} is not a report of pip", remedy=f"remove the folder {self.folder}"
+            ) from error
+        name = self.folder.name.endswith(f"-{digest.shorten(record.digest)}")
+        return [
+            check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
+            _check_wheel(parent, promised, packages),
+            _check_packages(versions, packages),
+            *_check_all_files(self.folder, record, packages),
+        ]
+
+
+def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
+    names = sorted(manifest.PUBLISHED & packages.keys())
+    seen = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
+    return check(
+        "wheel",
+        parent.get("digest") in seen,
+        f"{parent.get('name')} {parent.get('digest')}"
+        if parent.get("digest") in seen
+        else f"the manifest names {parent.get('digest')}, pip installed {', '.join(sorted(seen)) or 'none'}",
+    )
+
+
+def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
+    direct = files.read_json(package.info / "direct_url.json")
+    for entry in (promised.get("download_info") if promised else None, direct):
+        if isinstance(entry, dict) and (found := host.read_wheel_digest(entry)):
+            yield found
+
+
+def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]) -> Finding:
+    found = {name: item.version for name, item in packages.items()}
+    extra = found.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
+    wrong = [
+        f"{name} {found.get(name, 'is missing')}, was {version}"
+        for name, version in sorted(wanted.items())
+        if found.get(name) != version
+    ]
+    wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
+    return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that pip recorded")
+
+
+def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Installed]) -> Iterator[Finding]:
+    recorded, gone = _read_records(folder, packages)
+    tree = content.scan(folder)
+    listed = content.read(folder, record.facts["files"]) if "files" in record.facts else None
+    # What nobody listed is named, and need not be read, which could take for ever.
+    wanted = tree.files.keys() & (recorded.keys() | (listed["files"].keys() if listed else set()))
+    # What has another size is changed, and need not be read either.
+    digests = content.hash_files(tree, [name for name in wanted if _may_be(tree.files[name], recorded.get(name))])
+    yield _check_files(recorded, gone, digests)
+    yield _check_content(folder, record, listed, tree, digests)
+
+
+def _may_be(file: os.stat_result, recorded: Recorded | None) -> bool:
+    """Return whether a file has the size that its package recorded, if it recorded one."""
+    return recorded is None or recorded.size in {None, file.st_size}
+
+
+def _check_files(recorded: Mapping[str, Recorded], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
+    changed = [*gone, *(name for name, promised in recorded.items() if digests.get(name) != promised.digest)]
+    text = f"{len(changed)} of {len(recorded)} are changed or gone: {', '.join(changed[:3])}"
+    return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
+
+
+def _check_content(
+    folder: Path, record: Manifest, listed: Mapping[str, Any] | None, tree: Tree, digests: Mapping[str, str]
+) -> Finding:
+    """Return whether the interpreter, and all that it may read there, are those that the manifest's list has."""
+    if record.facts.get("files") is None:
+        return absent(
+            CONTENT,
+            "an earlier version made it, and recorded neither its interpreter nor which files there are: what was "
+            f"added would not be found. Remove {folder}, and the next command makes it again",
+        )
+    if listed is None:
+        return check(CONTENT, False, f"{content.FILE} is not the list that the manifest names")
+    wrong = content.compare(tree, digests, listed)
+    same = f"{len(tree.files)} files and the interpreter, as when it was made, and nothing else"
+    return check(CONTENT, not wrong, content.summarize(wrong) or same)
+
+
+def read_packages(venv: Path) -> dict[str, Installed]:
+    found: dict[str, Installed] = {}
+    for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
+        said = Distribution.at(info).metadata  # parsed anew by each look
+        name = str(said["Name"] or info.name.partition("-")[0])
+        found[canonicalize_name(name)] = Installed(version=str(said["Version"]), info=info)
+    return found
+
+
+def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
+    """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
+    recorded: dict[str, Recorded] = {}
+    gone = []
+    for package in packages.values():
+        place = package.info.parent.relative_to(folder)
+        try:
+            with io.StringIO(read_text(package.info / "RECORD"), newline="") as file:
+                rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
+        except (OSError, ValueError, csv.Error):
+            gone.append(f"{package.info.name}/RECORD")
+            continue
+        for name, code, size in rows:
+            if not name.endswith(".pyc"):
+                count = int(size) if size.isdecimal() else None
+                recorded[os.path.normpath(place / name)] = Recorded(_decode(code.removeprefix("sha256=")), count)
+    return recorded, gone
+
+
+def _decode(code: str) -> str:
+    """Return a digest that a ``RECORD`` has in URL-safe base64."""
+    try:
+        return f"sha256:{base64.urlsafe_b64decode(code + '=' * (-len(code) % 4)).hex()}"
+    except ValueError:
+        return code

@@ -1,0 +1,229 @@
+"""Compares an image of Docker or Apptainer with its record."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit import digest, manifest, naming, signing
+from toolkit.artifacts import origins, provenance
+from toolkit.artifacts.artifact import Artifact, Link
+from toolkit.engine.apptainer import SIF, ApptainerEngine
+from toolkit.engine.client import InspectedImage, inspect
+from toolkit.errors import EngineError, IntegrityError
+from toolkit.findings import Finding, absent, check
+from toolkit.manifest import Manifest
+from toolkit.signing import Statement
+from toolkit.wheel import wheel_documents
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image(Artifact):
+    """An image, given by the folder of its record, or by its name or id."""
+
+    reference: str = ""  # its name or id; empty if it is given by its record
+
+    kind = "image"
+    remedy = "`toolkit build-image` makes it again"
+
+    @property
+    def name(self) -> str:
+        return self.reference or super().name
+
+    def describe_place(self) -> dict[str, str]:
+        return {"image": self.reference} if self.reference else super().describe_place()
+
+    def find_record(self) -> Path | None:
+        """Return the folder of its record, or None if it has none here. Raises EngineError if no engine answers."""
+        return locate_image(self.reference, self.state) if self.reference else self.folder
+
+    def locate(self) -> Path:
+        folder = self.find_record()
+        if folder is None:
+            raise IntegrityError(
+                f"no record in {self.state} is of the image {self.reference}",
+                remedy="`toolkit build-image` builds one with its record, which can be signed",
+            )
+        return folder
+
+    def make_statement(self) -> Statement:
+        folder = self.locate()
+        record = provenance.read_record(folder, "image")
+        tag = str(record.facts.get("tag"))
+        parameters = {"tag": tag, "plan": record.facts.get("plan")}
+        return Statement(
+            kind="image",
+            subjects={tag: record.digest, **digest.read_files(folder, [manifest.FILE])},
+            predicate_type=wheel_documents.PREDICATE,
+            predicate=provenance.describe("build-image", parameters, record.parent),
+        )
+
+    def find_tensorflow(self) -> str:
+        return origins.find_tensorflow(self.locate())
+
+    def list_parents(self) -> list[Link]:
+        try:
+            folder = self.find_record()
+            record = manifest.read(folder) if folder else None
+            parent = record.parent if record else _read_lock_label(self.reference)
+        except EngineError:
+            return []  # `check` says so
+        return origins.list_links(parent, self.state)
+
+    def check_parent(self, parent: Link) -> list[Finding]:
+        return origins.check_link(parent)
+
+    def has_read_parents(self, findings: Sequence[Finding]) -> bool:
+        return any(item.id in {"labels", "sif"} and item.state != "absent" for item in findings)
+
+    def check(self) -> list[Finding]:
+        """Compare it with its record.
+
+        Raises EngineError if no engine answers, and IntegrityError if there is no such image or its record is damaged.
+        """
+        return _check_by_name(self.reference, self.state) if self.reference else _check_record(self.folder)
+
+
+def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:
+    """Return the folder of the record of an image: of Apptainer's, if the reference is one, else of Docker's.
+
+    Else the one whose envelope names it, so that a forged manifest does not hide what was signed.
+    """
+    packed, hidden = reference.endswith(f"/{SIF}"), None
+    for path in sorted(state.glob("image-*")):
+        record = manifest.read(path)
+        if record and record.kind == "image" and record.digest == identity:
+            if is_packed(record) == packed:
+                return path
+        elif hidden is None and signing.names(path, identity):
+            hidden = path
+    return hidden
+
+
+def is_packed(record: Manifest) -> bool:
+    """Return whether an image is Apptainer's, and not Docker's."""
+    return bool(record.facts.get("engine") == ApptainerEngine.name)
+
+
+def locate_image(reference: str, state: Path) -> Path | None:
+    """Return the folder of the record of an image, given by name. Raises EngineError: no engine answers."""
+    found = inspect(reference)
+    return find_image_record(found.id, state) if found else None
+
+
+def _check_by_name(reference: str, state: Path) -> list[Finding]:
+    """Verify an image by name. Raises EngineError: no engine answers; IntegrityError: it has no image of that name."""
+    found = inspect(reference)
+    if found is None:
+        raise IntegrityError(
+            f"there is no image {reference!r} on this machine", remedy="`toolkit build-image` makes one"
+        )
+    folder = find_image_record(found.id, state)
+    record = manifest.read(folder) if folder else None
+    if record is None or record.kind != "image":
+        return [
+            check("id", True, found.id),
+            absent(
+                "manifest", f"no record in {state} is of this image: it was not built here, or the record was removed"
+            ),
+            _check_own_label(found),
+        ]
+    _require_facts(record, folder)
+    return _compare_image(found, record)
+
+
+def _require_facts(record: Manifest, folder: Path | None) -> None:
+    names = (
+        {"labels": dict, "sif": str} if is_packed(record) else {"labels": dict, "plan": str, "tag": str, "base": dict}
+    )
+    lacking = [name for name, kind in names.items() if not isinstance(record.facts.get(name), kind)]
+    if lacking:
+        raise IntegrityError(
+            f"the manifest of {folder} lacks {', '.join(lacking)}", remedy="`toolkit build-image` makes the image again"
+        )
+
+
+def _check_record(folder: Path) -> list[Finding]:
+    """Verify a record's image. Raises IntegrityError: it is no image's manifest; EngineError: no engine answers."""
+    record = manifest.read(folder)
+    if record is None or record.kind != "image":
+        raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
+    _require_facts(record, folder)
+    if is_packed(record):
+        return _verify_sif(folder / SIF, record)
+    found = inspect(record.digest)
+    if found:
+        return _compare_image(found, record)
+    tag = record.facts["tag"]
+    other = inspect(tag)
+    if other:
+        return [check("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
+    return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
+
+
+def _verify_sif(path: Path, record: Manifest) -> list[Finding]:
+    if not path.is_file():
+        return [absent("sif", f"there is no {path}; the image is {record.digest}")]
+    promised = record.facts["sif"]
+    try:
+        found = digest.read_file(path)
+    except OSError as error:
+        return [check("sif", False, f"{path} cannot be read: {error.strerror}")]
+    text = found if found == promised else f"{path} has {found}, and its record says {promised}"
+    return [check("sif", found == promised, text)]
+
+
+def _compare_image(found: InspectedImage, record: Manifest) -> list[Finding]:
+    recorded = dict(record.facts["labels"])
+    changed = sorted(name for name in {*recorded, *found.labels} if recorded.get(name) != found.labels.get(name))
+    plan = found.labels.get(naming.PLAN_LABEL)
+    parent = record.parent or {}
+    named = found.labels.get(naming.WHEEL_LABEL if parent.get("kind") == "wheel" else naming.LOCK_LABEL)
+    return [
+        check(
+            "id",
+            found.id == record.digest,
+            found.id if found.id == record.digest else f"{found.id}, and the record is of {record.digest}",
+        ),
+        check("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
+        check("plan", plan == record.facts["plan"], str(plan)),
+        check(
+            "parent",
+            named == parent.get("digest"),
+            f"{parent.get('kind')} {named}"
+            if named == parent.get("digest")
+            else f"the manifest names the {parent.get('kind')} {parent.get('digest')}, the image's label {named}",
+        ),
+        _check_base(found, record),
+    ]
+
+
+def _check_base(found: InspectedImage, record: Manifest) -> Finding:
+    base = record.facts["base"]
+    try:
+        # The digest is an image id or a registry's digest.
+        known = inspect(base["digest"]) or inspect(f"{_strip_tag(base['name'])}@{base['digest']}")
+    except EngineError:
+        known = None
+    if known is None:
+        return absent("base", f"{base['name']} {base['digest']}")
+    stands = bool(known.layers) and found.layers[: len(known.layers)] == known.layers
+    return check("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
+
+
+def _strip_tag(reference: str) -> str:
+    name = reference.partition("@")[0]
+    repository, _, tag = name.rpartition(":")
+    return repository if repository and "/" not in tag else name
+
+
+def _check_own_label(found: InspectedImage) -> Finding:
+    owned = found.labels.get(naming.OWNER_LABEL) == "toolkit"
+    return check("labels", owned, "built by the toolkit, as it says" if owned else "not an image of the toolkit")
+
+
+def _read_lock_label(reference: str) -> Mapping[str, Any] | None:
+    """Return the locked set that an image itself names, as a record would. Raises EngineError if no engine answers."""
+    found = inspect(reference) if reference else None
+    value = found.labels.get(naming.LOCK_LABEL) if found else None
+    return {"kind": "lock", "name": "its label", "digest": value} if value else None

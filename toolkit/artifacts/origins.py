@@ -1,0 +1,94 @@
+"""Finds what an environment or image was made from: a wheel that was made here, or a published one of a locked set."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from toolkit import digest, manifest, naming, project, signing
+from toolkit.artifacts.artifact import Link
+from toolkit.artifacts.wheel import Wheel
+from toolkit.errors import IntegrityError
+from toolkit.findings import Finding, absent, check
+
+DIST: Final = Path("dist")
+
+
+def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    """Return a parent, its own parent, and so on, as a record names them."""
+    links = []
+    while isinstance(parent, Mapping) and parent:
+        links.append(parent)
+        parent = parent.get("parent")
+    return links
+
+
+def find_lock(named: Mapping[str, Any]) -> Path | None:
+    """Return the locked set of this clone that a record names."""
+    sets = sorted(project.locate("docker/requirements").glob("*.txt"))
+    return next((path for path in sets if digest.digest_file(path) == named.get("digest")), None)
+
+
+def find_wheel_folder(named: Mapping[str, Any]) -> Path | None:
+    """Return the folder in ``dist`` of the wheel that a record names, by its manifest.
+
+    Else the one whose envelope names it, so that a forged manifest does not hide a forged wheel.
+    """
+    value, folders = str(named.get("digest")), sorted(path for path in DIST.glob("[!.]*") if path.is_dir())
+    for path in folders:
+        record = manifest.read(path)
+        if record and record.kind == "wheel" and record.digest == value:
+            return path
+    return next((path for path in folders if signing.names(path, value)), None)
+
+
+def list_links(parent: Mapping[str, Any] | None, state: Path) -> list[Link]:
+    """Return the wheels and the locked set that a record names. A published wheel is held by its locked set."""
+    links = []
+    for named in flatten(parent):
+        link = Link(kind=str(named.get("kind")), named=named)
+        if is_own_wheel(named):
+            link.damaged = "origin"
+            if folder := find_wheel_folder(named):
+                unread = f"its sums hold; `toolkit verify {folder}` reads its code too"
+                link.artifact = Wheel(folder=folder, state=state, unread=unread)
+        links.append(link)
+    return links
+
+
+def is_own_wheel(named: Mapping[str, Any]) -> bool:
+    """Return whether a record names a wheel that was built or grafted here, and not a published one."""
+    return named.get("kind") == "wheel" and not named.get("parent")
+
+
+def check_link(link: Link) -> list[Finding]:
+    """Return whether a locked set, or the folder of a wheel that was made here, is on this machine."""
+    value = f"{link.named.get('name')}: {link.named.get('digest')}"
+    if link.kind == "lock":
+        path = find_lock(link.named)
+        if path:
+            return [check("lock", True, f"{path.name} of this clone")]
+        return [absent("lock", f"no locked set of this clone has the digest of {value}")]
+    if not is_own_wheel(link.named):
+        return []
+    if link.artifact is None:
+        return [absent("origin", f"no wheel in {DIST} has the digest of {value}")]
+    return [check("origin", True, str(link.artifact.folder))]
+
+
+def find_tensorflow(folder: Path) -> str:
+    """Return the version of TensorFlow in an environment or image, by the record in a folder.
+
+    Raises IntegrityError if the record says none.
+    """
+    record = manifest.read(folder)
+    labels = record.facts.get("labels", {}) if record else {}
+    if version := isinstance(labels, dict) and labels.get(f"{naming.LABEL_PREFIX}.tensorflow"):
+        return str(version)
+    for named in flatten(record.parent if record else None):
+        try:
+            return str(parse_wheel_filename(str(named.get("name")))[1])
+        except InvalidWheelFilename:
+            continue
+    raise IntegrityError(f"the record in {folder} does not say which TensorFlow it has", remedy="make it again")

@@ -1,0 +1,90 @@
+"""Reads a report of smoke checks, and names the environment or image that was checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from toolkit import digest, files, manifest
+from toolkit.artifacts.artifact import Artifact, Link
+from toolkit.artifacts.environment import Environment
+from toolkit.artifacts.image import Image
+from toolkit.errors import EngineError, IntegrityError
+from toolkit.findings import Finding, absent, check
+from toolkit.signing import Statement
+from toolkit.smoke import runner
+
+TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
+
+_RESULTS: Final = {"ok": "passedTests", "fail": "failedTests"}
+
+_CHECKED: Final[Mapping[str, type[Artifact]]] = {"environment": Environment, "image": Image}
+"""What a report can be about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmokeReport(Artifact):
+    """A report of smoke checks, in the folder of the environment or image that was checked."""
+
+    report: str  # name of the file
+
+    kind = "smoke"
+    remedy = "`toolkit smoke` writes it again"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.report
+
+    def check(self) -> list[Finding]:
+        """Return whether the checks passed. Raises CheckError if the report is not valid."""
+        report = runner.from_json(files.read_json(self.path))
+        return [check("report", report.verdict == "pass", report.summary)]
+
+    def list_parents(self) -> list[Link]:
+        record = manifest.read(self.folder)
+        if record is None:
+            return [Link(kind="environment")]
+        checked = _CHECKED.get(record.kind, Environment)
+        return [Link(kind=record.kind, named=record.describe(), artifact=checked(folder=self.folder, state=self.state))]
+
+    def check_parent(self, parent: Link) -> list[Finding]:
+        if parent.artifact:
+            return []
+        return [absent("parent", f"{self.folder} has no manifest of what was checked")]
+
+    def find_tensorflow(self) -> str:
+        return str(runner.from_json(files.read_json(self.path)).tensorflow)
+
+    def make_statement(self) -> Statement:
+        report = runner.from_json(files.read_json(self.path))
+        record = manifest.read(self.folder)
+        if record is None:
+            raise IntegrityError(
+                f"{self.folder} has no manifest of what was checked",
+                why="a report is signed together with the environment or image that it is about",
+                remedy="let the toolkit build the image, and check that one",
+            )
+        lists: dict[str, list[str]] = {name: [] for name in _RESULTS.values()}
+        for item in report.checks:
+            if item.state in _RESULTS:
+                lists[_RESULTS[item.state]].append(item.id)
+        return Statement(
+            kind="smoke",
+            subjects={record.kind: record.digest, **digest.read_files(self.folder, [self.report])},
+            predicate_type=TEST_RESULT,
+            predicate={
+                "result": {"pass": "PASSED", "fail": "FAILED"}[report.verdict],
+                "configuration": [{"name": self.report}],  # its name holds the digest of the checks and what was asked
+                **lists,
+            },
+        )
+
+
+def list_reports(artifact: Artifact) -> list[SmokeReport]:
+    """Return the reports beside the record of an environment or image."""
+    try:
+        folder = artifact.locate()
+    except (IntegrityError, EngineError):
+        return []
+    names = sorted(path.name for path in folder.glob(f"{runner.REPORT}*.json"))
+    return [SmokeReport(folder=folder, state=artifact.state, report=name) for name in names]
