@@ -81,7 +81,41 @@ class Image(Artifact):
 
         Raises EngineError if no engine answers, and IntegrityError if there is no such image or its record is damaged.
         """
-        return _check_by_name(self.reference, self.state) if self.reference else _check_record(self.folder)
+        return self._check_by_name() if self.reference else self._check_record()
+
+    def _check_by_name(self) -> list[Finding]:
+        image = inspect(self.reference)
+        if image is None:
+            raise IntegrityError(
+                f"there is no image {self.reference!r} on this machine", remedy="`toolkit build-image` makes one"
+            )
+        folder = find_image_record(image.id, self.state)
+        record = manifest.read(folder) if folder else None
+        if record is None or record.kind != "image":
+            why = "it was not built here, or the record was removed"
+            return [
+                check("id", True, image.id),
+                absent("manifest", f"no record in {self.state} is of this image: {why}"),
+                _check_own_label(image),
+            ]
+        _require_facts(record, folder)
+        return _compare_image(image, record)
+
+    def _check_record(self) -> list[Finding]:
+        record = manifest.read(self.folder)
+        if record is None or record.kind != "image":
+            raise IntegrityError(f"{self.folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
+        _require_facts(record, self.folder)
+        if is_packed(record):
+            return _check_sif(self.folder / SIF, record)
+        image = inspect(record.digest)
+        if image:
+            return _compare_image(image, record)
+        tag = record.facts["tag"]
+        other = inspect(tag)
+        if other:
+            return [check("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
+        return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
 
 
 def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:
@@ -106,30 +140,9 @@ def is_packed(record: Manifest) -> bool:
 
 
 def locate_image(reference: str, state: Path) -> Path | None:
-    """Return the folder of the record of an image, given by name. Raises EngineError: no engine answers."""
+    """Return the folder of the record of an image, given by name. Raises EngineError if no engine answers."""
     found = inspect(reference)
     return find_image_record(found.id, state) if found else None
-
-
-def _check_by_name(reference: str, state: Path) -> list[Finding]:
-    """Verify an image by name. Raises EngineError: no engine answers; IntegrityError: it has no image of that name."""
-    found = inspect(reference)
-    if found is None:
-        raise IntegrityError(
-            f"there is no image {reference!r} on this machine", remedy="`toolkit build-image` makes one"
-        )
-    folder = find_image_record(found.id, state)
-    record = manifest.read(folder) if folder else None
-    if record is None or record.kind != "image":
-        return [
-            check("id", True, found.id),
-            absent(
-                "manifest", f"no record in {state} is of this image: it was not built here, or the record was removed"
-            ),
-            _check_own_label(found),
-        ]
-    _require_facts(record, folder)
-    return _compare_image(found, record)
 
 
 def _require_facts(record: Manifest, folder: Path | None) -> None:
@@ -143,25 +156,7 @@ def _require_facts(record: Manifest, folder: Path | None) -> None:
         )
 
 
-def _check_record(folder: Path) -> list[Finding]:
-    """Verify a record's image. Raises IntegrityError: it is no image's manifest; EngineError: no engine answers."""
-    record = manifest.read(folder)
-    if record is None or record.kind != "image":
-        raise IntegrityError(f"{folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
-    _require_facts(record, folder)
-    if is_packed(record):
-        return _verify_sif(folder / SIF, record)
-    found = inspect(record.digest)
-    if found:
-        return _compare_image(found, record)
-    tag = record.facts["tag"]
-    other = inspect(tag)
-    if other:
-        return [check("id", False, f"{tag} is {other.id}, and the record is of {record.digest}")]
-    return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
-
-
-def _verify_sif(path: Path, record: Manifest) -> list[Finding]:
+def _check_sif(path: Path, record: Manifest) -> list[Finding]:
     if not path.is_file():
         return [absent("sif", f"there is no {path}; the image is {record.digest}")]
     promised = record.facts["sif"]

@@ -34,7 +34,7 @@ _METHOD: Final = {"method": "files", "hash_type": "sha256", "allow_symlinks": Fa
 def describe(folder: Path, signed: Iterable[str] = ()) -> Statement:
     """Return the digests of all files of a folder, and of those of `UNSIGNED` that are in ``signed``.
 
-    Raises IntegrityError: a file is no regular one.
+    Raises IntegrityError if a file is no regular one.
     """
     left_out = set(UNSIGNED) - {PurePosixPath(name).parts[0] for name in signed if name}
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -63,7 +63,7 @@ def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
 
 
 def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
-    """Sign the digests of a folder. Raises IntegrityError: there is another signature, and ``replace`` is not asked."""
+    """Sign the digests of a folder. Raises IntegrityError if there is another signature, and ``replace`` is off."""
     path = folder / SIGNATURE
     value = signing.seal(_encode(folder.resolve().name, statement), signer)
     value["signatures"][0]["keyid"] = ""  # the peer writes none: the hint below names the key
@@ -91,7 +91,7 @@ def verify(folder: Path, policy: Policy) -> Finding:
 
 
 def list_signers(folder: Path, policy: Policy) -> Signatories:
-    """Return who of the policy signed a run. Raises IntegrityError: nobody who may."""
+    """Return who of the policy signed a run. Raises IntegrityError if nobody who may did."""
     return _require_signatory(_read(folder)[0], policy)
 
 
@@ -135,7 +135,7 @@ def _encode(name: str, statement: Statement) -> bytes:
 
 
 def _read(folder: Path) -> tuple["Envelope", Statement]:
-    """Read the signature of a folder, without a check of it. Raises IntegrityError: it is not what it should be."""
+    """Read the signature of a folder, without a check of it. Raises IntegrityError if it is of another form."""
     match signing.read_json(folder / SIGNATURE):
         case {"mediaType": str(kind), "dsseEnvelope": {"signatures": [{"sig": sig}], **rest}} if kind == BUNDLE:
             named = rest | {"signatures": [{"keyid": "", "sig": sig}]}

@@ -64,7 +64,7 @@ class Wheel(Artifact):
 
 
 def read_record(path: Path) -> Manifest:
-    """Return the manifest of a wheel's folder. Raises IntegrityError: there is none, or it is of something else."""
+    """Return the manifest of a wheel's folder. Raises IntegrityError if there is none, or one of something else."""
     record = manifest.read(path)
     if record is None or record.kind != "wheel":
         raise IntegrityError(
@@ -88,7 +88,7 @@ def _look_up(value: object, names: Iterable[str]) -> object:
 
 
 def read_predicate(path: Path) -> Mapping[str, Any]:
-    """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError: there is none."""
+    """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError if there is none."""
     predicate = _read(path / wheel_documents.PROVENANCE).get("predicate")
     if not isinstance(predicate, dict):
         raise IntegrityError(f"{path} has no readable {wheel_documents.PROVENANCE}", remedy="build the wheel again")

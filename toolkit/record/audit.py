@@ -50,7 +50,7 @@ SHARES: Final = (0.01, 0.05, 0.1, 0.5)
 
 
 def read_leaves(record: RunRecord) -> dict[Span, str]:
-    """Return the lines of a run's leaves by their stretches. Raises PreflightError: the run cannot be audited."""
+    """Return the lines of a run's leaves by their stretches. Raises PreflightError if it cannot be audited."""
     if "audit" not in record.value:
         raise PreflightError(
             f"{record.folder} has no audit data",
@@ -117,7 +117,10 @@ class Audit:
 
 
 def replay(repeated: Reproduction, number: int, seed: str, console: Console) -> Audit:
-    """Train some stretches again, and compare them. Raises PreflightError: the run cannot be audited here; JobError."""
+    """Train some stretches again, and compare them.
+
+    Raises PreflightError if the run cannot be audited here, and JobError if the training fails.
+    """
     leaves = read_leaves(repeated.record)
     subjects = _list_subjects(repeated.record.folder)
     spans = list(leaves)

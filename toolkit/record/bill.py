@@ -43,15 +43,15 @@ _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def write(artifact: Artifact) -> str:
-    """Return the bill of an environment or an image as JSON. The same record gives the same bill. Raises as `make`."""
+    """Return the bill of an environment or an image as JSON. The same record gives the same bill."""
     return str(JsonV1Dot6(make(artifact)).output_as_string(indent=2))
 
 
 def make(artifact: Artifact) -> Bom:
     """Return the bill of an environment or an image.
 
-    Raises UsageError: it is of another kind; IntegrityError: its record is damaged, or its locked set is not of this
-    clone; EngineError: no engine answers, which has the image.
+    Raises UsageError if it is of another kind, IntegrityError if its record is damaged or if this clone does not have
+    its locked set, and EngineError if no engine answers.
     """
     if not isinstance(artifact, Environment | Image):
         raise UsageError(

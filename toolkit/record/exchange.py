@@ -54,8 +54,8 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     """Check the sums of a wheel's folder and push it; return its reference.
 
     Where the repository has a tag, the wheel becomes that of its platform in the index under this tag. ``replace``:
-    even where a tag has another wheel. Raises CheckError: it has; IntegrityError: the folder has changed since it was
-    made; RegistryError.
+    even where a tag has another wheel. Raises CheckError if it has, IntegrityError if the folder has changed since
+    it was made, and RegistryError if the registry does not answer.
     """
     digests = wheel_folder.check_sums(folder)
     tag = name_tag(rebuild.read_plan_digest(folder))
@@ -98,8 +98,8 @@ def _add(
     """Enter a manifest in an index as that of its platform.
 
     A registry replaces an index as a whole, so two pushes at the same time can lose an entry. The index is read again
-    after it was written, and written again if an entry is gone. Raises CheckError: the index has another wheel for the
-    platform; RegistryError: other pushes replace the index each time.
+    after it was written, and written again if an entry is gone. Raises CheckError if the index has another wheel
+    for the platform, and RegistryError if other pushes replace the index each time.
     """
     entry = Entry(platform=platform, digest=digest.digest_bytes(manifest), size=len(manifest))
     expected = {platform: entry}
@@ -146,10 +146,10 @@ def pull(
     ``find``: returns the wheel if it is in ``dist`` already, as :meth:`toolkit.obtaining.WheelSource.find`.
 
     Where the repository has a tag, the wheel is that of the plan's platform in the index under this tag. Raises
-    UnsupportedError: the index has none for it.
+    UnsupportedError if the index has none for it.
 
-    An empty policy takes a wheel without a signature, and verifies it. Raises IntegrityError: a signature or a digest
-    does not hold, or the wheel is of another plan; CheckError: a wheel without a signature does not hold;
+    An empty policy takes a wheel without a signature, and verifies it. Raises IntegrityError if a signature or a digest
+    does not hold, or if the wheel is of another plan; CheckError if a wheel without a signature does not hold; and
     RegistryError. ``dist`` is then unchanged, and what has come of the wheel waits in ``state`` for the next command.
     """
     client, tag = Client(repository, ca_bundle), repository.tag or name_tag(plan.digest)
@@ -205,7 +205,10 @@ def _choose(client: Client, repository: Repository, platform: str) -> str:
 
 
 def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
-    """Return the wheel and the other files. Raises IntegrityError: there is no one wheel, or too much unsigned."""
+    """Return the wheel and the other files.
+
+    Raises IntegrityError unless there is one wheel, or if there are too many or too large signatures.
+    """
     envelopes = [layer.size for layer in layers if is_envelope(layer.title)]
     if len(envelopes) > _MOST_ENVELOPES or max(envelopes, default=0) > signing.LARGEST:
         raise IntegrityError(
@@ -238,7 +241,7 @@ def _fetch_records(
 def _require_signature(
     folder: Path, layers: Sequence[Layer], policy: Policy, predicate: Mapping[str, Any] | None = None
 ) -> str:
-    """Say who signed these files, and with a predicate also this one. Raises IntegrityError: nobody who may."""
+    """Say who signed these files, and with a predicate also this one. Raises IntegrityError if nobody who may did."""
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),

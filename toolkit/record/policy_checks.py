@@ -87,7 +87,7 @@ def _check_replay(run: Run, policy: Policy, asked: Replay) -> Finding:
 def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, float]:
     """Return who says that stretches were trained again, how many, and how many seconds ago.
 
-    Raises IntegrityError: nobody who may, or the statement says something else.
+    Raises IntegrityError if nobody who may says so, or if the statement is about something else.
     """
     trainers = run.list_signers(policy)
     signers, statement = signing.read(record, "replay", policy)

@@ -188,7 +188,8 @@ def require_level(comparison: Comparison, accepted: Level = "R2") -> None:
 def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
     """Build or graft a wheel again and compare.
 
-    Raises BuildError; IntegrityError: the first wheel has changed since; as :func:`read_plan`, :func:`require_inputs`.
+    Raises BuildError if the build fails, IntegrityError if the first wheel has changed meanwhile or has no plan, and
+    what :func:`require_inputs` raises.
     """
     record = read_record(path)
     started = time.monotonic()
@@ -246,7 +247,7 @@ def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterato
 def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
     """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement.
 
-    Raises IntegrityError: the record is now of another wheel than was compared.
+    Raises IntegrityError if the record is now of another wheel than was compared.
     """
     record = path / f"rebuild-{signer.public_key.keyid[:8]}"
     predicate = {
@@ -323,7 +324,7 @@ def _name_wheel(path: Path) -> dict[str, str]:
 
 
 def require_inputs(plan: BuildPlan) -> None:
-    """Raises UnsupportedError: this clone's recipe has changed; CheckError: the source tree has changed."""
+    """Raise UnsupportedError if the recipe of this clone has changed, and CheckError if the source tree has."""
     recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
     _require_recipe(recipe, plan.lock, "Dockerfile and its scripts")
     source = plan.contexts.get("source")
@@ -341,7 +342,7 @@ def _require_recipe(recipe: str, pinned: lock.Lock, what: str) -> None:
 
 
 def read_plan_digest(path: Path) -> str:
-    """Return the digest of the plan of a built or grafted wheel. Raises as :func:`read_plan`."""
+    """Return the digest of the plan of a built or grafted wheel. Raises IntegrityError if there is none."""
     if is_grafted(read_record(path)):
         from toolkit.graft.graft_plan import GraftPlan
 
@@ -350,7 +351,7 @@ def read_plan_digest(path: Path) -> str:
 
 
 def read_plan(path: Path) -> BuildPlan:
-    """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError: none, or another wheel's."""
+    """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError if it is of another wheel."""
     facts = read_record(path).facts
     # Earlier versions wrote no plan.json; their manifest has the same values.
     written = (path / steps.FILE).exists()

@@ -71,9 +71,9 @@ def resolve(
 
     ``data_dir`` is the local copy of its data, ``source`` the run or file whose weights it began with.
 
-    Raises IntegrityError: there is no manifest of a run; CheckError: it is not finished, or its folder or environment
-    does not match its record; PreflightError: it was made in more than one environment; UnsupportedError: this clone
-    cannot repeat it; UsageError: it is not known where one of these two is now.
+    Raises IntegrityError if there is no manifest of a run, CheckError if it is not finished or if its folder or its
+    environment does not match its record, PreflightError if it was made in more than one environment, UnsupportedError
+    if this clone cannot repeat it, and UsageError if it is not known where one of these two is now.
     """
     folder = target.parent if target.name == FILE else target
     if is_unfinished(folder):
@@ -236,7 +236,10 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare. ``keep``: keep an equal one too. Raises PreflightError: inputs differ; JobError."""
+    """Repeat a run and compare. ``keep``: keep an equal one too.
+
+    Raises PreflightError if inputs differ, and JobError if the training fails.
+    """
     if dry_run:
         tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
         steps.run(tasks, console, dry_run=True)
@@ -302,7 +305,10 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 
 
 def require_same_software(record: RunRecord, now: Mapping[str, Any]) -> str:
-    """Describe the wheel or locked set that a run and an environment share. Raises PreflightError: they share none."""
+    """Describe the wheel or locked set that a run and an environment share.
+
+    Raises PreflightError if they share none.
+    """
     recorded = flatten(record.parent)
     if not recorded:
         return "the run names no environment, so only the version of TensorFlow can be compared"
@@ -333,7 +339,10 @@ def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> J
 
 
 def probe(engine: Engine, used: Environment, job: Job) -> dict[str, Any]:
-    """Return what the training job would record. Raises UnsupportedError: it refuses the arguments; JobError."""
+    """Return what the training job would record.
+
+    Raises UnsupportedError if it refuses the arguments, and JobError if it fails otherwise.
+    """
     lines: list[str] = []
     code = engine.run(used, job, lines.append)
     if code == UsageError.exit_code and used.kind == "image":

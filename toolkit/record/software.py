@@ -10,7 +10,7 @@ from toolkit.versions.table import Advisory
 def list_advisories(tensorflow: str) -> tuple[Advisory, ...]:
     """Return the published advisories of a version, also of one with a local part, as a graft has.
 
-    Raises IntegrityError: the version table does not know the version, so that nothing can be said of it.
+    Raises IntegrityError if the version table does not know the version, because nothing can be said of it then.
     """
     table = load_table()
     try:

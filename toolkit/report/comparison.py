@@ -46,7 +46,7 @@ class Compared:
 
 
 def describe_runs(folders: Sequence[Path], context: PageContext) -> Page:
-    """Return the page of several runs. Raises a ToolkitError: one is no folder of a run."""
+    """Return the page of several runs. Raises a ToolkitError if one is no folder of a run."""
     runs = [RunFolder(folder) for folder in folders]
     labels = label_runs([each.config.as_dict() for each in runs])
     compared = list(follow(runs, labels, context))

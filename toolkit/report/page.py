@@ -30,7 +30,7 @@ MOST: Final = 2_000_000
 
 
 def render(page: Page) -> str:
-    """Return the HTML of a page. Equal pages have equal bytes. Raises UsageError: it would be too large."""
+    """Return the HTML of a page. Equal pages have equal bytes. Raises UsageError if it would be too large."""
     style = "".join(path.read_text(encoding="utf-8") for path in (BASE, FOLDER / "page.css"))
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     policy = "; ".join(

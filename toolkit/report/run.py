@@ -27,7 +27,7 @@ EVALUATION: Final = "evaluation.json"
 def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
     """Return the page of a run. ``beside``: folders of ``evaluate --out`` and ``predict --explain``.
 
-    Raises a ToolkitError: it is no folder of a run.
+    Raises a ToolkitError if it is no folder of a run.
     """
     run, budget = RunFolder(artifact.folder), Budget() if pictures else Budget(0)
     links = chain.follow(artifact, context)

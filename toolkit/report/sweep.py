@@ -21,7 +21,7 @@ SHOWN: Final = 3
 
 
 def describe(folder: Path, context: PageContext) -> Page:
-    """Return the page of a sweep. Raises IntegrityError: its record is damaged."""
+    """Return the page of a sweep. Raises IntegrityError if its record is damaged."""
     record = manifest.read(folder)
     facts = dict(record.facts) if record else {}
     try:

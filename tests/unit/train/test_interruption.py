@@ -239,7 +239,7 @@ def test_an_error_of_tensorflow_is_one_message_that_names_the_operation(
     ],
 )
 def test_an_error_that_comes_again_is_not_said_to_go_on(error: Exception, again: bool, tmp_path: Path) -> None:
-    with pytest.raises(TrainError) as caught, explaining_failures(tmp_path / "failure"):
+    with pytest.raises(ToolkitError) as caught, explaining_failures(tmp_path / "failure"):
         raise error
     assert ("would fail again" in caught.value.remedy) is again
     assert ("goes on from the last checkpoint" in caught.value.remedy) is not again
