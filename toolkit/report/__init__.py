@@ -39,7 +39,7 @@ def describe(
     """Return what the page of one thing says, or that of several runs side by side.
 
     ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
-    UsageError if they do not go together or if one is not there; IntegrityError or another ToolkitError if one cannot be read.
+    UsageError if they do not go together or if one is not there, and another ToolkitError if one cannot be read.
     """
     with _explaining(targets):
         return _describe(targets, context, beside, pictures=pictures)

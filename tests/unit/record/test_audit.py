@@ -15,7 +15,6 @@ from tests.unit.record import maker
 from toolkit import keys, project, signing
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.record import audit as auditing
-from train import errors
 from train.record import audit, checkpoint, reader
 
 # The leaves and roots that implementations of RFC 9162's tree are tested with, first those of Certificate Transparency.
@@ -239,7 +238,7 @@ def test_a_record_that_contradicts_itself_needs_no_training(
     run: Path, forge: Callable[[Path], None], message: str
 ) -> None:
     forge(run)
-    with pytest.raises(errors.IntegrityError, match=message):
+    with pytest.raises(IntegrityError, match=message):
         audit.check(reader.read_record(run))
 
 
