@@ -97,7 +97,7 @@ def test_log_of_an_earlier_run_explains_nothing(
         'echo "ERROR: failed to solve: digest mismatch sha256:aa: sha256:bb" >&2\nexit 1',
     )
     monkeypatch.setattr(build, "require_buildx", lambda: None)
-    with pytest.raises(IntegrityError, match="a download is not what was pinned"):
+    with pytest.raises(IntegrityError, match="other bytes than were pinned"):
         build.build(PLAN, dist=tmp_path / "dist", logs=state, engine="x", console=Console())
     assert not stale.exists()
     run = (tmp_path / "run").read_text()
