@@ -68,7 +68,8 @@ def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cards: Sequence[str])
     """Return the specifier of cuDNN: without the versions that a known failure of this TensorFlow or a card refuses."""
     known = table.tensorflow_rows.get(tensorflow)
     oldest = numbers.parse((known.and_cuda if known else {}).get("cudnn", "9"))
-    above, below = oldest, (oldest[0] + 1,)
+    above: tuple[int, ...] = oldest
+    below: tuple[int, ...] = (oldest[0] + 1,)
     for failure in table.failures:
         span = split_span(failure.when.get("cudnn", ""))
         others = {name: value for name, value in failure.when.items() if name != "cudnn"}
