@@ -262,6 +262,7 @@ def _describe_manifest() -> Schema:
         "floating": describe(list[str]),
         "inspection": describe(Inspection),
         "auditwheel": describe(Audit),
+        "requires": describe(dict[str, str]),
         "graft": describe(Outcome),
         "command": describe(list[str]),
         "seconds": {"type": "number"},

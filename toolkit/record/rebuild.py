@@ -24,7 +24,7 @@ from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedEr
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import bazel_output, build_inputs, wheel_folder
+from toolkit.wheel import bazel_output, build_inputs, repack, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ def _building_again(path: Path, settings: Settings, bazelrc: str, console: Conso
             )
         except BuildError as error:
             raise bazel_output.explain(error, [build_log]) from error
+        # As the first one was changed when it was published; a wheel of an earlier version was not.
+        repack.change_requirements(wheel_folder.find_wheel(claimed.path), read_record(path).facts.get("requires", {}))
         yield claimed.path
 
 

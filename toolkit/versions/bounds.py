@@ -11,18 +11,19 @@ from toolkit.versions.sets import name_wheel
 from toolkit.versions.table import CudaRow, Table, affects, split_span
 
 
-def list_bounds(table: Table, *, tensorflow: str, built: str, served: Iterable[str]) -> dict[str, str]:
+def list_bounds(table: Table, *, tensorflow: str, built: str, served: Iterable[str], cudnn: str = "") -> dict[str, str]:
     """Return the specifier of each package of NVIDIA by its name, such as ``>=12.8.4.1,<13``.
 
     ``built``: the CUDA that the wheel was built with; the result is empty if the table has none as new. ``served``:
-    compute capabilities that the wheel has machine code for.
+    compute capabilities that the wheel has machine code for. ``cudnn``: the cuDNN that it was built with, if it is not
+    the one of the published wheel; TensorFlow refuses an older minor version.
     """
     cards = numbers.sort({numbers.strip_suffix(item) for item in served})
     row = _find_first(table, built, cards)
     if row is None:
         return {}
     bounds = {name_wheel(name, row.version): _reach(version) for name, version in row.components.items()}
-    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, tensorflow, row.version, cards)
+    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, tensorflow, row.version, cudnn, cards)
     known = table.tensorflow_rows.get(tensorflow)
     return {**bounds, **({name_wheel("nccl", row.version): _reach(known.nccl)} if known and known.nccl else {})}
 
@@ -64,10 +65,10 @@ def _find_first(table: Table, built: str, cards: Sequence[str]) -> CudaRow | Non
     return [row for row in knowing if numbers.parse(row.version)[:2] == minor][-1]
 
 
-def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cards: Sequence[str]) -> str:
+def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cudnn: str, cards: Sequence[str]) -> str:
     """Return the specifier of cuDNN: without the versions that a known failure of this TensorFlow or a card refuses."""
     known = table.tensorflow_rows.get(tensorflow)
-    oldest = numbers.parse((known.and_cuda if known else {}).get("cudnn", "9"))
+    oldest = numbers.parse(cudnn or (known.and_cuda if known else {}).get("cudnn", "9"))[:2]
     above: tuple[int, ...] = oldest
     below: tuple[int, ...] = (oldest[0] + 1,)
     for failure in table.failures:

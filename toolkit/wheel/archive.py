@@ -53,6 +53,9 @@ class Archive:
         with _naming_damage(self.path), self._zip.open(member) as stream:
             return stream.read(1 << 24).decode()
 
+    def read_metadata(self) -> str:
+        return self.read_text(f"{self._folder}/METADATA") or ""
+
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
 

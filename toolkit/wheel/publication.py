@@ -9,7 +9,9 @@ from typing import Any
 from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
-from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, wheel_documents, wheel_folder
+from toolkit.versions import load_table, numbers
+from toolkit.versions.bounds import list_bounds
+from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_documents import BuildRun, describe_making
 from toolkit.wheel.wheel_plan import WheelPlan
@@ -18,14 +20,22 @@ from toolkit.wheel.wheel_plan import WheelPlan
 def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
+    Its extra ``and-cuda`` requires then what its GPUs allow.
+
     Raises IntegrityError if a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError
     if the wheel is not the one that was asked for, or its tag promises too much; PreflightError if the target cannot
     be written.
     """
     wheel_folder.check_sums(staging)
     wheel = wheel_folder.find_wheel(staging)
+    spec = plan.lock.spec
+    served = numbers.list_plain(spec["capabilities"].split(","))
+    requires = list_bounds(
+        load_table(), tensorflow=spec["tensorflow"], built=spec["cuda"], cudnn=spec["cudnn"], served=served
+    )
+    changed = repack.change_requirements(wheel, requires)
     inspected = inspection.inspect(wheel)
-    inspection.require_match(inspected, plan.lock.spec)
+    inspection.require_match(inspected, spec)
     audited = inspection.audit(wheel)
     inspection.require_honest(inspected, audited)
     report = json.loads((staging / "build.json").read_text())
@@ -47,6 +57,7 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
             "bazel": _read_outcome(staging / "events.json"),
             "inspection": asdict(inspected),
             "auditwheel": asdict(audited),
+            "requires": requires if changed else {},
         },
     )
     finish(staging, target, plan, record)

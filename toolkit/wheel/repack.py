@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections import deque
@@ -24,6 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from toolkit.errors import IntegrityError
+from toolkit.wheel import archive
 from train.cores import count_cores
 
 _PIECE: Final = 8 << 20
@@ -95,6 +97,23 @@ def repack(
         new.writestr(_describe(old.getinfo(f"{info}/{_RECORD}"), f"{renamed}/{_RECORD}"), record, compresslevel=_LEVEL)
     if target.stat().st_size > _LIMIT:
         raise IntegrityError(f"{target.name} would be larger than four gigabytes", remedy="give --only")
+
+
+def change_requirements(wheel: Path, requirements: Mapping[str, str]) -> bool:
+    """Give a wheel in its place new specifiers of packages that its extra ``and-cuda`` requires; return whether it did.
+
+    Raises what :func:`toolkit.wheel.archive.open_wheel` raises, and IntegrityError.
+    """
+    with archive.open_wheel(wheel) as opened:
+        version = opened.identity.version
+        metadata = opened.read_metadata().encode()
+    if _change_metadata(metadata, (version, version), requirements) == metadata:
+        return False
+    with tempfile.TemporaryDirectory(dir=wheel.parent) as folder:
+        made = Path(folder, wheel.name)
+        repack(wheel, made, {}, (version, version), requirements=requirements)
+        made.replace(wheel)
+    return True
 
 
 def _change_metadata(metadata: bytes, versions: tuple[str, str], requirements: Mapping[str, str]) -> bytes:

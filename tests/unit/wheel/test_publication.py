@@ -1,4 +1,6 @@
 import json
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from toolkit.artifacts import Wheel
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
 from toolkit.record import rebuild
-from toolkit.wheel import publication, wheel_documents, wheel_folder
+from toolkit.wheel import publication, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -32,6 +34,7 @@ def finish_build(
     version: str = "2.19.0",
     tag: str = "cp311-cp311-linux_x86_64",
     bazel: str = LOCK.pins["bazel-sha256"],
+    requires: Sequence[str] = (),
 ) -> Path:
     path.mkdir(parents=True)
     real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
@@ -44,6 +47,7 @@ def finish_build(
         },
         version=version,
         tag=tag,
+        requires=requires,
     )
     (path / "build.json").write_text(json.dumps({"bazel": "6.5.0", "bazel_sha256": bazel, "seconds": 3600}))
     (path / "events.json").write_text(EVENTS)
@@ -87,6 +91,20 @@ def test_result_holds_everything(dist: Path) -> None:
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
     assert BuildPlan.read(dist) == PLAN, "plan.json"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
+
+
+def test_its_extra_requires_what_the_build_allows(tmp_path: Path) -> None:
+    written = "Requires-Dist: nvidia-cudnn-cu12 ==9.3.0.75 ; extra == 'and-cuda'"
+    record = publish(finish_build(tmp_path / "staging", requires=[written]), tmp_path / "dist")
+    wheel = wheel_folder.find_wheel(tmp_path / "dist")
+    with zipfile.ZipFile(wheel) as opened:
+        text = opened.read("tensorflow-2.19.0.dist-info/METADATA").decode()
+    assert 'Requires-Dist: nvidia-cudnn-cu12>=9.5,<10; extra == "and-cuda"' in text.splitlines()
+    assert record.facts["requires"]["nvidia-cudnn-cu12"] == ">=9.5,<10"
+    assert {item.state for item in Wheel(folder=tmp_path / "dist", state=tmp_path).check()} == {"ok"}
+    again = wheel_folder.find_wheel(finish_build(tmp_path / "again", requires=[written]))
+    repack.change_requirements(again, record.facts["requires"])
+    assert again.read_bytes() == wheel.read_bytes(), "a second build gives the same bytes"
 
 
 def test_provenance_is_a_slsa_statement(dist: Path) -> None:
