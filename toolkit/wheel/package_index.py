@@ -69,8 +69,8 @@ def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
     wheels contradict each other, or the folder holds something else; UnsupportedError: another draft of variants;
     IntegrityError: a wheel has changed since it was recorded; CheckError: a variant names machine code that it lacks.
     """
-    entries = _read_sources(sources)
     require_own(folder)
+    entries = _read_sources(sources)
     texts = _compose(entries)
     copied = {f"{each.project}/{each.name}": each.path for each in entries}
     for each in entries:
