@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 _PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}")
 _KINDS: Final[Mapping[str, str]] = {
@@ -103,22 +103,57 @@ class Pattern:
         )
 
 
-def compile_filter(patterns: Iterable[Pattern]) -> re.Pattern[bytes]:
-    """Return an expression that matches in lower case wherever a line may match one of the patterns.
+T = TypeVar("T")
+
+
+class Filter(Generic[T]):
+    """Finds in a log in lower case the places where a line may match a pattern, and says what the pattern is of.
 
     Each word is looked for at a rare character of it, because the search skips all other characters quickly. What stands
     before that character is compared last.
     """
-    words = {word for pattern in patterns for word in pattern.literals}
-    # A word that contains another is found by the shorter one.
-    words = {word for word in words if not any(other != word and other in word for other in words)}
-    leads = _choose_leads(words)
-    tails: dict[str, str] = {}
-    for word in sorted(words):
-        begin = min((at for at, letter in enumerate(word) if letter in leads), key=lambda at: (_rank(word[at]), at))
-        whole = word[: begin + _LONGEST]
-        tails[whole] = whole[begin:]
-    return re.compile(_join(sorted((tail, whole) for whole, tail in tails.items()), 0).encode())
+
+    def __init__(self, patterns: Iterable[tuple[Pattern, T]]) -> None:
+        owners: dict[str, dict[int, T]] = {}
+        for pattern, owner in patterns:
+            for word in pattern.literals:
+                owners.setdefault(word, {})[id(owner)] = owner
+        # A word that contains another is found by the shorter one.
+        words = {word for word in owners if not any(other != word and other in word for other in owners)}
+        leads = _choose_leads(words)
+        self._tails: dict[str, dict[int, T]] = {}
+        wholes: list[tuple[str, str]] = []
+        for word in sorted(words):
+            begin = min((at for at, letter in enumerate(word) if letter in leads), key=lambda at: (_rank(word[at]), at))
+            whole = word[: begin + _LONGEST]
+            wholes.append((whole[begin:], whole))
+            found = self._tails.setdefault(whole[begin:], {})
+            for longer in owners:
+                if word in longer:
+                    found |= owners[longer]
+        self._expression = re.compile(_join(sorted(set(wholes)), 0).encode())
+        self._known: dict[bytes, list[T]] = {}
+        self.search = self._expression.search
+
+    def list_owners(self, line: bytes) -> list[T]:
+        """Return what the patterns are of that may match a line, each once."""
+        owners: dict[int, T] = {}
+        position = 0
+        while match := self.search(line, position):
+            owners |= {id(owner): owner for owner in self._look_up(match[0])}
+            position = match.start() + 1
+        return list(owners.values())
+
+    def _look_up(self, tail: bytes) -> list[T]:
+        """Return what may stand where a word was found: this one, and those that begin or go on as it does."""
+        if tail not in self._known:
+            word = tail.decode()
+            found: dict[int, T] = {}
+            for other, owners in self._tails.items():
+                if other.startswith(word) or word.startswith(other):
+                    found |= owners
+            self._known[tail] = list(found.values())
+        return self._known[tail]
 
 
 def _choose_leads(words: set[str]) -> set[str]:

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from functools import partial
+from typing import BinaryIO, Final, TypeVar
 
 from toolkit.diagnosis import reading
-from toolkit.diagnosis.patterns import Pattern
+from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.diagnosis.reading import Block
-from toolkit.diagnosis.table import FailureTable, Row
+from toolkit.diagnosis.table import Fact, FailureTable, Row
 from toolkit.errors import UsageError
 from toolkit.versions.table import affects
 
@@ -25,6 +26,8 @@ _ERRORS: Final = 5
 _MESSAGES: Final = 200_000
 """Different messages that are remembered."""
 _DIGITS: Final = b"0123456789"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,27 +75,25 @@ class Scan:
         lowered = block.text.lower()
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
-        def show(found: "_Found") -> None:
-            start = len(before) + found.start
-            near = _Near(around, start, len(before) + found.end)
-            if any([self._match(row, found, near, source) for row in self.table.rows.values()]):
-                if found.key in self._seen:  # in other surroundings it may mean something else
-                    self._seen[found.key] = max(self._seen[found.key], 1)
-                self._learn(found)
+        def show(found: _Found, rows: list[Row]) -> None:
+            near = _Near(around, len(before) + found.start, len(before) + found.end)
+            if any([self._match(row, found, near, source) for row in rows]):
+                self._remember(found.key, 1)  # in other surroundings it may mean something else
+                self._learn(found, list(self.table.facts))
 
         self._search(block, lowered, self.table.filter, show)
         if block.first <= _FIRST_LINES:
             self._search(block, lowered, self.table.fact_filter, self._learn)
         if len(self.errors) < _ERRORS and (last or block.first <= _FIRST_LINES):
-            self._search(block, lowered, self.table.error_filter, lambda found: self._suspect(found, source))
+            self._search(block, lowered, self.table.error_filter, partial(self._suspect, source))
 
     def _search(
-        self, block: Block, lowered: bytes, pattern: re.Pattern[bytes], take: "Callable[[_Found], None]"
+        self, block: Block, lowered: bytes, words: Filter[T], take: Callable[["_Found", list[T]], None]
     ) -> None:
         """Call ``take`` for each line in which the filter finds something, unless it was read often enough."""
         position = counted = 0
         number = block.first
-        find, end_of_block = pattern.search, len(lowered)
+        find, end_of_block = words.search, len(lowered)
         while match := find(lowered, position):
             start = lowered.rfind(b"\n", 0, match.start()) + 1
             end = lowered.find(b"\n", match.end())
@@ -101,16 +102,21 @@ class Scan:
             if end - start > 2 * _NEAR_BYTES:  # a part of a long line is enough
                 start, end = max(start, match.start() - _NEAR_BYTES), min(end, match.end() + _NEAR_BYTES)
                 position = end
-            key = hash((pattern, lowered[start : match.start()].translate(None, _DIGITS), lowered[match.start() : end]))
+            before = lowered[start : match.start()].translate(None, _DIGITS)
+            key = hash((id(words), before, lowered[match.start() : end]))
             seen = self._seen.get(key, -1)
             if seen == 0 or seen >= _ENOUGH:
                 continue
-            if len(self._seen) < _MESSAGES:
-                self._seen[key] = max(seen, 0) + (seen > 0)
+            self._remember(key, max(seen, 0) + (seen > 0))
             number += block.numbered.count(b"\n", counted, start)
             counted = max(counted, start)
+            line = lowered[start:end]
             raw = block.text[start:end].decode("utf-8", "replace")
-            take(_Found(raw, lowered[start:end].decode("utf-8", "replace"), number, start, end, key))
+            take(_Found(raw, line.decode("utf-8", "replace"), number, start, end, key), words.list_owners(line))
+
+    def _remember(self, key: int, count: int) -> None:
+        if key in self._seen or len(self._seen) < _MESSAGES:
+            self._seen[key] = max(self._seen.get(key, 0), count)
 
     def _match(self, row: Row, found: "_Found", near: "_Near", source: str) -> bool:
         """Keep a failure that a line shows. Return whether the line has one of its patterns, whatever stands near."""
@@ -125,15 +131,15 @@ class Scan:
             match.lines.append(Line(found.number, found.raw.strip(), source))
         return True
 
-    def _learn(self, found: "_Found") -> None:
-        for fact in self.table.facts:
+    def _learn(self, found: "_Found", facts: list[Fact]) -> None:
+        for fact in facts:
             if fact.name not in self.facts:
                 words = next((words for pattern in fact.lines if (words := found.match(pattern)) is not None), None)
                 if words is not None:
                     self.facts[fact.name] = words.get("value", "yes")
 
-    def _suspect(self, found: "_Found", source: str) -> None:
-        if len(self.errors) < _ERRORS and any(found.match(pattern) is not None for pattern in self.table.errors):
+    def _suspect(self, source: str, found: "_Found", patterns: list[Pattern]) -> None:
+        if len(self.errors) < _ERRORS and any(found.match(pattern) is not None for pattern in patterns):
             self.errors.append(Line(found.number, found.raw.strip(), source))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
-from toolkit.diagnosis.patterns import Pattern, compile_filter
+from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.errors import UsageError
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
@@ -86,10 +86,9 @@ class Fact:
 class FailureTable:
     rows: Mapping[str, Row]
     facts: tuple[Fact, ...]
-    filter: re.Pattern[bytes]  # finds lines that may show a failure
-    fact_filter: re.Pattern[bytes]
-    errors: tuple[Pattern, ...]  # lines by which an unknown error is recognised
-    error_filter: re.Pattern[bytes]
+    filter: Filter[Row]
+    fact_filter: Filter[Fact]
+    error_filter: Filter[Pattern]  # of lines by which an unknown error is recognised
     exit_codes: Mapping[int, Row]  # of the build's step
 
     def find(self, name: str) -> Row:
@@ -116,10 +115,9 @@ def load() -> FailureTable:
     return FailureTable(
         rows=rows,
         facts=facts,
-        filter=compile_filter(pattern for row in rows.values() for pattern in row.lines),
-        fact_filter=compile_filter(pattern for fact in facts for pattern in fact.lines),
-        errors=errors,
-        error_filter=compile_filter(errors),
+        filter=Filter((pattern, row) for row in rows.values() for pattern in row.lines),
+        fact_filter=Filter((pattern, fact) for fact in facts for pattern in fact.lines),
+        error_filter=Filter((pattern, pattern) for pattern in errors),
         exit_codes={code: rows[name] for code, name in data["exit_codes"].items()},
     )
 
