@@ -53,7 +53,7 @@ ORDINARY = """\
 INFO: From Compiling x.cc:
 x.cc:3:2: warning: unused variable 'killed' [-Wunused-variable]
 INFO: Build completed successfully, 22512 total actions
-WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError("HTTPSConnectionPool(host='example.org')")': /x/
+WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError("Read timed out.")': /x/
 Successfully installed numpy-2.1.2 tensorflow-cpu-2.21.0
 debconf: delaying package configuration, since apt-utils is not installed
 29/29 - 2s - 62ms/step - loss: 32.2522 - mean_absolute_error: 4.5603 - val_loss: 29.3002

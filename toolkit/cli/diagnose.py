@@ -23,7 +23,7 @@ def diagnose(
         bool, typer.Option("--last", help="Read the newest log that the toolkit wrote in this clone.")
     ] = False,
 ) -> None:
-    """Say what ended a program, by its log: why, and what to do. Any log: of Bazel, pip, Docker, TensorFlow, a notebook.
+    """Say what ended a program, by its log, and what to do. Takes any log: of Bazel, pip, Docker, TensorFlow, a notebook.
 
     Ends with 0 if a known failure explains the log or it has none, and with 13 if it has errors that are not known.
     """
@@ -64,12 +64,12 @@ def _open(files: list[str], stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
             yield shown, sys.stdin.buffer
             continue
         try:
-            stream = stack.enter_context(Path(file).open("rb"))
+            stream = Path(file).open("rb")  # noqa: SIM115 - the stack closes it
         except FileNotFoundError as error:
             raise UsageError(f"there is no file {file}", remedy="give the file of a log, or - for input") from error
         except OSError as error:
             raise PreflightError(f"cannot read {file}", why=error.strerror or str(error)) from error
-        yield shown, stream
+        yield shown, stack.enter_context(stream)
 
 
 def _find_last(state: Path) -> Path:

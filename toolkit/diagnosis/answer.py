@@ -165,7 +165,10 @@ def diagnose(logs: Iterable[tuple[str, BinaryIO]]) -> Diagnosis:
 
 
 def explain(text: str, *, certain: bool = True) -> Cause | None:
-    """Return the cause to mend first of a text that is the message or the log of a failure. ``certain``: no likely one."""
+    """Return the cause to mend first of a text that is the message or the log of a failure.
+
+    ``certain``: leave out those that are only likely.
+    """
     causes = diagnose([("", io.BytesIO(text.encode("utf-8", "replace")))]).serious
     first = [cause for cause in causes if not cause.consequence]
     return next((cause for cause in first if not certain or cause.row.certainty == "certain"), None)

@@ -1,8 +1,9 @@
 """Compiles the patterns of failures.yaml, and the filter that finds in a block of a log the lines worth reading.
 
-A pattern is a part of a line, written as programs print it. Upper and lower case do not count. ``*`` stands for any text,
-``<a|b>`` for one of several words, ``^`` and ``$`` for the ends of the line, ``{name}`` for a word that the cause and the
-remedy may repeat. ``{name:version}``, ``{name:number}`` and ``{name:tag}`` stand for such words alone.
+A pattern is a part of a line, written as programs print it. Upper and lower case do not count.
+``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.
+``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
+``{name:tag}`` stand for such words alone.
 """
 
 import re
@@ -107,10 +108,10 @@ T = TypeVar("T")
 
 
 class Filter(Generic[T]):
-    """Finds in a log in lower case the places where a line may match a pattern, and says what the pattern is of.
+    """Finds in a log in lower case where a line may match a pattern, and says of what the pattern is.
 
-    Each word is looked for at a rare character of it, because the search skips all other characters quickly. What stands
-    before that character is compared last.
+    Each word is looked for at a rare character of it, because the search skips all other characters quickly. What
+    stands before that character is compared last.
     """
 
     def __init__(self, patterns: Iterable[tuple[Pattern, T]]) -> None:
@@ -128,9 +129,9 @@ class Filter(Generic[T]):
             whole = word[: begin + _LONGEST]
             wholes.append((whole[begin:], whole))
             found = self._tails.setdefault(whole[begin:], {})
-            for longer in owners:
+            for longer, those in owners.items():
                 if word in longer:
-                    found |= owners[longer]
+                    found |= those
         self._expression = re.compile(_join(sorted(set(wholes)), 0).encode())
         self._known: dict[bytes, list[T]] = {}
         self.search = self._expression.search
@@ -183,5 +184,4 @@ def _join(words: list[tuple[str, str]], depth: int) -> str:
 
 
 def _rank(character: str) -> int:
-    at = _RARE.find(character)
-    return at if at >= 0 else 0
+    return max(_RARE.find(character), 0)

@@ -77,7 +77,8 @@ class Scan:
 
         def show(found: _Found, rows: list[Row]) -> None:
             near = _Near(around, len(before) + found.start, len(before) + found.end)
-            if any([self._match(row, found, near, source) for row in rows]):
+            matched = [self._match(row, found, near, source) for row in rows]
+            if any(matched):
                 self._remember(found.key, 1)  # in other surroundings it may mean something else
                 self._learn(found, list(self.table.facts))
 

@@ -253,7 +253,10 @@ def versions(expectation: Expectation) -> Evidence:
 
 
 def read_required_cudnn() -> str:
-    """Return the oldest cuDNN that the extra and-cuda of the wheel takes: build info of published wheels has no minor."""
+    """Return the oldest cuDNN that the extra and-cuda of the wheel takes.
+
+    The build info of published wheels has no minor version.
+    """
     for found in metadata.distributions():
         if str(found.name).lower().startswith(("tensorflow", "tf_nightly", "tf-nightly")):
             for requirement in found.requires or []:
