@@ -23,7 +23,7 @@ def diagnose(
         bool, typer.Option("--last", help="Read the newest log that the toolkit wrote in this clone.")
     ] = False,
 ) -> None:
-    """Say what ended a program, by its log, and what to do. Takes any log: of Bazel, pip, Docker, TensorFlow, a notebook.
+    """Say what ended a program, by its log, and what to do. Reads logs of Bazel, pip, Docker, TensorFlow and notebooks.
 
     Ends with 0 if a known failure explains the log or it has none, and with 13 if it has errors that are not known.
     """
