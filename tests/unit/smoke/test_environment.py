@@ -33,7 +33,8 @@ def take_stock(folder: Path) -> dict[str, tuple[int, int]]:
 
 def test_nothing_is_written_and_nothing_is_expected_that_was_not_asked_for(environment: Path, run: Run) -> None:
     before = take_stock(environment)
-    done = run("smoke", "--environment", str(environment), "--device", "cpu", "--skip", "numerics", "--json")
+    arguments = ["--environment", str(environment), "--device", "cpu", "--skip", "numerics", "--json"]
+    done = run("smoke", *arguments, PYTHONDONTWRITEBYTECODE="")
     assert done.returncode == 7, done.stderr
     report = json.loads(done.stdout)
     results = {check["id"]: check for check in report["checks"]}
