@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from toolkit.install.pip import Pip
     from toolkit.install.target import Target
     from toolkit.interpreters import Interpreter
+    from toolkit.settings import Settings
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "ca_bundle", "downloads", remember=True, long=True)
+@command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", remember=True, long=True)
 def install(
     session: Session,
     into: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The environment; a new one if there is no such folder. Default: the active."),
     ] = None,
-    card: Annotated[
-        str, typer.Option(metavar="auto|none|NAME", help="The GPU to use, such as `RTX 5090`; none: the CPU set.")
-    ] = "auto",
     wheel: Annotated[
         Path | None, typer.Option(metavar="FILE|DIR", help="A wheel of your own, such as dist/NAME, and its set.")
     ] = None,
@@ -55,7 +53,9 @@ def install(
     console = session.console
     file = read_wheel_option(str(wheel)) if wheel else None
     if requirements:
-        found = _resolve(session, _choose_python(session, target.find_active(into), file), file, card)
+        active = target.find_active(into)
+        settings, file = _decide(session, active, file)
+        found = _resolve(session, settings, _choose_python(settings, active, file), file)
         installation.write_requirements(requirements, found.packages, found.chosen.describe())
         console.result(
             {"requirements": str(requirements), **found.to_json()},
@@ -63,9 +63,10 @@ def install(
         )
         return
     place = target.find(into)
-    python = _choose_python(session, place, file)
+    settings, file = _decide(session, place, file)
+    python = _choose_python(settings, place, file)
     place = place or target.plan_new(into or Path(), python)
-    found = _resolve(session, python, file, card)
+    found = _resolve(session, settings, python, file)
     planned = installation.Installation(
         target=place,
         packages=found.packages,
@@ -98,11 +99,32 @@ class _Found:
         return {**value, "wheel": str(spec.wheel) if spec.wheel else ""}
 
 
-def _choose_python(session: Session, place: "Target | None", wheel: Path | None) -> "Interpreter":
+def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tuple[Settings, Path | None]":
+    """Return the settings and the wheel that fit the card, and say why; what was asked for stays."""
+    from toolkit.doctor.decision import describe_cards
+    from toolkit.install import choice
+    from toolkit.pipeline import DIST
+
+    console, settings = session.console, session.settings
+    python = place.python.minor if place else ""
+    decision = None if wheel else choice.decide_for(settings, python)
+    if decision is None:
+        return settings, wheel
+    console.add({"decision": decision.to_json()})
+    name = describe_cards(decision.devices) if decision.devices else "none"
+    console.heading("card", f"{name}: {decision.reason}")
+    for line in decision.warnings:
+        console.say(f"  {line}")
+    if decision.remedy:
+        console.say(f"  first: {decision.remedy}")
+    asked = settings.python if settings.sources["python"] != "default" else ""
+    return choice.apply(decision, settings, python or asked, DIST)
+
+
+def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":
     """Return the Python of an environment, or that for a new one. Raises UsageError: another one was asked for."""
     from toolkit.install import choice, target
 
-    settings = session.settings
     asked = settings.python if settings.sources["python"] != "default" else ""
     if place is None:
         return target.choose_python(choice.list_pythons(settings, wheel), asked)
@@ -115,10 +137,11 @@ def _choose_python(session: Session, place: "Target | None", wheel: Path | None)
     return place.python
 
 
-def _resolve(session: Session, python: "Interpreter", wheel: Path | None, card: str) -> _Found:
+def _resolve(session: Session, settings: "Settings", python: "Interpreter", wheel: Path | None) -> _Found:
+    """Return the packages to install, with the pip that installs them."""
     from toolkit.install import choice, packages, pip
 
-    console, settings = session.console, session.settings
+    console = session.console
     chosen = choice.choose(settings, wheel, python.minor)
     console.heading("set", f"{chosen.describe()}, Python {python.version}")
     folder = Path(settings.downloads) / "packages" if settings.downloads else None

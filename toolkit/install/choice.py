@@ -7,10 +7,14 @@ from pathlib import Path
 
 from toolkit import digest, manifest, pipeline
 from toolkit.doctor import unused
+from toolkit.doctor.decision import AUTO, NONE, Decision, Wishes, decide
+from toolkit.doctor.machine import Machine
+from toolkit.doctor.reading import read_machine
 from toolkit.engine import EnvironmentSpec
-from toolkit.engine.host import HostEngine
+from toolkit.engine.host import HostEngine, hides_gpus
 from toolkit.errors import UnsupportedError, UsageError
-from toolkit.settings import Settings
+from toolkit.settings import DECIDED, Settings
+from toolkit.smoke.inside.gpu_rules import find_coverage
 from toolkit.versions import Locked, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.table import PlatformRow
@@ -27,6 +31,60 @@ class Choice:
         spec = self.spec
         name = spec.wheel.name if spec.wheel else f"TensorFlow {spec.tensorflow}"
         return f"{name} with " + (f"CUDA {spec.cuda} and cuDNN {spec.cudnn}" if spec.cuda else "no GPU code")
+
+
+def decide_for(settings: Settings, python: str = "") -> Decision | None:
+    """Return what fits the card of this machine, or the one that is named; None if versions or --card none say it.
+
+    ``python``: that of the environment, or empty. Raises UnsupportedError: what was asked for does not fit the card;
+    UsageError: no such card is known.
+    """
+    named = settings.card not in {AUTO, NONE}
+    if settings.card == NONE or (settings.cuda and not named):
+        return None
+    wishes = Wishes.from_settings(settings)
+    hidden = hides_gpus() and not named
+    machine = Machine(platform=settings.platform) if hidden else read_machine(replace(settings, engine="host"))
+    return decide(machine, replace(wishes, python=python or wishes.python, engine="host"))
+
+
+def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
+    """Return the settings of a decision, and the wheel of ``dist`` that it needs if no published one will do.
+
+    Raises UsageError if there is no such wheel yet, with the command that makes it.
+    """
+    if decision.way == "cpu":
+        return settings, None
+    chosen = {"tensorflow": decision.tensorflow, "cuda": decision.cuda, "cudnn": decision.cudnn}
+    sources = {**settings.sources, **dict.fromkeys(chosen, DECIDED)}
+    settings = replace(settings, sources=sources, **chosen)
+    if decision.way == "published":
+        return settings, None
+    if wheel := find_wheel(dist, decision, python):
+        return settings, wheel
+    raise UsageError(
+        f"no published wheel will do for {' and '.join(dict.fromkeys(each.name for each in decision.devices))}",
+        why=f"{decision.reason}; {dist} has no such wheel yet",
+        remedy=f"`{decision.command}`, and then this command again; --card none installs the CPU set",
+    )
+
+
+def find_wheel(dist: Path, decision: Decision, python: str) -> Path | None:
+    """Return the newest wheel in a folder with machine code for the cards of a decision; None if there is none.
+
+    ``python``: for which it must be, or empty.
+    """
+    found = []
+    for path in dist.glob(f"*/{manifest.FILE}"):
+        record = manifest.read(path.parent)
+        facts = record.facts.get("inspection", {}) if record and record.kind == "wheel" else {}
+        wheel = path.parent / str(facts.get("file", ""))
+        codes = [find_coverage(facts.get("architectures", ()), each) or "" for each in decision.capabilities]
+        same = str(facts.get("version", "")).partition("+")[0] == decision.tensorflow
+        fits = not python or f"cp{python.replace('.', '')}" in facts.get("pythons", ())
+        if same and fits and wheel.is_file() and codes and all("machine code" in code for code in codes):
+            found.append((path.stat().st_mtime, wheel))
+    return max(found)[1].resolve() if found else None
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:

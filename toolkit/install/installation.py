@@ -14,7 +14,7 @@ from toolkit.console import Console
 from toolkit.errors import BuildError, PreflightError
 from toolkit.install import exchange
 from toolkit.install.changes import Changes, compare, list_installed
-from toolkit.install.packages import Package
+from toolkit.install.packages import NVIDIA, Package
 from toolkit.install.pip import Pip
 from toolkit.install.target import Target
 from train.system.progress import Work
@@ -34,6 +34,10 @@ class Installation:
     changes: Changes  # what they change in the environment
     pip: Pip
 
+    @property
+    def has_gpu_libraries(self) -> bool:
+        return any(each.name.startswith(NVIDIA) for each in self.packages)
+
 
 def install(what: Installation, console: Console) -> None:
     """Carry out what was planned. However it ends, the environment is as before, or has everything.
@@ -41,7 +45,7 @@ def install(what: Installation, console: Console) -> None:
     Raises PreflightError: the disk is full, or another command changed the environment; BuildError: pip failed;
     IntegrityError: a package has another hash.
     """
-    cuda = any(each.name.startswith("nvidia-") for each in what.changes.wanted)
+    cuda = any(each.name.startswith(NVIDIA) for each in what.changes.wanted)
     _require_space(what.target, NEEDED_BYTES["cuda" if cuda else "cpu"] if what.changes.wanted else 0)
     if what.target.new:
         _make(what, console)
@@ -66,7 +70,8 @@ def _make(what: Installation, console: Console) -> None:
         _make_venv(python.path, new)
         made = interpreters.ask(interpreters.find(new))
         _fill(what, made.path, stage, console)
-        _mend(made.packages)
+        if what.has_gpu_libraries:
+            _mend(made.packages, console)
         exchange.relocate(new, folder, made.packages)
         try:
             new.rename(folder)
@@ -85,8 +90,8 @@ def _change(what: Installation, console: Console) -> None:
         if what.changes.removed:
             what.pip.uninstall(copied.python, what.changes.removed, held=(stage.lock,))
         _fill(what, copied.python, stage, console)
-        if any(each.is_tensorflow for each in what.changes.wanted):
-            _mend(copied.packages)
+        if what.has_gpu_libraries and any(each.is_tensorflow for each in what.changes.wanted):
+            _mend(copied.packages, console)
         exchange.relocate(copied.prefix, folder, copied.packages)
         exchange.commit(copied, python, stage.path)
 
@@ -124,8 +129,15 @@ def write_requirements(path: Path, packages: Sequence[Package], title: str) -> N
     files.write_atomically(path, "\n".join(lines) + "\n")
 
 
-def _mend(packages: Path) -> None:
-    """Let an installed TensorFlow find NVIDIA's libraries without any variable."""
+def _mend(packages: Path, console: Console) -> None:
+    """Let an installed TensorFlow find NVIDIA's libraries without any variable, and say what was changed for that."""
+    from toolkit.graft import search_paths  # reads ELF, which the CPU set does not need
+
+    for each in search_paths.repair_installed(packages):
+        if each.added:
+            console.heading("repair", f"{each.name} finds {', '.join(each.added)} without LD_LIBRARY_PATH now")
+        if each.impossible:
+            console.say(f"{each.name} does not find {', '.join(each.impossible)}: set LD_LIBRARY_PATH")
 
 
 def _name(folder: Path) -> str:

@@ -4,7 +4,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,9 @@ from toolkit import manifest
 from toolkit.errors import IntegrityError
 from toolkit.install.pip import Pip
 from toolkit.interpreters import Interpreter
+
+NVIDIA: Final = "nvidia-"
+"""How the names of packages with NVIDIA's libraries begin."""
 
 _ENTRY: Final = re.compile(r"(?m)^(?=[A-Za-z0-9])")
 _HASH: Final = re.compile(r"\s*\\?\s+--hash=")
@@ -71,6 +74,9 @@ def resolve(
 ) -> tuple[Package, ...]:
     """Return the packages of a locked set that ``roots`` need, which pip finds out. Nothing is installed.
 
+    pip is not asked about NVIDIA's packages. They need only each other, all are among the roots, and an index without
+    separate metadata would send gigabytes for the answer.
+
     ``wheel``: a file, of this digest, in place of the TensorFlow of the set. Raises IntegrityError: a package is needed
     that is not in the set; BuildError: the index does not answer.
     """
@@ -78,10 +84,12 @@ def resolve(
         constraints, report = Path(folder, "constraints.txt"), Path(folder, "report.json")
         pins = (each for each in locked.values() if not (wheel and each.is_tensorflow))
         constraints.write_text("".join(f"{each.name}=={each.version}\n" for each in pins))
+        asked = [root for root in roots if not root.startswith(NVIDIA)]
         options = ["--dry-run", "--ignore-installed", "--report", str(report), "--constraint", str(constraints)]
-        pip.install(python.path, *options, *roots, *([str(wheel)] if wheel else []), show=show)
+        pip.install(python.path, *options, *asked, *([str(wheel)] if wheel else []), show=show)
         items = json.loads(report.read_text())["install"]
-    return tuple(sorted(_read_items(items, locked, wheel, digest), key=lambda each: each.name))
+    libraries = [replace(each, exact=True) for name, each in locked.items() if name.startswith(NVIDIA)]
+    return tuple(sorted([*_read_items(items, locked, wheel, digest), *libraries], key=lambda each: each.name))
 
 
 def _read_items(
@@ -104,8 +112,7 @@ def _read_items(
                 why="only packages with known hashes are installed",
                 remedy="`toolkit lock` with these versions makes the set anew",
             )
-        exact = pinned.is_tensorflow or name.startswith("nvidia-")
-        yield Package(name=name, version=version, text=pinned.text, requires=requires, exact=exact)
+        yield replace(pinned, requires=requires, exact=pinned.is_tensorflow)
 
 
 def describe_wheel(name: str, place: str, digest: str) -> str:
