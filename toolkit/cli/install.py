@@ -178,7 +178,8 @@ def _check(session: Session, place: "Target", chosen: "Choice") -> None:
     from toolkit.smoke.checks.check import Expectation
 
     console, spec = session.console, chosen.spec
-    expectation = Expectation(version=spec.tensorflow, cuda=spec.cuda, cudnn=spec.cudnn, instructions=spec.instructions)
+    # The releases of CUDA and cuDNN follow from the hashes. Another ptxas in the user's PATH is taken if it will do.
+    expectation = Expectation(version=spec.tensorflow, instructions=spec.instructions)
     report = runner.run_in(place.folder, expectation, console)
     console.heading("smoke", report.summary)
     if report.failures:

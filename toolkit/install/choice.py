@@ -14,7 +14,7 @@ from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine, hides_gpus
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import DECIDED, Settings
-from toolkit.smoke.inside.gpu_rules import find_coverage
+from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import Locked, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.table import PlatformRow

@@ -1,3 +1,4 @@
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -5,9 +6,11 @@ import pytest
 from tests.unit.wheel.maker import MEMBER as BUILD_INFO
 from tests.unit.wheel.maker import make_build_info, make_wheel
 from toolkit import digest, manifest
-from toolkit.errors import UnsupportedError
+from toolkit.doctor.machine import Device, Machine
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.install import choice
 from toolkit.settings import resolve
+from toolkit.wheel import inspection
 
 
 def make_own_wheel(folder: Path, *, cuda: str = "12.5.1", version: str = "2.21.0", tag: str = "cp311-cp311") -> Path:
@@ -42,3 +45,66 @@ def test_a_wheel_for_another_python_is_refused_with_those_that_fit(tmp_path: Pat
         choice.choose(resolve({}), wheel, "3.11")
     assert "3.12" in caught.value.why
     assert "--python 3.12" in caught.value.remedy
+
+
+def play(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
+    """Let this machine have other cards, or none."""
+    monkeypatch.setattr(choice, "hides_gpus", lambda: False)
+    monkeypatch.setattr(choice, "read_machine", lambda _settings: Machine(engine="host", devices=devices))
+
+
+BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="580.65.06")
+
+
+def test_the_set_is_that_for_the_card_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    play(monkeypatch, Device(name="Tesla T4", capability="7.5", driver="580.65.06"))
+    settings = resolve({})
+    decision = choice.decide_for(settings, "3.12")
+    assert decision
+    settings, wheel = choice.apply(decision, settings, "3.12", tmp_path)
+    found = choice.choose(settings, wheel, "3.12")
+    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (decision.cuda, "3.12", None)
+    assert found.spec.cuda
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+def test_without_a_gpu_it_is_the_newest_cpu_set_for_the_python(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch)
+    settings = resolve({})
+    decision = choice.decide_for(settings, python)
+    assert decision
+    found = choice.choose(choice.apply(decision, settings, python, Path("dist"))[0], None, python)
+    assert (found.spec.tensorflow, found.spec.cuda) == ("2.21.0", "")
+
+
+@pytest.mark.parametrize(
+    "flags", [{"card": "none"}, {"tensorflow": "2.19.0", "cuda": "12.6.1", "cudnn": "9.5.0"}], ids=["none", "versions"]
+)
+def test_what_was_asked_for_is_not_decided_anew(flags: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, BLACKWELL)
+    settings = resolve(flags)
+    assert choice.decide_for(settings, "3.11") is None
+    assert choice.choose(settings, None, "3.11").spec.cuda == flags.get("cuda", "")
+
+
+def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    play(monkeypatch, BLACKWELL)
+    settings = resolve({})
+    decision = choice.decide_for(settings, "3.11")
+    assert decision
+    with pytest.raises(UsageError) as caught:
+        choice.apply(decision, settings, "3.11", tmp_path)
+    assert "toolkit graft" in caught.value.remedy
+    for folder, code in (("other", "sm_90"), ("grafted", "sm_120")):
+        wheel = make_own_wheel(tmp_path / folder)
+        inspected = replace(inspection.inspect(wheel), architectures=("sm_75", code))
+        facts = {"inspection": asdict(inspected), "lock": {"schema": 1, "spec": {}, "pins": {}}}
+        record = manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts)
+        manifest.write(wheel.parent, record)
+    _, found = choice.apply(decision, settings, "3.11", tmp_path)
+    assert found
+    assert found.parent.name == "grafted"
+    with pytest.raises(UsageError):
+        choice.apply(decision, settings, "3.12", tmp_path)
