@@ -101,30 +101,30 @@ class Environment(Artifact):
 
 def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
     names = sorted(manifest.PUBLISHED & packages.keys())
-    seen = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
+    installed = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
     return check(
         "wheel",
-        parent.get("digest") in seen,
+        parent.get("digest") in installed,
         f"{parent.get('name')} {parent.get('digest')}"
-        if parent.get("digest") in seen
-        else f"the manifest names {parent.get('digest')}, pip installed {', '.join(sorted(seen)) or 'none'}",
+        if parent.get("digest") in installed
+        else f"the manifest names {parent.get('digest')}, pip installed {', '.join(sorted(installed)) or 'none'}",
     )
 
 
 def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
     direct = files.read_json(package.info / "direct_url.json")
     for entry in (promised.get("download_info") if promised else None, direct):
-        if isinstance(entry, dict) and (found := host.read_wheel_digest(entry)):
-            yield found
+        if isinstance(entry, dict) and (value := host.read_wheel_digest(entry)):
+            yield value
 
 
 def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]) -> Finding:
-    found = {name: item.version for name, item in packages.items()}
-    extra = found.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
+    versions = {name: item.version for name, item in packages.items()}
+    extra = versions.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
     wrong = [
-        f"{name} {found.get(name, 'is missing')}, was {version}"
+        f"{name} {versions.get(name, 'is missing')}, was {version}"
         for name, version in sorted(wanted.items())
-        if found.get(name) != version
+        if versions.get(name) != version
     ]
     wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
     return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that pip recorded")
@@ -171,12 +171,12 @@ def _check_content(
 
 
 def read_packages(venv: Path) -> dict[str, Installed]:
-    found: dict[str, Installed] = {}
+    packages: dict[str, Installed] = {}
     for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
-        said = Distribution.at(info).metadata  # parsed anew by each look
-        name = str(said["Name"] or info.name.partition("-")[0])
-        found[canonicalize_name(name)] = Installed(version=str(said["Version"]), info=info)
-    return found
+        metadata = Distribution.at(info).metadata  # parsed anew by each look
+        name = str(metadata["Name"] or info.name.partition("-")[0])
+        packages[canonicalize_name(name)] = Installed(version=str(metadata["Version"]), info=info)
+    return packages
 
 
 def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:

@@ -141,8 +141,8 @@ def is_packed(record: Manifest) -> bool:
 
 def locate_image(reference: str, state: Path) -> Path | None:
     """Return the folder of the record of an image, given by name. Raises EngineError if no engine answers."""
-    found = inspect(reference)
-    return find_image_record(found.id, state) if found else None
+    image = inspect(reference)
+    return find_image_record(image.id, state) if image else None
 
 
 def _require_facts(record: Manifest, folder: Path | None) -> None:
@@ -161,24 +161,24 @@ def _check_sif(path: Path, record: Manifest) -> list[Finding]:
         return [absent("sif", f"there is no {path}; the image is {record.digest}")]
     promised = record.facts["sif"]
     try:
-        found = digest.read_file(path)
+        value = digest.read_file(path)
     except OSError as error:
         return [check("sif", False, f"{path} cannot be read: {error.strerror}")]
-    text = found if found == promised else f"{path} has {found}, and its record says {promised}"
-    return [check("sif", found == promised, text)]
+    text = value if value == promised else f"{path} has {value}, and its record says {promised}"
+    return [check("sif", value == promised, text)]
 
 
-def _compare_image(found: InspectedImage, record: Manifest) -> list[Finding]:
+def _compare_image(image: InspectedImage, record: Manifest) -> list[Finding]:
     recorded = dict(record.facts["labels"])
-    changed = sorted(name for name in {*recorded, *found.labels} if recorded.get(name) != found.labels.get(name))
-    plan = found.labels.get(naming.PLAN_LABEL)
+    changed = sorted(name for name in {*recorded, *image.labels} if recorded.get(name) != image.labels.get(name))
+    plan = image.labels.get(naming.PLAN_LABEL)
     parent = record.parent or {}
-    named = found.labels.get(naming.WHEEL_LABEL if parent.get("kind") == "wheel" else naming.LOCK_LABEL)
+    named = image.labels.get(naming.WHEEL_LABEL if parent.get("kind") == "wheel" else naming.LOCK_LABEL)
     return [
         check(
             "id",
-            found.id == record.digest,
-            found.id if found.id == record.digest else f"{found.id}, and the record is of {record.digest}",
+            image.id == record.digest,
+            image.id if image.id == record.digest else f"{image.id}, and the record is of {record.digest}",
         ),
         check("labels", not changed, f"changed: {', '.join(changed)}" if changed else f"{len(recorded)}, as recorded"),
         check("plan", plan == record.facts["plan"], str(plan)),
@@ -189,11 +189,11 @@ def _compare_image(found: InspectedImage, record: Manifest) -> list[Finding]:
             if named == parent.get("digest")
             else f"the manifest names the {parent.get('kind')} {parent.get('digest')}, the image's label {named}",
         ),
-        _check_base(found, record),
+        _check_base(image, record),
     ]
 
 
-def _check_base(found: InspectedImage, record: Manifest) -> Finding:
+def _check_base(image: InspectedImage, record: Manifest) -> Finding:
     base = record.facts["base"]
     try:
         # The digest is an image id or a registry's digest.
@@ -202,8 +202,8 @@ def _check_base(found: InspectedImage, record: Manifest) -> Finding:
         known = None
     if known is None:
         return absent("base", f"{base['name']} {base['digest']}")
-    stands = bool(known.layers) and found.layers[: len(known.layers)] == known.layers
-    return check("base", stands, f"{base['name']}, {len(known.layers)} of {len(found.layers)} layers")
+    is_below = bool(known.layers) and image.layers[: len(known.layers)] == known.layers
+    return check("base", is_below, f"{base['name']}, {len(known.layers)} of {len(image.layers)} layers")
 
 
 def _strip_tag(reference: str) -> str:
@@ -212,13 +212,13 @@ def _strip_tag(reference: str) -> str:
     return repository if repository and "/" not in tag else name
 
 
-def _check_own_label(found: InspectedImage) -> Finding:
-    owned = found.labels.get(naming.OWNER_LABEL) == "toolkit"
+def _check_own_label(image: InspectedImage) -> Finding:
+    owned = image.labels.get(naming.OWNER_LABEL) == "toolkit"
     return check("labels", owned, "built by the toolkit, as it says" if owned else "not an image of the toolkit")
 
 
 def _read_lock_label(reference: str) -> Mapping[str, Any] | None:
     """Return the locked set that an image itself names, as a record would. Raises EngineError if no engine answers."""
-    found = inspect(reference) if reference else None
-    value = found.labels.get(naming.LOCK_LABEL) if found else None
+    image = inspect(reference) if reference else None
+    value = image.labels.get(naming.LOCK_LABEL) if image else None
     return {"kind": "lock", "name": "its label", "digest": value} if value else None

@@ -39,10 +39,10 @@ def describe(folder: Path, signed: Iterable[str] = ()) -> Statement:
     left_out = set(UNSIGNED) - {PurePosixPath(name).parts[0] for name in signed if name}
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(folder) for path in paths)
-    kept = [name.as_posix() for name in names if name.parts[0] not in left_out and not _is_comment(name)]
+    signed_names = [name.as_posix() for name in names if name.parts[0] not in left_out and not _is_comment(name)]
     return Statement(
         kind="run",
-        subjects=digest.read_files(folder, kept),
+        subjects=digest.read_files(folder, signed_names),
         predicate_type=PREDICATE,
         predicate={**_METHOD, "ignore_paths": list(UNSIGNED)},
     )
@@ -56,10 +56,10 @@ def _is_comment(name: Path) -> bool:
 def is_signed(folder: Path, statement: Statement, signer: Signer) -> bool:
     """Return whether this key has signed these digests."""
     try:
-        envelope, found = _read(folder)
+        envelope, signed_statement = _read(folder)
     except IntegrityError:
         return False
-    return dict(found.subjects) == dict(statement.subjects) and _holds(envelope, signer.public_key)
+    return dict(signed_statement.subjects) == dict(statement.subjects) and _holds(envelope, signer.public_key)
 
 
 def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
@@ -81,13 +81,13 @@ def write(folder: Path, statement: Statement, signer: Signer, *, replace: bool) 
 def verify(folder: Path, policy: Policy) -> Finding:
     """Check the signature of a folder against all files that are there now."""
     try:
-        envelope, found = _read(folder)
+        envelope, signed_statement = _read(folder)
         signatories = _require_signatory(envelope, policy)
-        signing.compare(found, describe(folder, found.subjects), whole=False)
+        signing.compare(signed_statement, describe(folder, signed_statement.subjects), whole=False)
     except IntegrityError as error:
         return check("signature", False, error.what)
     names = ", ".join(each.name for each in signatories)
-    return check("signature", True, f"{names} signed {len(found.subjects)} files in {SIGNATURE}")
+    return check("signature", True, f"{names} signed {len(signed_statement.subjects)} files in {SIGNATURE}")
 
 
 def list_signers(folder: Path, policy: Policy) -> Signatories:
@@ -96,10 +96,10 @@ def list_signers(folder: Path, policy: Policy) -> Signatories:
 
 
 def _require_signatory(envelope: "Envelope", policy: Policy) -> Signatories:
-    known = [each for each in policy if _holds(envelope, each.key)]
-    if not known:
+    trusted = [signatory for signatory in policy if _holds(envelope, signatory.key)]
+    if not trusted:
         raise IntegrityError(f"{SIGNATURE} is signed by no key that is trusted")
-    return signing.require_allowed(known, "run")
+    return signing.require_allowed(trusted, "run")
 
 
 def require_key(signer: Signer) -> None:
@@ -119,16 +119,16 @@ def _hint(key: "SSlibKey") -> str:
 def _encode(name: str, statement: Statement) -> bytes:
     """Return the statement as the peer writes it: one subject, and the files in the predicate."""
     method = dict(statement.predicate)
-    pairs = [(name, found.removeprefix("sha256:")) for name, found in statement.subjects.items()]
+    pairs = [(name, value.removeprefix("sha256:")) for name, value in statement.subjects.items()]
     pairs.sort(key=lambda pair: PurePosixPath(pair[0]).parts)
-    whole = hashlib.sha256(b"".join(bytes.fromhex(found) for _, found in pairs)).hexdigest()
+    whole = hashlib.sha256(b"".join(bytes.fromhex(value) for _, value in pairs)).hexdigest()
     value = {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": whole}}],
         "predicateType": PREDICATE,
         "predicate": {
             "serialization": method,
-            "resources": [{"name": name, "algorithm": "sha256", "digest": found} for name, found in pairs],
+            "resources": [{"name": name, "algorithm": "sha256", "digest": value} for name, value in pairs],
         },
     }
     return json.dumps(value).encode()
@@ -154,16 +154,16 @@ def _read(folder: Path) -> tuple["Envelope", Statement]:
 
 
 def _read_resources(listed: Iterable[Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for entry in listed:
         match entry:
             case {"name": str(name), "algorithm": "sha256", "digest": str(value)} if (
-                name not in found and digest.is_digest(f"sha256:{value}")
+                name not in digests and digest.is_digest(f"sha256:{value}")
             ):
-                found[name] = f"sha256:{value}"
+                digests[name] = f"sha256:{value}"
             case _:
                 raise IntegrityError(f"a file is not named once with a sha256 alone: {str(entry)[:120]}")
-    return found
+    return digests
 
 
 def _holds(envelope: "Envelope", key: "SSlibKey") -> bool:

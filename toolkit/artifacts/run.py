@@ -122,10 +122,10 @@ def is_unfinished(folder: Path) -> bool:
 
 def describe_unfinished(folder: Path) -> str:
     try:
-        found = reader.read_newest_state(folder)
+        newest = reader.read_newest_state(folder)
     except IntegrityError as error:
         return f"the run is not finished, and {error.what}"
-    return f"the run is not finished: its newest checkpoint is of step {found.position.get('step') if found else 0}"
+    return f"the run is not finished: its newest checkpoint is of step {newest.position.get('step') if newest else 0}"
 
 
 def check_run(record: RunRecord) -> list[Finding]:
@@ -209,11 +209,11 @@ def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Findin
         return saved, [last, absent("weights", "not read: the checkpoint is not that of the end")]
     recorded = record.value["weights_sha256"]
     try:
-        found = reader.digest_weights(saved)
+        weights = reader.digest_weights(saved)
     except IntegrityError as error:
         return saved, [last, check("weights", False, f"{error.what}: {error.why}")]
-    evidence = recorded if found == recorded else f"{found} in {saved.path.name}, {recorded} in the manifest"
-    return saved, [last, check("weights", found == recorded, evidence)]
+    evidence = recorded if weights == recorded else f"{weights} in {saved.path.name}, {recorded} in the manifest"
+    return saved, [last, check("weights", weights == recorded, evidence)]
 
 
 def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
@@ -249,8 +249,8 @@ def _check_environment_named(parent: Link, used: str) -> Finding:
         return absent("parent", f"environment {parent.named.get('reference')} {identity}")
     folder = parent.artifact.folder
     record = manifest.read(folder)
-    held = _read_version((record.parent or {}).get("name", "")) if record else ""
-    return _check_version(f"environment {identity} in {folder}", held, used)
+    version = _read_version((record.parent or {}).get("name", "")) if record else ""
+    return _check_version(f"environment {identity} in {folder}", version, used)
 
 
 def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
@@ -262,15 +262,15 @@ def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
         if record is None:
             parent.here = False
             return absent("parent", name)
-        held = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
-        return _check_version(f"image {identity}", held, used)
+        version = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
+        return _check_version(f"image {identity}", version, used)
     try:
-        found = inspect(identity)
-        other = None if found else inspect(reference)
+        image = inspect(identity)
+        other = None if image else inspect(reference)
     except EngineError as error:
         parent.here = False
         return absent("parent", f"{name}: {error.what}")
-    if found is None:
+    if image is None:
         parent.here = False
         if other:
             return check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")
@@ -278,13 +278,13 @@ def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
     if parent.artifact is None:
         parent.artifact = Image(folder=Path(), state=state, reference=identity)
         parent.parents = parent.artifact.list_parents()
-    return _check_version(f"image {identity}", found.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", ""), used)
+    return _check_version(f"image {identity}", image.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", ""), used)
 
 
-def _check_version(name: str, held: str, used: str) -> Finding:
+def _check_version(name: str, version: str, used: str) -> Finding:
     # TensorFlow says its version without the local part, which a graft adds to that of the wheel: 2.21.0+sm120.
-    if held and used not in {held, held.partition("+")[0]}:
-        return check("parent", False, f"{name} holds TensorFlow {held}, and the run used {used}")
+    if version and used not in {version, version.partition("+")[0]}:
+        return check("parent", False, f"{name} holds TensorFlow {version}, and the run used {used}")
     return check("parent", True, name)
 
 

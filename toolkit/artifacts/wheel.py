@@ -70,8 +70,8 @@ def read_record(path: Path) -> Manifest:
         raise IntegrityError(
             f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
         )
-    own = _GRAFTED if is_grafted(record) else _BUILT
-    if lacking := [".".join(names) for names in (*_FACTS, *own) if _look_up(record.facts, names) is None]:
+    required = _GRAFTED if is_grafted(record) else _BUILT
+    if lacking := [".".join(names) for names in (*_FACTS, *required) if _look_up(record.facts, names) is None]:
         raise IntegrityError(f"the manifest of {path} lacks {', '.join(lacking)}", remedy="build the wheel again")
     return record
 
@@ -108,16 +108,16 @@ def describe_trust(record: Manifest) -> str:
             "whoever published the original wheel is trusted, and the machine that grafted it; `toolkit reproduce` "
             "checks that"
         )
-    said = bazel_output.describe_outcome(record.facts["bazel"])
+    outcome = bazel_output.describe_outcome(record.facts["bazel"])
     if has_foreign_results(record):
         trusted = "those who can write these caches, or run the executor, are trusted"
-        return f"{said}: {trusted}; `toolkit reproduce` checks them"
-    return f"{said}: only the machine that built it is trusted"
+        return f"{outcome}: {trusted}; `toolkit reproduce` checks them"
+    return f"{outcome}: only the machine that built it is trusted"
 
 
 def _check_lock_of(record: Manifest) -> Finding:
-    found, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
-    return check("lock", found == named, found if found == named else f"{found} in the manifest, which names {named}")
+    value, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
+    return check("lock", value == named, value if value == named else f"{value} in the manifest, which names {named}")
 
 
 def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
@@ -127,15 +127,15 @@ def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
     planned = GraftPlan.read(path)
     same = (planned.digest, planned.lock.describe()) == (record.facts["plan"], record.facts["lock"])
     yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
-    name, value = (str((record.parent or {}).get(each)) for each in ("name", "digest"))
+    name, value = (str((record.parent or {}).get(field)) for field in ("name", "digest"))
     sums = f"--hash={value}"
-    held = [
-        each.name
-        for each in sorted(project.locate("docker/requirements").glob("cuda-*.txt"))
-        if sums in each.read_text()
+    sets = [
+        path.name
+        for path in sorted(project.locate("docker/requirements").glob("cuda-*.txt"))
+        if sums in path.read_text()
     ]
-    if held:
-        yield check("original", True, f"{name}: in {held[0]} of this clone")
+    if sets:
+        yield check("original", True, f"{name}: in {sets[0]} of this clone")
     elif planned.wheel:
         yield absent("original", f"{name}: a wheel that was given, {value}")
     else:
@@ -148,16 +148,16 @@ def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
     from toolkit.graft.graft_plan import GraftPlan
     from toolkit.wheel import inspection
 
-    found, grafted = inspection.inspect(wheel), is_grafted(record)
+    facts, grafted = inspection.inspect(wheel), is_grafted(record)
     mismatches = (
-        graft_documents.find_mismatches(GraftPlan.read(wheel.parent), found)
+        graft_documents.find_mismatches(GraftPlan.read(wheel.parent), facts)
         if grafted
-        else list(inspection.find_mismatches(found, record.facts["lock"]["spec"]))
+        else list(inspection.find_mismatches(facts, record.facts["lock"]["spec"]))
     )
     yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
-    recorded, seen = record.facts["inspection"], json.loads(json.dumps(asdict(found)))
-    changed = sorted(name for name in seen if seen[name] != recorded.get(name))
-    evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(found.architectures)}"
+    recorded, now = record.facts["inspection"], json.loads(json.dumps(asdict(facts)))
+    changed = sorted(name for name in now if now[name] != recorded.get(name))
+    evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(facts.architectures)}"
     yield check("inspection", not changed, evidence)
     if grafted:  # it links to what the original links to, and has its tags
         return
