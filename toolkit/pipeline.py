@@ -1,6 +1,7 @@
 """Plans the tasks that commands share: wheel, environment, smoke, train."""
 
-from collections.abc import Callable, Sequence
+import platform
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -110,7 +111,7 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
     """
     decision = decision or decide_set(request, console)
     if decision is None:
-        return replace(request, gpu=False) if request.settings.card == "none" and request.gpu is None else request
+        return _choose_cpu_set(request)
     chosen = apply_decision(request, decision)
     if not (decision.uses_gpu and decision.grafted):
         return chosen
@@ -158,11 +159,56 @@ def decide_set(request: Request, console: Console) -> "Decision | None":
 
 def _leaves_choice(request: Request) -> bool:
     """Return whether a user who names no card leaves it to the machine what to run."""
+    closed = request.settings.card == "none" or request.gpu is False or request.elsewhere
+    return _leaves_versions(request) and not closed and request.settings.platform == find_own_platform()
+
+
+def _leaves_versions(request: Request) -> bool:
+    """Return whether neither versions nor a wheel, an image or downloaded packages were asked for."""
     settings = request.settings
-    given = any(settings.sources.get(name, "default") != "default" for name in ("tensorflow", "cuda", "cudnn"))
-    closed = settings.card == "none" or request.gpu is False or request.elsewhere
-    own = request.wheel not in {None, PUBLISHED} or bool(settings.archive)
-    return not (given or closed or own or settings.platform != find_own_platform())
+    own = request.wheel not in {None, PUBLISHED} or settings.archive or settings.downloads
+    return not (own or _names_versions(settings))
+
+
+def _names_versions(settings: Settings) -> bool:
+    return any(settings.sources.get(name, "default") != "default" for name in ("tensorflow", "cuda", "cudnn"))
+
+
+def _take_archive(request: Request) -> Request:
+    """Return the request with the versions of the image in the archive, if they can be read."""
+    from toolkit import naming
+    from toolkit.engine.apptainer import read_archive
+
+    settings = request.settings
+    try:
+        labels = read_archive(Path(settings.archive)).labels
+    except UsageError:  # the engine says so
+        return request
+    held = {name: labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in ("tensorflow", "cuda", "cudnn")}
+    return replace(request, settings=_change(settings, held)) if held["tensorflow"] else request
+
+
+def _change(settings: Settings, chosen: Mapping[str, str]) -> Settings:
+    """Return the settings with some that were decided."""
+    changed: dict[str, Any] = {name: value for name, value in chosen.items() if getattr(settings, name) != value}
+    return replace(settings, **changed, sources={**settings.sources, **dict.fromkeys(changed, DECIDED)})
+
+
+def _choose_cpu_set(request: Request) -> Request:
+    """Return the request of a user who wants no GPU, or who has chosen: with the newest CPU set, or as it is."""
+    settings = request.settings
+    if settings.card == "none" and request.gpu is None:
+        request = replace(request, gpu=False)
+    if settings.archive and not _names_versions(settings):
+        return _take_archive(request)
+    if request.gpu or not _leaves_versions(request):
+        return request
+    from toolkit.doctor.decision import Wishes, decide
+    from toolkit.doctor.machine import Machine
+
+    engine = "" if settings.engine == "auto" else settings.engine
+    machine = Machine(platform=settings.platform, engine=engine, glibc=platform.libc_ver()[1])
+    return apply_decision(request, decide(machine, replace(Wishes.from_settings(settings), card="none")))
 
 
 def _read_machine(request: Request, *, named: bool) -> "Machine":
@@ -190,14 +236,15 @@ def _read_machine(request: Request, *, named: bool) -> "Machine":
 def apply_decision(request: Request, decision: "Decision") -> Request:
     """Return the request with the set of a decision, or with the CPU set if no GPU can be used now."""
     settings = request.settings
+    processors = next((each for each in (decision, *decision.alternatives) if each.way == "cpu"), None)
     chosen = {"python": decision.python}
+    if processors and not decision.uses_gpu:
+        chosen |= {"tensorflow": processors.tensorflow}
     if decision.uses_gpu:
         chosen |= {"tensorflow": decision.tensorflow, "cuda": decision.cuda, "cudnn": decision.cudnn}
         if settings.engine == "auto" and decision.on_host:
             chosen["engine"] = "host"
-    changed = {name: value for name, value in chosen.items() if getattr(settings, name) != value}
-    sources = {**settings.sources, **dict.fromkeys(changed, DECIDED)}
-    return replace(request, settings=replace(settings, **changed, sources=sources))
+    return replace(request, settings=_change(settings, chosen))
 
 
 def _say_decision(machine: "Machine", decision: "Decision", console: Console, *, wanted: bool) -> None:

@@ -49,7 +49,7 @@ def test_compose_makes_nothing_that_the_program_has_made(clone: Path) -> None:
     built = _run(clone, sys.executable, "-m", "toolkit", "build-image", "--json")
     assert built.returncode == 0, built.stderr
     assert _run(clone, "docker", "compose", "build", "train").returncode == 0
-    names = (json.loads(built.stdout)["image"], "toolkit/train:compose-cpu")
+    names = (json.loads(built.stdout)["image"], "toolkit/train:compose-cpu-2.21.0")
     ask = ("docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}")
     program, compose = (json.loads(_run(clone, *ask, name).stdout) for name in names)
     assert compose == program
@@ -194,7 +194,7 @@ def test_the_files_join(clone: Path, files: list[str]) -> None:
     gpu = len(files) == 2
     for service in services.values():
         assert ("deploy" in service) == gpu
-        assert service["build"]["args"]["REQUIREMENTS"] == ("cuda-12.6.1" if gpu else "cpu")
-        assert service["image"].endswith("cuda-12.6.1" if gpu else "cpu")
+        assert service["build"]["args"]["REQUIREMENTS"] == ("cuda-2.21.0-12.8.1-9.10.2" if gpu else "cpu-2.21.0")
+        assert service["image"].endswith("cuda-2.21.0-12.8.1-9.10.2" if gpu else "cpu-2.21.0")
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]

@@ -27,9 +27,11 @@ def find_image(requirements: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
-    found = find_image("cpu")
+    found = find_image("cpu-2.21.0")
     if found is None:
-        asked = settings.resolve({"engine": "docker", "state": str(tmp_path_factory.mktemp("state"))})
+        asked = settings.resolve(
+            {"tensorflow": "2.21.0", "engine": "docker", "state": str(tmp_path_factory.mktemp("state"))}
+        )
         engine = pipeline.choose_engine(asked).engine
         found = engine.prepare(engine.plan(pipeline.choose_spec(asked)), Console(verbosity=-1)).digest
     return found
@@ -58,7 +60,7 @@ def failures(found: Report) -> Mapping[str, str]:
 
 
 def test_the_cpu_image_passes_with_nothing_but_a_tmpfs(cpu_image: str) -> None:
-    code, found = smoke(cpu_image, "--expect-version", "2.19.0", "--device", "cpu")
+    code, found = smoke(cpu_image, "--expect-version", "2.21.0", "--device", "cpu")
     assert (code, found.verdict) == (0, "pass"), failures(found)
     assert [check.id for check in found.checks] == [check.id for check in CHECKS]
 
@@ -68,7 +70,7 @@ def test_a_missing_gpu_and_a_wrong_version_exit_with_seven(cpu_image: str) -> No
     code, found = smoke(cpu_image, "--expect-version", "2.20.0", "--device", "gpu", *only)
     assert code == 7
     assert failures(found) == {
-        "version.tensorflow": "TensorFlow 2.20.0 was asked for, 2.19.0 is installed",
+        "version.tensorflow": "TensorFlow 2.20.0 was asked for, 2.21.0 is installed",
         "device.visible": "TensorFlow sees no GPU: this TensorFlow was built without CUDA",
     }
 

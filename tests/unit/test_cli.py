@@ -26,7 +26,7 @@ from train.config.presets import read_table
         (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.1"),
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),
         (["up", "--tensorflow", "2.22.0"], 3, "keras-nightly"),
-        (["up", "--python", "3.13"], 3, "--tensorflow 2.19.0 --python 3.12"),
+        (["up", "--python", "3.14"], 3, "--tensorflow 2.21.0 --python 3.13"),
         (["up", "--cuda", "12.9.1", "--cudnn", "9.7.0"], 3, "has no CUDA 12.9.1"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
         (["smoke", "--wheel", "nowhere"], 2, "a folder"),

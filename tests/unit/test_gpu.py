@@ -145,6 +145,22 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
     assert words in done.stderr
 
 
+def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
+    from tests.unit.engine.test_apptainer import write_archive
+    from toolkit.console import Console
+    from toolkit.pipeline import Request, choose_set
+    from toolkit.settings import resolve
+
+    done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
+    assert "environment-cpu-2.21.0" in done.stdout
+    archive = write_archive(tmp_path / "train.tar")
+    settings = resolve({"archive": str(archive)}, environment={})
+    chosen = choose_set(Request(settings=settings), Console(verbosity=-1)).settings
+    assert (chosen.tensorflow, chosen.cuda) == ("2.19.0", "")
+    named = resolve({"archive": str(archive), "tensorflow": "2.20.0"}, environment={})
+    assert choose_set(Request(settings=named), Console(verbosity=-1)).settings.tensorflow == "2.20.0"
+
+
 def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     from toolkit import pipeline
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.machine import Device, Machine
 from toolkit.errors import UnsupportedError, UsageError
-from toolkit.settings import Settings
+from toolkit.settings import DECIDED, Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
 from toolkit.versions.rules import VersionRequest
@@ -55,7 +55,8 @@ class Wishes:
     def from_settings(cls, settings: Settings) -> "Wishes":
         """Return what was asked for by flags, variables and toolkit.yaml; defaults are no wishes."""
         names = ("tensorflow", "python", "cuda", "cudnn", "engine")
-        given = {name: getattr(settings, name) for name in names if settings.sources.get(name, "default") != "default"}
+        asked = [name for name in names if settings.sources.get(name, "default") not in {"default", DECIDED}]
+        given = {name: getattr(settings, name) for name in asked}
         given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
         return cls(**given, card=settings.card)
 

@@ -6,7 +6,7 @@ from toolkit.doctor.decision import Decision, Wishes, decide, describe_card
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.errors import ToolkitError
-from toolkit.settings import Settings
+from toolkit.settings import DECIDED, Settings
 from toolkit.versions import load_table, numbers, propose
 
 ANSWER_SECONDS = 5
@@ -20,11 +20,15 @@ def name_flags(settings: Settings, machine: Machine | None = None) -> str:
 
     Empty: no published TensorFlow of these settings has machine code for the cards, or their driver is too old.
     """
-    usual = Machine(devices=(Device(name="a card", capability=""),), platform=settings.platform)
-    decision = _decide(machine or usual, settings)
+    most = Machine(devices=(Device(name="a card", capability=""),), platform=settings.platform)
+    decision = _decide(machine or most, settings)
     if decision is None or decision.way != "published" or not decision.uses_gpu:
         return ""
-    other = f"--tensorflow {decision.tensorflow} " if decision.tensorflow != settings.tensorflow else ""
+    usual = load_table().default.tensorflow
+    implied = (
+        settings.tensorflow if settings.sources.get("tensorflow", "default") not in {"default", DECIDED} else usual
+    )
+    other = f"--tensorflow {decision.tensorflow} " if decision.tensorflow != implied else ""
     return f"{other}--cuda {decision.cuda} --cudnn {decision.cudnn}"
 
 

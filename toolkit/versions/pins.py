@@ -81,21 +81,22 @@ def _list_arguments(table: Table) -> list[str]:
 
 
 def _list_compose(table: Table) -> list[str]:
-    default = table.default
+    default, found = table.default, table.find_newest(cuda=False)
     return [
         f'base: &base "${{TOOLKIT_BASE_IMAGE:-{default.base_image}}}"',
         f'epoch: &epoch "{default.source_date_epoch}"',
-        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{default.tensorflow}}}"',
+        f"image: &image toolkit/train:compose-{found.requirements}",
+        f"requirements: &requirements {found.requirements}",
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{found.tensorflow}}}"',
     ]
 
 
 def _list_gpu_compose(table: Table) -> list[str]:
-    default = table.default
-    found = next(item for item in table.published if (item.cuda, item.cudnn) == (default.cuda, default.cudnn))
+    found = table.find_newest(cuda=True)
     return [
         f'image: &image "toolkit/train:compose-${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
         f'requirements: &requirements "${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
-        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{default.tensorflow}}}"',
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{found.tensorflow}}}"',
     ]
 
 

@@ -272,6 +272,13 @@ class Table:
         """Return the published advisories of a version."""
         return tuple(item for item in self.advisories.values() if tensorflow in item.affected)
 
+    def find_newest(self, *, cuda: bool) -> Locked:
+        """Return the newest set of a published wheel, for GPUs or processors; if one can be, without advisories."""
+        items = [item for item in self.published if bool(item.cuda) == cuda]
+        return max(
+            items, key=lambda item: (not self.list_advisories(item.tensorflow), numbers.to_number(item.tensorflow))
+        )
+
     def find_base(self, reference: str) -> BaseRow | None:
         """Return the distribution that an image's reference names by a word, or None."""
         words = re.split(r"[/:@-]", reference)

@@ -16,7 +16,18 @@ from toolkit.cli import app
 from toolkit.engine import Environment, Job, Listener, host
 from toolkit.engine.host import HostEngine
 
-OPTIONS = (*maker.OPTIONS, *maker.STOCK, "--seed", "3", "--log-every", "5", "--engine", "host")
+OPTIONS = (
+    *maker.OPTIONS,
+    *maker.STOCK,
+    "--seed",
+    "3",
+    "--log-every",
+    "5",
+    "--engine",
+    "host",
+    "--tensorflow",
+    "2.19.0",
+)
 TRUST = ("--trust", "policy.yaml")
 
 

@@ -26,7 +26,7 @@ def toolkit(tmp_path: Path) -> Run:
 def test_a_run_is_signed_with_its_environment(toolkit: Run, tmp_path: Path) -> None:
     maker.make_environment(tmp_path / ".toolkit", loaded.start())
     secret = (tmp_path / "key").read_text()
-    words = ("train", *maker.OPTIONS, *maker.STOCK, "--epochs", "1", "--engine", "host")
+    words = ("train", *maker.OPTIONS, *maker.STOCK, "--epochs", "1", "--engine", "host", "--tensorflow", "2.19.0")
     done = toolkit(*words, "--sign", "env:KEY", "--json", KEY=secret)
     assert done.returncode == 0, done.stderr
     run = next(tmp_path.glob("runs/digits-*"))
@@ -69,7 +69,7 @@ def test_a_report_is_signed_until_it_is_written_anew(tmp_path: Path, monkeypatch
     monkeypatch.setattr(HostEngine, "run", answer)
     keys.make(tmp_path / "key")
     folder = maker.make_environment(tmp_path / ".toolkit", Path(sys.executable))
-    words = ["smoke", "--engine", "host"]
+    words = ["smoke", "--engine", "host", "--tensorflow", "2.19.0"]
     done = CliRunner().invoke(app, [*words, "--sign", "key"])
     assert done.exit_code == 0, done.output
     report = next(folder.glob("smoke-*.json"))

@@ -24,6 +24,7 @@ class Commands(Run):
         super().__init__(folder)
         maker.make_environment(folder / "state", loaded.start())
         self.variables = {"TOOLKIT_STATE": str(folder / "state"), "TOOLKIT_ENGINE": "host"}
+        self.variables["TOOLKIT_TENSORFLOW"] = maker.SPEC.tensorflow
 
     def __call__(self, *arguments: str, **environment: str) -> Any:
         return super().__call__(*arguments, **{**self.variables, **environment})
