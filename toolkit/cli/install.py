@@ -57,6 +57,11 @@ def install(
         settings, file = _decide(session, active, file)
         found = _resolve(session, settings, _choose_python(settings, active, file), file)
         installation.write_requirements(requirements, found.packages, found.chosen.describe())
+        if found.chosen.spec.cuda and not file:
+            console.say(
+                "pip installs the published wheel as it is; one of `toolkit graft --repair` finds NVIDIA's libraries "
+                "without LD_LIBRARY_PATH in every version"
+            )
         console.result(
             {"requirements": str(requirements), **found.to_json()},
             f"wrote {requirements}: {len(found.packages)} packages\ninstall them: pip install -r {requirements}",

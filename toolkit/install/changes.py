@@ -30,7 +30,7 @@ class Installed:
 def list_installed(python: Interpreter) -> dict[str, Installed]:
     """Return the packages of an environment by their names. Their metadata are read, and no code of theirs runs."""
     places = list(dict.fromkeys((str(python.packages), str(python.compiled))))
-    found = {}
+    found: dict[str, Installed] = {}
     for each in metadata.distributions(path=places):
         if not (each.metadata and each.metadata["Name"]):  # what an interrupted pip has left
             continue
@@ -127,7 +127,9 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
     all packages of the set accept its version, as with pip.
     """
     environment = describe_environment(python)
-    wanted = {each.name: each for each in packages if not _stays(each, packages, installed, environment)}
+    wanted: dict[str, Package] = {
+        each.name: each for each in packages if not _stays(each, packages, installed, environment)
+    }
     # What stays must accept in turn what is installed beside it.
     while more := [
         each
@@ -136,12 +138,13 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
         and list(_find_conflicts(installed[each.name].requires, _predict(installed, wanted), environment))
     ]:
         wanted |= {each.name: each for each in more}
-    removed = [each for each in installed.values() if each.tensorflow and each.name not in {p.name for p in packages}]
+    names = {package.name for package in packages}
+    removed = [each for each in installed.values() if each.tensorflow and each.name not in names]
     return Changes(
         added=tuple(each for each in wanted.values() if each.name not in installed),
         replaced=tuple(each for each in wanted.values() if each.name in installed),
         changed=tuple(_list_changes(wanted, installed, removed, environment)),
-        broken=tuple(_list_broken(wanted, installed, {each.name for each in [*packages, *removed]}, environment)),
+        broken=tuple(_list_broken(wanted, installed, names | {each.name for each in removed}, environment)),
         kept=len(installed.keys() - wanted.keys()) - len(removed),
     )
 
@@ -166,7 +169,8 @@ def _stays(
 
 def _predict(installed: Mapping[str, Installed], wanted: Mapping[str, Package]) -> dict[str, str]:
     """Return the versions that an environment will have."""
-    return {name: each.version for name, each in {**installed, **wanted}.items()}
+    before = {name: each.version for name, each in installed.items()}
+    return before | {name: each.version for name, each in wanted.items()}
 
 
 def _find_conflicts(

@@ -55,9 +55,10 @@ def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tu
     """
     if decision.way == "cpu":
         return settings, None
-    chosen = {"tensorflow": decision.tensorflow, "cuda": decision.cuda, "cudnn": decision.cudnn}
-    sources = {**settings.sources, **dict.fromkeys(chosen, DECIDED)}
-    settings = replace(settings, sources=sources, **chosen)
+    sources = {**settings.sources, **dict.fromkeys(("tensorflow", "cuda", "cudnn"), DECIDED)}
+    settings = replace(
+        settings, tensorflow=decision.tensorflow, cuda=decision.cuda, cudnn=decision.cudnn, sources=sources
+    )
     if decision.way == "published":
         return settings, None
     if wheel := find_wheel(dist, decision, python):

@@ -52,7 +52,7 @@ def applies(requirement: Requirement, environment: Mapping[str, str]) -> bool:
 
 def read_locked(text: str, environment: Mapping[str, str]) -> dict[str, Package]:
     """Return the packages of a locked set that are for a Python and machine, by their names."""
-    found = {}
+    found: dict[str, Package] = {}
     for entry in _ENTRY.split(text)[1:]:
         requirement = Requirement(_HASH.split(entry)[0].strip().rstrip("\\").strip())
         if applies(requirement, environment):
