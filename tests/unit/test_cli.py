@@ -175,9 +175,15 @@ def test_matrix_shows_each_security_advisory_with_the_versions_that_it_affects(r
 
 @pytest.mark.parametrize("command", ["up", "build-wheel"])
 def test_a_tensorflow_with_security_advisories_is_named_once_and_not_refused(run: Run, command: str) -> None:
-    done = run(command, "--dry-run", "--json", **({"TOOLKIT_ENGINE": "host"} if command == "up" else {}))
+    options = ("--dry-run", "--json", "--tensorflow", "2.19.0")
+    done = run(command, *options, **({"TOOLKIT_ENGINE": "host"} if command == "up" else {}))
     assert done.stderr.count("CVE-2026-2492") == 1
     assert json.loads(done.stdout)["advisories"] == ["CVE-2026-2492"]
+
+
+def test_what_is_taken_by_default_has_no_security_advisory(run: Run) -> None:
+    done = run("up", "--dry-run", "--json", TOOLKIT_ENGINE="host")
+    assert json.loads(done.stdout)["advisories"] == []
 
 
 def test_matrix_shows_each_release_of_cuda_and_each_known_failure(run: Run) -> None:

@@ -16,7 +16,7 @@ from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
 from toolkit.engine import Job, apptainer, container, host
 from toolkit.engine.client import translating_errors
 from toolkit.errors import EngineError, GpuError, ToolkitError
-from toolkit.naming import GPU_VARIABLE
+from toolkit.naming import GPU_VARIABLE, LABEL_PREFIX
 
 ROOT = Path(__file__).parents[2]
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
@@ -146,19 +146,17 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
 
 
 def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
-    from tests.unit.engine.test_apptainer import write_archive
+    from tests.unit.engine.test_apptainer import LABELS, write_archive
     from toolkit.console import Console
     from toolkit.pipeline import Request, choose_set
     from toolkit.settings import resolve
 
     done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
     assert "environment-cpu-2.21.0" in done.stdout
-    archive = write_archive(tmp_path / "train.tar")
-    settings = resolve({"archive": str(archive)}, environment={})
-    chosen = choose_set(Request(settings=settings), Console(verbosity=-1)).settings
-    assert (chosen.tensorflow, chosen.cuda) == ("2.19.0", "")
-    named = resolve({"archive": str(archive), "tensorflow": "2.20.0"}, environment={})
-    assert choose_set(Request(settings=named), Console(verbosity=-1)).settings.tensorflow == "2.20.0"
+    archive = write_archive(tmp_path / "train.tar", {**LABELS, f"{LABEL_PREFIX}.tensorflow": "2.20.0"})
+    for named, right in ({}, "2.20.0"), ({"tensorflow": "2.18.0"}, "2.18.0"):
+        settings = resolve({"archive": str(archive), **named}, environment={})
+        assert choose_set(Request(settings=settings), Console(verbosity=-1)).settings.tensorflow == right
 
 
 def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
