@@ -151,7 +151,7 @@ def decide_set(request: Request, console: Console) -> "Decision | None":
         raise GpuError(
             "a GPU was asked for, and none can be used",
             why=decision.reason,
-            remedy=decision.remedy or decision.command if decision.way != "cpu" or decision.remedy else "leave it out",
+            remedy=decision.remedy or (decision.command if decision.way != "cpu" else "leave out --gpu"),
         )
     _say_decision(machine, decision, console, wanted=request.gpu is not False)
     return decision
