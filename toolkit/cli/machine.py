@@ -107,8 +107,8 @@ def _describe_machine(settings: "Settings", card: str, *, driver: str, glibc: st
     engine = "" if settings.engine == "auto" else settings.engine
     if card:
         place = advice.require_platform(card, settings)
-        devices = (Device(name=card, capability=find_card(card).capability, driver=driver, platform=place),)
-        machine = Machine(devices=devices, platform=place, engine=engine)
+        device = Device(name=card, capability=find_card(card).capability, driver=driver, platform=place)
+        machine = Machine(devices=(device,), platform=place, engine=engine)
     else:
         machine = reading.read_machine(settings)
         if driver:
