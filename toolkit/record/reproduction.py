@@ -30,6 +30,7 @@ from toolkit.record import comparison
 from toolkit.record.comparison import Comparison
 from toolkit.settings import Settings
 from toolkit.steps import Step, Task
+from toolkit.versions import load_table
 from train.config.configuration import NAMED, OPEN, TrainConfig
 from train.record import reader
 from train.record.reader import RunRecord
@@ -89,7 +90,7 @@ def resolve(
     )
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_places(record, data_dir, source))
-    resolved = _choose_environment(record.parent, request, console)
+    resolved = _choose_environment(record, request, console)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
     if request.gpu and not cuda:
@@ -176,10 +177,10 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
 
 
 def _choose_environment(
-    link: Mapping[str, Any], request: pipeline.Request, console: Console
+    record: RunRecord, request: pipeline.Request, console: Console
 ) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
-    settings = request.settings
+    link, settings = record.parent, request.settings
     asked = request.wheel or any(
         settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
     )
@@ -190,8 +191,18 @@ def _choose_environment(
         return pipeline.ReadyEnvironment(request=request, engine=engine, why="the run's own", plan=None, existing=found)
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
+    settings = _take_tensorflow(record, settings)
     # Without --gpu, the first run decides whether the second gets GPUs, and not this machine.
     return pipeline.resolve(replace(request, settings=settings, gpu=request.gpu or False), console)
+
+
+def _take_tensorflow(record: RunRecord, settings: Settings) -> Settings:
+    """Return the settings with the TensorFlow of a run, unless another one was asked for or no set has it."""
+    software = record.value.get("software") or {}
+    version = str(software.get("tensorflow-cpu") or software.get("tensorflow") or "")
+    named = settings.sources.get("tensorflow", "default") != "default" or settings.cuda
+    known = any(item.tensorflow == version and not item.cuda for item in load_table().published)
+    return replace(settings, tensorflow=version) if known and not named else settings
 
 
 def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:

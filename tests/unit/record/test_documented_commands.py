@@ -46,6 +46,11 @@ NOT_RUN = {
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
+    "toolkit install": "it changes an environment; tests/unit/install runs it",
+    "toolkit smoke --environment": "it needs an environment with TensorFlow; tests/unit/smoke runs it",
+    "toolkit variant": "it needs a wheel with machine code; tests/unit/wheel/test_package_index.py runs it",
+    "toolkit index": "it needs such wheels; tests/unit/wheel/test_package_index.py runs it",
+    "toolkit diagnose --last": "it needs the log of a job; tests/unit/test_diagnosis.py runs it",
 }
 """Starts of commands that are not run here, each with the reason."""
 
@@ -73,6 +78,7 @@ ARGUMENTS = {
     "report": ["dist/NAME"],
     "reproduce": ["runs/NAME"],
     "evaluate": ["runs/NAME"],
+    "diagnose": ["my.log"],
 }
 """Arguments that prose leaves out when it names a command."""
 
@@ -124,6 +130,10 @@ def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.make_archive(str(folder / "my-photos"), "zip", folder / "my-photos")
     (folder / "bazel/usr/local/bin/bazel").write_text("#!/bin/sh\n")
     (folder / "secrets.bazelrc").write_text("")
+    for name in ("my.log", "my-log.txt", "build.log"):
+        (folder / name).write_text("all is well\n")
+    (folder / "examples").mkdir()
+    shutil.copy(project.locate("examples/sweep.yaml"), folder / "examples")
     names = " ".join(f"conv{block}_block{count}_1_conv" for block, count in enumerate((6, 12, 48, 32), start=2))
     (folder / "densenet201_weights_tf_dim_ordering_tf_kernels_notop.h5").write_text(names)
     (folder / "rates.yaml").write_text("{dataset: digits, grid: {learning-rate: [0.05, 0.1], seed: [0, 1, 2]}}")

@@ -239,6 +239,17 @@ def test_a_dry_run_prints_the_question_and_the_job(toolkit: Run, run: Path) -> N
     assert names(run) == before
 
 
+def test_a_run_whose_environment_is_not_here_gets_one_of_its_own_tensorflow(toolkit: Run, run: Path) -> None:
+    path = run / "manifest.json"
+    value = json.loads(path.read_text())
+    path.write_text(
+        json.dumps({**value, "software": {**value["software"], "tensorflow": "2.20.0", "tensorflow-cpu": ""}})
+    )
+    done = toolkit("reproduce", str(run), "--engine", "host", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "environment-cpu-2.20.0" in done.stdout
+
+
 def test_the_job_gets_what_the_run_began_with(toolkit: Run, run: Path, tmp_path: Path) -> None:
     begin_elsewhere(run)
     done = toolkit("reproduce", str(run), "--dry-run", "--source", str(tmp_path))
