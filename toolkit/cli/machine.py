@@ -61,12 +61,13 @@ def advise(
     ] = "",
     gpu: Annotated[str, typer.Option(metavar="NAME", help="The same as CARD.")] = "",
     driver: Annotated[str, typer.Option(metavar="VERSION", help="The driver, such as 550.54.")] = "",
-    cuda: Annotated[
-        str, typer.Option(metavar="X.Y.Z", help="CUDA release that is wanted; cuDNN may be left out.")
+    wanted_cuda: Annotated[
+        str, typer.Option("--cuda", metavar="X.Y.Z", help="CUDA release that is wanted; cuDNN may be left out.")
     ] = "",
-    cudnn: Annotated[str, typer.Option(metavar="X.Y.Z", help="cuDNN release that is wanted.")] = "",
-    glibc: Annotated[
-        str, typer.Option(metavar="X.Y", help="C library of the machine, such as 2.17, for use without a container.")
+    wanted_cudnn: Annotated[str, typer.Option("--cudnn", metavar="X.Y.Z", help="cuDNN release that is wanted.")] = "",
+    machine_glibc: Annotated[
+        str,
+        typer.Option("--glibc", metavar="X.Y", help="glibc of the machine, such as 2.17, for use without a container."),
     ] = "",
 ) -> None:
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
@@ -80,9 +81,9 @@ def advise(
     named = [each for each in (name, gpu) if each]
     if len(named) > 1:
         raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
-    machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=glibc)
+    machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=machine_glibc)
     wishes = Wishes.from_settings(settings)
-    wishes = replace(wishes, cuda=cuda or wishes.cuda, cudnn=cudnn or wishes.cudnn)
+    wishes = replace(wishes, cuda=wanted_cuda or wishes.cuda, cudnn=wanted_cudnn or wishes.cudnn)
     if named or settings.card != NONE:
         wishes = replace(wishes, card="")
     decision = decide(machine, wishes, table)

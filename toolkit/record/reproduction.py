@@ -176,9 +176,7 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
     return [place.passed, found] if found else []
 
 
-def _choose_environment(
-    record: RunRecord, request: pipeline.Request, console: Console
-) -> pipeline.ReadyEnvironment:
+def _choose_environment(record: RunRecord, request: pipeline.Request, console: Console) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     link, settings = record.parent, request.settings
     asked = request.wheel or any(

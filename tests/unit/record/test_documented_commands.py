@@ -46,6 +46,7 @@ NOT_RUN = {
     "toolkit matrix --prove": "it needs a container engine",
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
+    "toolkit smoke --device gpu": "it needs a GPU",
     "toolkit install": "it changes an environment; tests/unit/install runs it",
     "toolkit smoke --environment": "it needs an environment with TensorFlow; tests/unit/smoke runs it",
     "toolkit variant": "it needs a wheel with machine code; tests/unit/wheel/test_package_index.py runs it",

@@ -138,7 +138,7 @@ def test_a_gpu_that_lacks_a_library_alone_is_not_told_to_start_another_container
 ) -> None:
     hide_gpus(cuda_site)
     (tmp_path / "libcuda.so.1").write_bytes(gcc(CUDA_DRIVER % {"init": 0, "version": 12060, "count": 1}))
-    monkeypatch.setattr(device, "_DRIVER", str(tmp_path / "libcuda.so.1"))
+    monkeypatch.setattr(device.libraries, "DRIVER", str(tmp_path / "libcuda.so.1"))
     monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
     (cuda_site.root / "nvidia/cudnn/lib/libcudnn.so.9").unlink()
     with pytest.raises(Fail) as caught:
@@ -147,7 +147,7 @@ def test_a_gpu_that_lacks_a_library_alone_is_not_told_to_start_another_container
 
 
 def test_a_driver_that_windows_did_not_pass_on_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_DRIVER", "libabsent.so.1")
+    monkeypatch.setattr(device.libraries, "DRIVER", "libabsent.so.1")
     monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/dxg"])
     with pytest.raises(Fail) as caught:
         device.driver(GPU)
