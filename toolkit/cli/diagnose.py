@@ -45,7 +45,8 @@ def diagnose(
 def _read(session: Session, files: list[str]) -> None:
     from toolkit.diagnosis import diagnose as find_causes
 
-    if _STANDARD_INPUT in files and sys.stdin.isatty():
+    # Standard input is None where the caller has closed it.
+    if _STANDARD_INPUT in files and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("there is no log to read", remedy="toolkit diagnose FILE, or COMMAND 2>&1 | toolkit diagnose")
     with ExitStack() as stack:
         result = find_causes(_open(files, stack))

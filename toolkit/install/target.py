@@ -36,7 +36,7 @@ def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target
     system, belongs to another user, or does not run.
     """
     if into is not None:
-        folder = into.expanduser().absolute()
+        folder = Path(os.path.abspath(into.expanduser()))
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
         if not (folder / "bin").is_dir():
