@@ -36,7 +36,7 @@ def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target
     system, belongs to another user, or does not run.
     """
     if into is not None:
-        folder = Path(os.path.abspath(into.expanduser()))
+        folder = Path(os.path.abspath(into.expanduser()))  # noqa: PTH100 - a link in the path stays one
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
         if not (folder / "bin").is_dir():
