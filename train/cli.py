@@ -188,8 +188,9 @@ def explain_usage(error: Any, program: str) -> UsageError:
     if missing := re.fullmatch(r"Missing argument '(\w+)(?:\.\.\.)?'", what):
         what = f"{missing[1].upper()} is missing"
     usage = " ".join(context.get_usage().split()).removeprefix("Usage: ") if context else ""
+    usage = re.sub(r"\{(\w+)\}", lambda argument: argument[1].upper(), usage)  # Typer puts braces around an argument
     path = context.command_path if context else program
-    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"`{path} --help` has examples")
+    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"{path} --help")
 
 
 def find_config(argv: Sequence[str]) -> Path | None:

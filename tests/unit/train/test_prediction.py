@@ -169,7 +169,7 @@ def test_a_folder_that_is_no_run_and_a_run_without_weights_are_refused(
 
 def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert start(["predict", "run"]) == 2
-    assert "Missing argument" in capsys.readouterr().err
+    assert "IMAGE is missing" in capsys.readouterr().err
     assert start(["predict", "run", "image", "--top", "0"]) == 2
 
 
