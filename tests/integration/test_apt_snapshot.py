@@ -68,7 +68,7 @@ def test_day_that_is_not_there_is_named_and_the_archive_was_read_with_the_bundle
             words = ("--base-image", base, "--apt-snapshot", "20200101T000000Z", "--ca-bundle", str(bundle))
             done = workspace.build(*words)
     assert done.returncode == 6, done.stderr
-    assert "error: Debian's packages cannot be fetched" in done.stderr
+    assert "error: the build failed: Debian's or Ubuntu's packages cannot be fetched" in done.stderr
     assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr), done.stderr
     assert "cannot read Debian's archive of the day 20200101T000000Z" in done.stderr
     assert "--apt-snapshot" in done.stderr

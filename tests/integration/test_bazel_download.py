@@ -43,7 +43,7 @@ def build(clone: Path, served: str, folder: Path) -> tuple[Workspace, int, str]:
 def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path: Path) -> None:
     workspace, code, said = build(clone, served, tmp_path / "user")
     assert code == 8, said
-    assert "error: a download is not what was pinned" in said
+    assert "error: the build failed: a downloaded file has other bytes than were pinned" in said
     assert "served and run" not in said
     assert workspace.results == []
 

@@ -72,8 +72,8 @@ def farm(request: pytest.FixtureRequest) -> Iterator[farms.Farm]:
         yield farm
 
 
-GONE = "the remote executor does not answer, or refuses the work"
-POISONED = "the remote service sent other bytes than their digest says"
+GONE = "the build failed: the remote executor does not answer, or refuses the work"
+POISONED = "the build failed: the remote service sent other bytes than their digest says"
 
 
 def require_failure(
@@ -221,7 +221,7 @@ def test_full_disk_that_an_action_meets_is_named_as_the_executors_and_the_next_r
         options = ("--json", "--cache", new_cache(), "--remote-executor", farm.url, "--jobs", "1")
         done = workspace.build(*options)
         assert done.returncode == 6, done.stderr
-        assert f"error: {error}" in done.stderr
+        assert f"error: the build failed: {error}" in done.stderr
         assert (done.stderr.count("\n  try: "), workspace.results) == (1, [])
         farm.run("rm", "--force", "/tmp/full")
         edit(workspace.source / "tensorflow/core/kernels/BUILD", command, "echo > $@")

@@ -85,7 +85,7 @@ def test_executor_that_nothing_used_is_an_error(
     here = ("--bazel-argument", "--spawn_strategy=standalone", "--bazel-argument", "--noremote_accept_cached")
     done = workspace.build("--cache", new_cache(), "--remote-executor", service, *here)
     assert done.returncode == 6, done.stderr
-    assert "error: nothing ran on the remote executor" in done.stderr
+    assert "error: the build failed: nothing ran on the remote executor" in done.stderr
     assert "wheel: no action ran on the remote executor, and" in done.stderr
     assert workspace.results == []
 

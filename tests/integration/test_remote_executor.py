@@ -23,7 +23,7 @@ def test_executor_hears_bazel_and_the_credentials_and_a_refusal_ends_the_build(w
     with executor.serve() as service:
         done = workspace.build("--remote-executor", service.url, "--bazelrc", str(rc), "--verbose")
     assert done.returncode == 6, done.stderr
-    assert "error: the remote executor does not answer, or refuses the work" in done.stderr
+    assert "error: the build failed: the remote executor does not answer, or refuses the work" in done.stderr
     assert "UNAUTHENTICATED: not with that name" in done.stderr
     call = next(item for item in service.heard if b"Capabilities/GetCapabilities" in item)
     assert f"Bearer {SECRET}{PADDING}".encode() in call
@@ -45,7 +45,7 @@ def test_executor_that_is_not_there_is_named_before_bazel_starts(workspace: Work
     began = time.monotonic()
     done = workspace.build("--remote-executor", service.url)
     assert done.returncode == 6, done.stderr
-    assert "error: the remote executor does not answer, or refuses the work" in done.stderr
+    assert "error: the build failed: the remote executor does not answer, or refuses the work" in done.stderr
     assert f"{service.url}: [Errno 111] Connection refused" in done.stderr
     assert "try: look at --remote-executor" in done.stderr
     assert time.monotonic() - began < 120

@@ -38,8 +38,9 @@ class Cause:
 
     @property
     def advice(self) -> str:
-        """What to do, for the message of a command that failed."""
-        return "\n".join([self.remedy, *self.commands, f"see `toolkit diagnose --id {self.row.id}`"])
+        """What to do, for a message of the toolkit. Commands of other programs would mislead there."""
+        commands = [command for command in self.commands if command.startswith("toolkit ")]
+        return "\n".join([self.remedy, *commands, f"see `toolkit diagnose --id {self.row.id}`"])
 
     @property
     def commands(self) -> list[str]:
