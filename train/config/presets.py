@@ -39,8 +39,17 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(
             f"unknown {name.replace('_', ' ')}: {value!r}",
             why=f"known are {', '.join(choices)}",
-            remedy=f"did you mean {' or '.join(near)}?" if near else "",
+            remedy=f"did you mean {' or '.join(near)}?" if near else _explain_use(name, value),
         )
+
+
+def _explain_use(name: str, value: str) -> str:
+    """Return where a word belongs that is no data set; empty if nothing is known of it."""
+    if name != "dataset":
+        return ""
+    if value.endswith((".yaml", ".yml")):
+        return "a sweep is trained by `toolkit sweep FILE`, or on a cluster by `toolkit launch slurm --sweep FILE`"
+    return "your own images are named by their path, such as ./my-photos"
 
 
 def resolve(table: Mapping[str, Any], preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
