@@ -114,9 +114,11 @@ def obtain_wheel(
 
 def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:
     from toolkit import project
+    from toolkit.wheel import inspection
 
     plan, facts = planned.plan, wheel.record.facts
     folder, spec = project.shorten(wheel.folder), plan.lock.spec
+    host = inspection.describe_host(facts["inspection"])
     console.result(
         {
             "wheel": str(wheel.wheel),
@@ -132,7 +134,8 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
         },
         f"{folder}/{wheel.wheel.name}\n{wheel.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"
-        f"install it: toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
+        f"install it: toolkit install --wheel {folder}{f'   # {host}' if host else ''}\n"
+        f"an image:   toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
     )
 
 

@@ -59,6 +59,7 @@ def graft(
     from toolkit.pipeline import read_wheel_option
     from toolkit.steps import Plan, print_plan
     from toolkit.versions import load_table
+    from toolkit.wheel import inspection
 
     console, settings, key = session.console, session.settings, load_key(sign_)
     if only and repair:
@@ -79,7 +80,7 @@ def graft(
         print_plan(Plan(steps=()), console)
         return
     folder, facts = project.shorten(grafted.folder), grafted.record.facts
-    flags = " ".join(planned.runtime_flags)
+    flags, host = " ".join(planned.runtime_flags), inspection.describe_host(facts["inspection"])
     console.result(
         {
             "wheel": str(grafted.wheel),
@@ -93,8 +94,9 @@ def graft(
             "run": flags,
         },
         f"{folder}/{grafted.wheel.name}\n{grafted.record.digest}\n{graft.describe_left(facts['graft'])}\n"
-        f"check it:  toolkit verify {folder}\n"
-        f"use it:    toolkit up digits --wheel {folder} {flags}",
+        f"check it:    toolkit verify {folder}\n"
+        f"install it:  toolkit install --wheel {folder}{f'   # {host}' if host else ''}\n"
+        f"use it here: toolkit up digits --wheel {folder} {flags}",
     )
 
 

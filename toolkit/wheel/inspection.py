@@ -322,6 +322,13 @@ def _read_glibc(platform: str) -> str:
     return ".".join(parts[1:3]) if parts[0] == "manylinux" else ""
 
 
+def describe_host(facts: Mapping[str, Any]) -> str:
+    """Return the C library that a host needs for a wheel, of which these are the inspected facts; empty if unknown."""
+    versions = [facts["symbols"].get("GLIBC", ""), *(_read_glibc(name) for name in facts["platforms"])]
+    needed = max(filter(None, versions), key=elf.order, default="")
+    return f"the host needs glibc {needed} or later" if needed else ""
+
+
 def audit(path: Path) -> Audit:
     """Return the oldest platform on which a wheel runs, after a minute and a half for a full TensorFlow."""
     # Imported here because it is slow, and only a finished build is audited.

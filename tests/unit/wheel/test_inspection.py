@@ -144,6 +144,20 @@ def test_the_highest_version_of_all_libraries_is_needed() -> None:
     assert elf.find_highest(versions) == {"GLIBC": "2.17", "CXXABI": "1.3"}
 
 
+@pytest.mark.parametrize(
+    ("symbols", "platforms", "host"),
+    [
+        ({"GLIBC": "2.17"}, ["manylinux_2_27_x86_64", "linux_x86_64"], "glibc 2.27"),  # pip goes by the tag
+        ({"GLIBC": "2.34"}, ["linux_x86_64"], "glibc 2.34"),
+        ({}, ["linux_x86_64"], ""),
+    ],
+)
+def test_the_c_library_that_a_host_needs_is_named(symbols: dict[str, str], platforms: list[str], host: str) -> None:
+    said = inspection.describe_host({"symbols": symbols, "platforms": platforms})
+    assert host in said
+    assert bool(said) == bool(host)
+
+
 @pytest.mark.parametrize("unpacked", [1 << 20, 1 << 40])
 def test_a_fat_binary_that_unpacks_to_far_more_than_it_holds_is_refused(unpacked: int) -> None:
     entry = fatbin.Entry(
