@@ -32,7 +32,7 @@ def test_killed_engine_is_named_and_leaves_no_half_wheel(small_engine: SmallEngi
     assert process.returncode == 5, errors
     assert time.monotonic() - began < 30
     assert "the container engine went away during the build" in errors
-    assert "start it and run this again" in errors
+    assert "tart it and run this again" in errors
     assert list((workspace.folder / "dist").iterdir()) == []
 
     # The images and the finished steps are still there.

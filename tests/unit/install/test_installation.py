@@ -205,7 +205,7 @@ def test_a_killed_command_leaves_the_environment_as_before_or_whole(
 ) -> None:
     index.add("tensorflow", "2.21.0")
     (target.python.packages / "tensorflow").mkdir()
-    (target.python.packages / "tensorflow" / "__init__.py").write_text("version = 'before'\n")
+    (target.python.packages / "tensorflow" / "__init__.py").write_text("version = 'the one before'\n")
     before = take_stock(target.folder)
     name, after = KILLED[moment]
     function = getattr(exchange, name)
@@ -225,7 +225,7 @@ def test_a_killed_command_leaves_the_environment_as_before_or_whole(
     found = targets.find(target.folder)  # as the next command does
     assert found
     version = ask(found, "import tensorflow; print(tensorflow.version)")
-    if version == "before":
+    if version == "the one before":
         stock = {name: content for name, content in take_stock(target.folder).items() if "/." not in name}
         assert stock == before
     else:

@@ -47,6 +47,7 @@ NOT_RUN = {
     "toolkit matrix --refresh": "it asks the package index; tests/unit/refresh runs it",
     "toolkit launch local cifar100 --shards 4 --workers 4 --gpu": "it needs GPUs",
     "toolkit smoke --device gpu": "it needs a GPU",
+    "toolkit lock --tensorflow": "the other commands need the lock of this folder as it is",
     "toolkit install": "it changes an environment; tests/unit/install runs it",
     "toolkit smoke --environment": "it needs an environment with TensorFlow; tests/unit/smoke runs it",
     "toolkit variant": "it needs a wheel with machine code; tests/unit/wheel/test_package_index.py runs it",
