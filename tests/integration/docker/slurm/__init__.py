@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import jinja2
+
 from tests.integration.docker import stages
 
 IMAGE = "toolkit/slurm:tests"
@@ -56,6 +58,8 @@ def start(train: str, folder: Path) -> Iterator[Farm]:
     argv = ["docker", "run", "--rm", "--detach", "--init", "--hostname", "farm", "--network", "none"]
     argv += ["--cap-add", "NET_ADMIN", *(f"--add-host={name}:{address}" for name, address in HOSTS.items())]
     argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
+    # The command fills templates by it; the job, whose Python this is, does not need it.
+    argv += [f"--volume={Path(jinja2.__file__).parent}:/opt/toolkit/jinja2:ro"]
     argv += [f"--volume={folder}:/work", IMAGE]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
     try:
