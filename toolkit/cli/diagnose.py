@@ -43,13 +43,13 @@ def diagnose(
 
 
 def _read(session: Session, files: list[str]) -> None:
-    from toolkit.diagnosis import diagnose as find_causes
+    from toolkit import diagnosis
 
     # Standard input is None where the caller has closed it.
     if _STANDARD_INPUT in files and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("there is no log to read", remedy="toolkit diagnose FILE, or COMMAND 2>&1 | toolkit diagnose")
     with ExitStack() as stack:
-        result = find_causes(_open(files, stack))
+        result = diagnosis.diagnose(_open(files, stack))
     session.console.result(result.to_json(), result.render())
     if result.unknown:
         raise UnknownFailureError(

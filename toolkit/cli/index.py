@@ -27,14 +27,14 @@ def variant(
     version, and variant.json says for which GPUs it has machine code and which driver it needs.
     """
     from toolkit import project
-    from toolkit.wheel import variant as variants
+    from toolkit.wheel.variant import make
 
     if not sources:
         raise UsageError("no wheel is named", remedy="give dist/NAME, or a .whl file")
     made = []
     for source in sources:
         with session.console.timed("variant", Path(source).name):
-            made.append(variants.make(Path(source), out, label))
+            made.append(make(Path(source), out, label))
     shown = [str(project.shorten(path.parent)) for path in made]
     text = "\n".join([*shown, "", f"an index of them:  toolkit index DIR {' '.join(shown)}"])
     session.console.result({"wheels": [str(path) for path in made]}, text)
