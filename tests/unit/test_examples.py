@@ -89,7 +89,7 @@ def read_gitlab() -> tuple[list[str], dict[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("read", [read_github, read_gitlab])
+@pytest.mark.parametrize("read", [read_github, pytest.param(read_gitlab, marks=pytest.mark.weekly)])
 def test_the_shell_of_the_ci_jobs_trains_and_verifies(read: Any, tmp_path: Path) -> None:
     (install, *steps), variables = read()
     shell = Shell(tmp_path, python='printf "%s\\n" "$*" >> installed')
@@ -200,7 +200,7 @@ SBATCH = 'echo 7; SLURM_JOB_ID=7 setsid bash "$2" > log 2>&1'
 SRUN = 'while [ "$1" != env ]; do shift; done; SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_STEP_NODELIST=localhost exec "$@"'
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_slurm_gets_a_job_that_trains(tmp_path: Path) -> None:
     """Slurm's programs are stand-ins, and there is one machine; a real Slurm is in the tests with containers."""
     shell = Shell(tmp_path, sbatch=SBATCH, srun=SRUN, scontrol="echo localhost")
