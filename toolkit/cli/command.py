@@ -62,6 +62,19 @@ SETTINGS = {
 }
 """Options that are settings: without a flag, the value comes from a lower layer."""
 
+ENVIRONMENT = (
+    "tensorflow",
+    "python",
+    "cuda",
+    "cudnn",
+    "card",
+    "engine",
+    "archive",
+    "base_image",
+    "ca_bundle",
+)
+"""The settings that choose the environment or image in which a job runs."""
+
 OUTPUT = {
     name: Annotated[bool, typer.Option(*words, help=meaning, rich_help_panel=SHARED_PANEL)]
     for name, words, meaning in (

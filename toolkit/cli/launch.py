@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from toolkit.cli.command import LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command, write_page
+from toolkit.cli.command import ENVIRONMENT, LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command, write_page
 
 if TYPE_CHECKING:
     from toolkit.sweep import Sweep
@@ -72,15 +72,7 @@ def _summarise(file: Path, limit: int) -> str:
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
+    *ENVIRONMENT,
     remember=True,
     long=True,
 )

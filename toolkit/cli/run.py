@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from toolkit.cli.command import (
+    ENVIRONMENT,
     LIMIT,
     DataDir,
     Dataset,
@@ -39,15 +40,7 @@ Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
+    *ENVIRONMENT,
     remember=True,
     long=True,
 )
@@ -167,15 +160,7 @@ def _conclude(
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
+    *ENVIRONMENT,
     remember=True,
     long=True,
 )
@@ -206,15 +191,7 @@ def train(
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
+    *ENVIRONMENT,
     remember=True,
     long=True,
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolkit.cli.command import DryRun, Gpu, Session, Wheel, command
+from toolkit.cli.command import ENVIRONMENT, DryRun, Gpu, Session, Wheel, command
 from train.config.configuration import FORMATS, OPTIONS
 from train.config.presets import require_choice
 from train.service import options
@@ -47,15 +47,7 @@ def predict(
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
+    *ENVIRONMENT,
     remember=True,
     long=True,
 )
