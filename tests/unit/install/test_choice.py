@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.wheel.maker import MEMBER as BUILD_INFO
-from tests.unit.wheel.maker import make_build_info, make_wheel
+from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import digest, manifest
 from toolkit.doctor.machine import Device, Machine
 from toolkit.errors import UnsupportedError, UsageError
@@ -15,7 +14,7 @@ from toolkit.wheel import inspection
 
 def make_own_wheel(folder: Path, *, cuda: str = "12.5.1", version: str = "2.21.0", tag: str = "cp311-cp311") -> Path:
     folder.mkdir()
-    content = {BUILD_INFO: make_build_info("compute_75", cuda=cuda)}
+    content = {MEMBER: make_build_info("compute_75", cuda=cuda)}
     return make_wheel(folder, version=version, tag=f"{tag}-linux_x86_64", files=content)
 
 

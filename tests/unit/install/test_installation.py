@@ -15,12 +15,11 @@ from toolkit import digest, interpreters
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.install import exchange, installation
-from toolkit.install import target as targets
 from toolkit.install.changes import compare, list_installed
 from toolkit.install.installation import Installation
 from toolkit.install.packages import describe_environment, read_locked, resolve
 from toolkit.install.pip import Pip
-from toolkit.install.target import Target
+from toolkit.install.target import Target, find, plan_new
 from toolkit.smoke.checks.installation import take_fingerprint
 
 QUIET = Console(verbosity=-1)
@@ -179,7 +178,7 @@ def test_a_new_environment_is_whole_and_names_its_own_folder(
 ) -> None:
     index.add("tensorflow", "2.21.0")
     monkeypatch.setattr(installation, "VENV", ("-m", "venv", "--without-pip"))
-    place = targets.plan_new(tmp_path / "mine", interpreters.ask(Path(sys.executable)))
+    place = plan_new(tmp_path / "mine", interpreters.ask(Path(sys.executable)))
     installation.install(plan_unpacking(index, place), QUIET)
     assert run_program(place, "toco") == "2.21.0"
     assert ask(place, "import sys; print(sys.prefix)") == str(place.folder)
@@ -222,7 +221,7 @@ def test_a_killed_command_leaves_the_environment_as_before_or_whole(
         installation.install(plan_unpacking(index, target), QUIET)
 
     assert end_in_child(install) == signal.SIGKILL
-    found = targets.find(target.folder)  # as the next command does
+    found = find(target.folder)  # as the next command does
     assert found
     version = ask(found, "import tensorflow; print(tensorflow.version)")
     if version == "the one before":
@@ -257,7 +256,7 @@ def test_a_command_that_is_killed_between_two_renames_is_finished_by_the_next(
 
     assert end_in_child(install) == signal.SIGKILL
     assert not target.python.packages.exists()
-    found = targets.find(target.folder)
+    found = find(target.folder)
     assert found
     assert run_program(found, "toco") == "2.21.0"
 

@@ -6,26 +6,26 @@ import pytest
 
 from tests.unit.install.conftest import make_environment
 from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
-from toolkit.install import target as targets
+from toolkit.install.target import choose_python, find
 
 
 def test_the_active_environment_is_found(tmp_path: Path) -> None:
     made = make_environment(tmp_path / "one")
-    found = targets.find(None, {"VIRTUAL_ENV": str(made.folder), "CONDA_PREFIX": "/nowhere"})
+    found = find(None, {"VIRTUAL_ENV": str(made.folder), "CONDA_PREFIX": "/nowhere"})
     assert found == made
     assert made.python.minor == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def test_without_an_environment_it_is_said_how_to_make_one() -> None:
     with pytest.raises(UsageError) as caught:
-        targets.find(None, {})
+        find(None, {})
     assert "--into" in caught.value.remedy
 
 
 def test_a_folder_that_is_missing_or_empty_becomes_a_new_environment(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert targets.find(tmp_path / "missing") is None
-    assert targets.find(tmp_path / "empty") is None
+    assert find(tmp_path / "missing") is None
+    assert find(tmp_path / "empty") is None
 
 
 @pytest.mark.parametrize("kind", ["system", "moved", "files", "conda base", "foreign"])
@@ -50,7 +50,7 @@ def test_what_is_no_environment_of_the_user_is_refused(
             monkeypatch.setattr(os, "geteuid", lambda: made.python.packages.stat().st_uid + 1)
     before = sorted(path for path in tmp_path.rglob("*"))
     with pytest.raises(ToolkitError) as caught:
-        targets.find(folder)
+        find(folder)
     assert isinstance(caught.value, UsageError | PreflightError)
     assert caught.value.remedy
     assert sorted(path for path in tmp_path.rglob("*")) == before
@@ -58,9 +58,9 @@ def test_what_is_no_environment_of_the_user_is_refused(
 
 def test_a_python_is_chosen_for_which_there_is_a_wheel() -> None:
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert targets.choose_python(["3.1", own, "3.99"]).minor == own
+    assert choose_python(["3.1", own, "3.99"]).minor == own
     with pytest.raises(PreflightError, match=r"no Python 3\.1 or 3\.99"):
-        targets.choose_python(["3.1", "3.99"])
+        choose_python(["3.1", "3.99"])
     with pytest.raises(UnsupportedError) as caught:
-        targets.choose_python(["3.11", "3.12"], "3.14")
+        choose_python(["3.11", "3.12"], "3.14")
     assert "3.11, 3.12" in caught.value.why
