@@ -14,10 +14,10 @@ import requests
 from docker.errors import APIError, DockerException, NotFound
 
 from toolkit import files, naming, ownership
+from toolkit.artifacts.image import ImageRecord, list_docker_records
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.errors import UsageError
-from toolkit.ownership import ImageRecord
 from train.native.library import find_cache
 
 FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|workers-.*-[0-9a-f]{8}|toolkit-cache")
@@ -88,9 +88,9 @@ class _Engine:
         self._client, self._scope = client, scope
         self._identity = ownership.find(state) if known else ""
         self._states = {key: path for key, path in ownership.list_states().items() if key != self._identity}
-        self._own = ownership.list_images(state) if known else []
+        self._own = list_docker_records(state) if known else []
         others = {path for path in self._states.values() if path != state.resolve()}
-        self._others = {path: ownership.list_images(path) for path in sorted(others)}
+        self._others = {path: list_docker_records(path) for path in sorted(others)}
 
     def find(self) -> list[Leftover]:
         with translating_errors("listing what the toolkit made"):
@@ -256,7 +256,7 @@ def _find_folders(state: Path, *, reachable: bool) -> list[Leftover]:
     if not state.is_dir() or state.is_symlink():
         return []
     images: dict[Path, tuple[str, ...]] = {}
-    for record in ownership.list_images(state):
+    for record in list_docker_records(state):
         images[record.folder] = (*images.get(record.folder, ()), record.tag)
     return [
         Leftover(

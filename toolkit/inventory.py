@@ -1,28 +1,26 @@
-"""Lists what the toolkit made on this machine: wheels, runs, environments, images, Bazel's caches, native kernels.
+"""Lists what the toolkit made on this machine: artifacts in folders, what is in the engine, and native kernels.
 
-Records alone are read, so that a thousand runs take less than a second. `toolkit verify` compares them with the files.
+Records alone are read, so that a thousand runs take a second. `toolkit verify` compares them with the files.
 """
 
-import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from toolkit import files, manifest, signing
-from toolkit.errors import PreflightError
-from train.record.metrics import CSV, read_epochs
+from toolkit import artifacts, clean, files, manifest, naming
+from toolkit.artifacts import Artifact
+from toolkit.clean import Leftover
 
 if TYPE_CHECKING:
     import docker
 
-    from toolkit.clean import Leftover
-
-UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+IN_FOLDERS: Final = tuple(kind.noun for kind in artifacts.KINDS if kind.home)
 IN_ENGINE: Final = ("container", "image", "volume", "network", "cache")
-KINDS: Final = ("wheel", "graft", "run", "environment", *IN_ENGINE, "kernels")
+KINDS: Final = (*IN_FOLDERS, *IN_ENGINE, "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class Item:
         if self.changed is None:
             return ""
         seconds = max(0, int(time.time() - self.changed))
-        return next((f"{seconds // unit} {name}" for unit, name in UNITS if seconds >= unit), "0 s")
+        return next((f"{seconds // unit} {name}" for unit, name in _UNITS if seconds >= unit), "0 s")
 
     @property
     def size(self) -> str:
@@ -55,17 +53,23 @@ def find(
     kinds: Collection[str] = KINDS,
 ) -> list[Item]:
     """Return the items of some kinds, by kind and then by name. ``client``: None leaves out what is in the engine."""
-    wheels = _find_wheels(dist) if {"wheel", "graft"} & set(kinds) else ()
-    found = [*wheels, *(_find_runs(runs) if "run" in kinds else ())]
-    if set(kinds) - {"wheel", "graft", "run"}:
-        from toolkit import clean  # loads the engine's SDK, which takes longer than a thousand runs
-
-        made = clean.find(client, state)
-        removed = {item.name for item in made if item.kind == "folder" and not (item.left or item.used)}
-        found += _find_environments(state, removed)
+    wanted = [kind for kind in artifacts.KINDS if kind.home and kind.noun in kinds]
+    places = {"dist": dist, "runs": runs, "state": state}
+    made = [
+        artifact
+        for home, place in places.items()
+        if any(kind.home == home for kind in wanted)
+        for artifact in artifacts.list_folders(place, state)
+        if artifact.home == home
+    ]
+    leftovers: list[Leftover] = []
+    if any(kind.home == "state" for kind in wanted) or set(kinds) - set(IN_FOLDERS):
         caches = clean.find_caches(with_cache=False) if client else []
-        found += [_describe(item) for item in [*made, *caches, *clean.find_kernels()] if item.kind != "folder"]
-    return [item for item in found if item.kind in kinds]
+        leftovers = [*clean.find(client, state), *caches, *clean.find_kernels()]
+    removed = {item.name for item in leftovers if item.kind == "folder" and not (item.left or item.used)}
+    items = [_describe_artifact(artifact, removed) for artifact in made]
+    items += [_describe_leftover(item) for item in leftovers if item.kind != "folder"]
+    return [item for item in items if item.kind in kinds]
 
 
 def render(items: Iterable[Item]) -> str:
@@ -85,79 +89,34 @@ def render(items: Iterable[Item]) -> str:
     return "\n".join(lines)
 
 
-def _find_wheels(dist: Path) -> Iterator[Item]:
-    for folder in _list(dist):
-        record = manifest.read(folder)
-        if record is None or record.kind != "wheel":
-            continue
-        spec: Mapping[str, Any] = record.facts.get("lock", {}).get("spec", {})
-        words = [f"TensorFlow {spec.get('tensorflow', '?')}", f"CUDA {spec.get('cuda', '?')}"]
-        words += [str(spec.get("capabilities", "?")), *(["signed"] if signing.locate(folder).exists() else [])]
-        kind = "graft" if "graft" in record.facts else "wheel"
-        yield Item(kind=kind, name=str(folder), state=", ".join(words), **_measure(folder))
+def _describe_artifact(artifact: Artifact, removed: Collection[str]) -> Item:
+    """Return a thing in a folder. ``removed``: the folders that `toolkit clean` removes."""
+    folder = artifact.folder
+    return Item(
+        kind=artifact.noun,
+        name=str(folder),
+        state=artifact.summarize(),
+        bytes=files.measure(folder),
+        changed=_read_time(folder),
+        cleaned=str(folder) in removed,
+    )
 
 
-def _find_runs(runs: Path) -> Iterator[Item]:
-    for folder in _list(runs):
-        if (folder / "config.yaml").exists():
-            yield Item(kind="run", name=str(folder), state=_describe_run(folder), **_measure(folder))
-
-
-def _describe_run(folder: Path) -> str:
-    value = files.read_json(folder / manifest.FILE)
-    match value:
-        case {"status": "complete", "result": {"test_accuracy": float(accuracy), "epochs": int(epochs)}}:
-            return f"complete: test accuracy {accuracy:.2%} after {epochs} epochs"
-    done = "no epoch"
-    with suppress(OSError):
-        if records := read_epochs(folder / CSV):
-            done = f"epoch {records[-1].epoch}, test accuracy {records[-1].test_accuracy:.2%}"
-    try:
-        running = files.is_locked(folder / ".lock")
-    except PreflightError:  # nothing tells whether it runs, where there are no locks
-        return f"not complete: {done}"
-    return f"{'running' if running else 'stopped'}: {done}"
-
-
-def _find_environments(state: Path, removed: Collection[str]) -> Iterator[Item]:
-    for folder in _list(state):
-        record = manifest.read(folder)
-        if record and record.kind == "environment":
-            facts = record.facts
-            said = f"Python {facts.get('python', '?')}, set {facts.get('requirements', '?')}"
-            cleaned = str(folder) in removed
-            yield Item(kind="environment", name=str(folder), state=said, cleaned=cleaned, **_measure(folder))
-
-
-def _describe(item: "Leftover") -> Item:
+def _describe_leftover(item: Leftover) -> Item:
     """Return a thing in the engine, or the native kernels, as `toolkit clean` finds it."""
-    from toolkit import naming
-
-    name, said, changed = item.name, item.used, None
+    name, state, changed = item.name, item.used, None
     match item.kind:
         case "image":
             version = item.handle.labels.get(f"{naming.LABEL_PREFIX}.tensorflow")
-            said = f"TensorFlow {version}" if version else "no TensorFlow"
+            state = f"TensorFlow {version}" if version else "no TensorFlow"
         case "cache":
-            name, said = item.handle.name, "in use" if item.used else ""
+            name, state = item.handle.name, "in use" if item.used else ""
         case "kernels":
             name, changed = str(item.handle), _read_time(item.handle)
     cleaned = not (item.left or item.used)
     return Item(
-        kind=item.kind, name=name, state=said, bytes=item.bytes, changed=changed, cleaned=cleaned, owner=item.owner
+        kind=item.kind, name=name, state=state, bytes=item.bytes, changed=changed, cleaned=cleaned, owner=item.owner
     )
-
-
-def _list(folder: Path) -> list[Path]:
-    try:
-        return sorted(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-
-
-def _measure(folder: Path) -> dict[str, Any]:
-    """Return the bytes of a folder's files, of checkpoints too, and the time of its record."""
-    return {"bytes": files.measure(folder), "changed": _read_time(folder)}
 
 
 def _read_time(folder: Path) -> float | None:

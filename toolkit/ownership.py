@@ -18,13 +18,11 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit import files, manifest, naming
+from toolkit import files, naming
 from toolkit.errors import PreflightError
 from train.native.library import find_cache
 
@@ -33,16 +31,6 @@ IMAGE_FILE: Final = "image.json"
 """Record of an image that has no manifest, in the folder of its log."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageRecord:
-    """What a state folder says of an image that it made or reused."""
-
-    tag: str
-    id: str  # the engine's digest of the image
-    base: str = ""  # name of the base image, as far as the record tells
-    folder: Path  # where the record lies
 
 
 def find(state: Path) -> str:
@@ -108,28 +96,6 @@ def forget_image(state: Path, tag: str) -> None:
 def _locate_record(state: Path, tag: str) -> Path:
     name = tag.removeprefix(f"{naming.IMAGE_REPOSITORY}/").replace(":", "-")
     return state / f"image-{name}" / IMAGE_FILE
-
-
-def list_images(state: Path) -> list[ImageRecord]:
-    """Return the images that a state folder has records of."""
-    try:
-        folders = sorted(path for path in state.iterdir() if path.name.startswith("image-") and path.is_dir())
-    except OSError:
-        return []
-    return [record for folder in folders for record in _read_images(folder)]
-
-
-def _read_images(folder: Path) -> Iterator[ImageRecord]:
-    match files.read_json(folder / IMAGE_FILE):
-        case {"tag": str(tag), "id": str(identity)}:
-            yield ImageRecord(tag=tag, id=identity, folder=folder)
-    match manifest.read(folder):
-        case manifest.Manifest(kind="image", digest=identity, facts={"tag": str(tag), **facts}) if (
-            facts.get("engine", "docker") == "docker"
-        ):
-            base = facts.get("base")
-            name = str(base.get("name", "")) if isinstance(base, dict) else ""
-            yield ImageRecord(tag=tag, id=identity, base=name, folder=folder)
 
 
 def _write_first(state: Path, identity: str) -> str:

@@ -1,31 +1,49 @@
 """Finds what a path or a name means, and follows what it was made from.
 
-Each kind of artifact is a class in a module of its own, and `KINDS` is the table of them.
+Each kind of artifact is a class in a module of its own, and `KINDS` is the table of them. The class says how its
+folders are recognised and found, what it was made from, what is signed and compared, and how lists and pages name it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from toolkit import files
+from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
+from toolkit.artifacts.graft import Graft
 from toolkit.artifacts.image import Image
 from toolkit.artifacts.run import Run
 from toolkit.artifacts.smoke import SmokeReport, list_reports
-from toolkit.artifacts.wheel import Wheel
+from toolkit.artifacts.wheel import BuiltWheel, Wheel
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.manifest import FILE
-from toolkit.smoke import runner
-from train.record import metrics, reader
 
-__all__ = ["Artifact", "Environment", "Image", "Link", "Run", "SmokeReport", "Wheel", "compare", "find", "trace"]
+__all__ = [
+    "KINDS",
+    "Artifact",
+    "BuiltWheel",
+    "Environment",
+    "Graft",
+    "Image",
+    "Link",
+    "Run",
+    "SmokeReport",
+    "Wheel",
+    "compare",
+    "find",
+    "find_named",
+    "list_folders",
+    "open_wheel",
+    "trace",
+    "trace_named",
+]
 
-KINDS: Final[Mapping[str, type[Artifact]]] = {kind.kind: kind for kind in (Wheel, Environment, Image, Run)}
-"""The artifacts that are folders with a manifest, by the kind that it names."""
+KINDS: Final[Sequence[type[Artifact]]] = (BuiltWheel, Graft, Run, Environment, Image, SmokeReport)
+"""All artifacts, in the order in which lists name them. Of those that recognize a record, the last is taken."""
 
-_MARKS: Final = {"*.whl": "wheel", reader.CHECKPOINTS: "run", metrics.CSV: "run", "venv": "environment"}
-"""What only a folder of this kind holds. A forger chooses the manifest, and this is what the folder is used for."""
+KindT = TypeVar("KindT", bound=Artifact)
 
 _REMEDY: Final = "give a folder of dist, of runs or of the state folder, a report of it, or an image as NAME:TAG"
 
@@ -38,36 +56,78 @@ def find(text: str, state: Path) -> Artifact:
     """
     path = Path(text)
     if not path.exists():
-        if ":" in text or "@" in text:
-            return Image(folder=Path(), state=state, reference=text)
+        for kind in KINDS:
+            if named := kind.find_by_name(text, state):
+                return named
         raise UsageError(f"there is no {text}", remedy=_REMEDY)
-    if path.is_file() and path.name.startswith(runner.REPORT) and path.suffix == ".json":
-        return SmokeReport(folder=path.parent, state=state, report=path.name)
+    if path.is_file():
+        for kind in KINDS:
+            if single := kind.find_by_file(path, state):
+                return single
     folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
-    record = files.read_json(folder / FILE)
-    recorded = record.get("kind") if isinstance(record, dict) else None
-    by_content = [kind for mark, kind in _MARKS.items() if any(folder.glob(mark))]
-    kind = recorded if isinstance(recorded, str) and recorded in KINDS else next(iter(by_content), None)
-    if kind is None:
+    by_content = [kind for kind in KINDS if any(any(folder.glob(mark)) for mark in kind.marks)]
+    chosen = _recognize(folder, KINDS) or next(iter(by_content), None)
+    if chosen is None:
         raise IntegrityError(
             f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
             why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
             remedy=_REMEDY,
         )
-    if others := [other for other in by_content if other != kind]:
+    if others := [kind.kind for kind in by_content if kind.kind != chosen.kind]:
         raise IntegrityError(
-            f"{folder} holds what belongs to the kind {others[0]}, and its {FILE} is of the kind {kind}",
-            why=f"a record of the kind {kind} does not cover it",
+            f"{folder} holds what belongs to the kind {others[0]}, and its {FILE} is of the kind {chosen.kind}",
+            why=f"a record of the kind {chosen.kind} does not cover it",
             remedy="fetch or make the folder again",
         )
-    return KINDS[kind](folder=folder, state=state)
+    return chosen(folder=folder, state=state)
+
+
+def find_named(named: Mapping[str, Any], state: Path) -> Artifact | None:
+    """Return the artifact that a record names as its parent; None if it is not on this machine.
+
+    It is of the kind that the record names, also if its own record has been replaced by one of another kind.
+    """
+    kinds = [kind for kind in KINDS if kind.kind == named.get("kind")]
+    for kind in kinds:
+        if folder := kind.find_named_folder(named, state):
+            return (_recognize(folder, kinds) or kind)(folder=folder, state=state)
+    return None
+
+
+def open_wheel(folder: Path) -> Wheel:
+    """Return the wheel of a folder, by its record. Without one that can be read, it is looked at as a built wheel."""
+    kinds = [kind for kind in KINDS if issubclass(kind, Wheel)]
+    return (_recognize(folder, kinds) or BuiltWheel)(folder=folder, state=folder)
+
+
+def list_folders(place: Path, state: Path) -> list[Artifact]:
+    """Return the artifacts in a folder, such as ``dist``, by name. Links are left out, and what none of `KINDS` is."""
+    try:
+        folders = sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError:
+        return []
+    recognized = ((folder, _recognize(folder, KINDS)) for folder in folders)
+    return [kind(folder=folder, state=state) for folder, kind in recognized if kind]
+
+
+def _recognize(folder: Path, kinds: Sequence[type[KindT]]) -> type[KindT] | None:
+    record = files.read_json(folder / FILE)
+    return next((kind for kind in reversed(kinds) if kind.recognizes(folder, record)), None)
 
 
 def trace(artifact: Artifact) -> Link:
     """Return an artifact with the chain of what it was made from, by the records that are here. Nothing is compared."""
     root = Link(kind=artifact.kind, artifact=artifact)
-    _follow(root, with_reports=not isinstance(artifact, SmokeReport))
+    _follow(root, artifact.state, with_reports=not isinstance(artifact, SmokeReport))
     return root
+
+
+def trace_named(parent: Mapping[str, Any] | None, state: Path) -> list[Link]:
+    """Return the wheels and the locked set that a record names, each with the chain behind it."""
+    links = origins.list_links(parent)
+    for link in links:
+        _follow_parent(link, state, with_reports=False)
+    return links
 
 
 def compare(artifact: Artifact) -> Link:
@@ -77,11 +137,18 @@ def compare(artifact: Artifact) -> Link:
     return root
 
 
-def _follow(link: Link, *, with_reports: bool) -> None:
+def _follow(link: Link, state: Path, *, with_reports: bool) -> None:
     if link.artifact is None:
         return
     if with_reports and isinstance(link.artifact, Environment | Image):
         link.reports = [Link(kind=report.kind, artifact=report) for report in list_reports(link.artifact)]
     link.parents = link.artifact.list_parents()
     for parent in link.parents:
-        _follow(parent, with_reports=with_reports)
+        _follow_parent(parent, state, with_reports=with_reports)
+
+
+def _follow_parent(link: Link, state: Path, *, with_reports: bool) -> None:
+    if link.artifact is None:
+        artifact = find_named(link.named, state)
+        link.artifact = artifact.as_parent() if artifact else None
+    _follow(link, state, with_reports=with_reports)

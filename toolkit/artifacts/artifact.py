@@ -1,19 +1,21 @@
 """Defines what all artifacts have in common, and the chain of what an artifact was made from.
 
 An artifact knows its own record alone: what it says of files, who signed it, and which artifacts it was made from. A
-:class:`Link` is a place in the chain. It holds what was found of one artifact, and the links behind it.
+:class:`Link` is a place in the chain. It holds the findings about one artifact, and the links behind it.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal, Self
 
 from toolkit import signing
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, check, prefix
 from toolkit.signing import Kind, Policy, Statement
+
+UNREADABLE: Final = "its record cannot be read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +25,36 @@ class Artifact(ABC):
     folder: Path  # of its record
     state: Path  # the folder with the records of environments and images
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[Kind]  # what records and signatures call it
+    noun: ClassVar[str]  # what people call it; `toolkit ls` too
+    title: ClassVar[str]  # what its page calls it
     remedy: ClassVar[str]  # what to do if it does not match its record
+    home: ClassVar[Literal["dist", "runs", "state", ""]] = ""  # where `toolkit ls` looks for folders of it
+    marks: ClassVar[tuple[str, ...]] = ()  # what only its folder holds; a forger chooses the record, and not this
+
+    @classmethod
+    def recognizes(cls, folder: Path, record: object) -> bool:  # noqa: ARG003 - a run overrides it
+        """Return whether the record of a folder, as JSON has it, is that of such an artifact."""
+        return isinstance(record, dict) and record.get("kind") == cls.kind
+
+    @classmethod
+    def find_by_name(cls, name: str, state: Path) -> Self | None:  # noqa: ARG003 - an image overrides it
+        """Return what a name means that is no path; None if it is no name of such an artifact."""
+        return None
+
+    @classmethod
+    def find_by_file(cls, file: Path, state: Path) -> Self | None:  # noqa: ARG003 - a report overrides it
+        """Return what a file is alone; None if it is no such artifact."""
+        return None
+
+    @classmethod
+    def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:  # noqa: ARG003 - parents override it
+        """Return the folder of the artifact that a record names as its parent; None if it is not on this machine."""
+        return None
+
+    def as_parent(self) -> "Artifact":
+        """Return it as it is looked at where it is only a parent of what was asked for."""
+        return self
 
     @property
     def path(self) -> Path:
@@ -59,8 +89,18 @@ class Artifact(ABC):
     def find_tensorflow(self) -> str:
         """Return its version of TensorFlow, by its record. Raises IntegrityError if the record says none."""
 
+    def summarize(self) -> str:
+        """Return what its record says of it, in a few words. No other file is read."""
+        try:
+            return f"TensorFlow {self.find_tensorflow()}"
+        except ToolkitError:
+            return UNREADABLE
+
     def list_parents(self) -> list["Link"]:
-        """Return what it was made from, by its record; nothing if the record cannot be read."""
+        """Return what it was made from, by its record; nothing if the record cannot be read.
+
+        The links name the parents. Whether these are on this machine is found by :func:`toolkit.artifacts.trace`.
+        """
         return []
 
     def check_parent(self, parent: "Link") -> list[Finding]:  # noqa: ARG002 - what has parents overrides it
@@ -76,8 +116,7 @@ class Artifact(ABC):
         try:
             place = self.locate()
             if not signing.locate(place).exists():
-                noun = "report" if place.is_file() else self.kind
-                missing = f"the {noun} is not signed: {place}"
+                missing = f"the {self.noun} is not signed: {place}"
                 return Finding(id="signature", state="absent", evidence=missing, unsigned=True)
             return signing.verify(place, self.make_statement(), policy)
         except ToolkitError as error:
@@ -93,7 +132,7 @@ class Link:
     named: Mapping[str, Any] = field(default_factory=dict)  # how the record before it names it
     damaged: str = ""  # name of the finding that its record is damaged; empty if that is an error
     here: bool = True  # whether its files are here, and were compared
-    joints: list[Finding] = field(default_factory=list)  # whether it is what the record before it names
+    joints: list[Finding] = field(default_factory=list)  # whether it is the one that the record before it names
     findings: list[Finding] = field(default_factory=list)  # of the artifact alone
     signature: Finding | None = None
     demands: list[Finding] = field(default_factory=list)  # what else a policy asks for

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest
 from toolkit.artifacts import origins, provenance
-from toolkit.artifacts.artifact import Artifact, Link
+from toolkit.artifacts.artifact import UNREADABLE, Artifact, Link
 from toolkit.engine import content, host
 from toolkit.engine.content import Tree
 from toolkit.errors import IntegrityError
@@ -49,7 +49,28 @@ class Environment(Artifact):
     """A virtual environment in a folder of its own."""
 
     kind = "environment"
+    noun = "environment"
+    title = "Environment"
+    home = "state"
+    marks = ("venv",)
     remedy = "remove its folder; the next command makes it again"
+
+    @classmethod
+    def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:
+        identity = named.get("digest")
+        if not digest.is_digest(identity):
+            return None  # it may be a pattern of files
+        for folder in sorted(state.glob(f"environment-*-{digest.shorten(identity)}")):
+            record = manifest.read(folder)
+            if record and record.digest == identity:
+                return folder
+        return None
+
+    def summarize(self) -> str:
+        record = manifest.read(self.folder)
+        if record is None:
+            return UNREADABLE
+        return f"Python {record.facts.get('python', '?')}, set {record.facts.get('requirements', '?')}"
 
     def make_statement(self) -> Statement:
         record = provenance.read_record(self.folder, "environment")
@@ -67,7 +88,7 @@ class Environment(Artifact):
 
     def list_parents(self) -> list[Link]:
         record = manifest.read(self.folder)
-        return origins.list_links(record.parent, self.state) if record else []
+        return origins.list_links(record.parent) if record else []
 
     def check_parent(self, parent: Link) -> list[Finding]:
         return origins.check_link(parent)

@@ -1,11 +1,11 @@
 """Compares an image of Docker or Apptainer with its record."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from toolkit import digest, manifest, naming, signing
+from toolkit import digest, files, manifest, naming, ownership, signing
 from toolkit.artifacts import origins, provenance
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.engine.apptainer import SIF, ApptainerEngine
@@ -18,13 +18,34 @@ from toolkit.wheel import wheel_documents
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageRecord:
+    """What a state folder says of an image that it made or reused in a Docker engine."""
+
+    tag: str
+    id: str  # the engine's digest of the image
+    base: str = ""  # name of the base image, as far as the record tells
+    folder: Path  # where the record lies
+
+
+@dataclass(frozen=True, kw_only=True)
 class Image(Artifact):
     """An image, given by the folder of its record, or by its name or id."""
 
     reference: str = ""  # its name or id; empty if it is given by its record
 
     kind = "image"
+    noun = "image"
+    title = "Image"
     remedy = "`toolkit build-image` makes it again"
+
+    @classmethod
+    def find_by_name(cls, name: str, state: Path) -> Self | None:
+        return cls(folder=Path(), state=state, reference=name) if ":" in name or "@" in name else None
+
+    @classmethod
+    def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:
+        packed = str(named.get("reference")).endswith(f"/{SIF}")
+        return _find_folder(str(named.get("digest")), state, packed=packed)
 
     @property
     def name(self) -> str:
@@ -35,7 +56,10 @@ class Image(Artifact):
 
     def find_record(self) -> Path | None:
         """Return the folder of its record, or None if it has none here. Raises EngineError if no engine answers."""
-        return locate_image(self.reference, self.state) if self.reference else self.folder
+        if not self.reference:
+            return self.folder
+        image = inspect(self.reference)
+        return _find_folder(image.id, self.state) if image else None
 
     def locate(self) -> Path:
         folder = self.find_record()
@@ -68,7 +92,7 @@ class Image(Artifact):
             parent = record.parent if record else _read_lock_label(self.reference)
         except EngineError:
             return []  # `check` says so
-        return origins.list_links(parent, self.state)
+        return origins.list_links(parent)
 
     def check_parent(self, parent: Link) -> list[Finding]:
         return origins.check_link(parent)
@@ -89,7 +113,7 @@ class Image(Artifact):
             raise IntegrityError(
                 f"there is no image {self.reference!r} on this machine", remedy="`toolkit build-image` makes one"
             )
-        folder = find_image_record(image.id, self.state)
+        folder = _find_folder(image.id, self.state)
         record = manifest.read(folder) if folder else None
         if record is None or record.kind != "image":
             why = "it was not built here, or the record was removed"
@@ -118,31 +142,48 @@ class Image(Artifact):
         return [absent("id", f"the engine has no image {record.digest}, by the name of {tag}")]
 
 
-def find_image_record(identity: str, state: Path, *, reference: str = "") -> Path | None:
-    """Return the folder of the record of an image: of Apptainer's, if the reference is one, else of Docker's.
+def list_docker_records(state: Path) -> list[ImageRecord]:
+    """Return what a state folder says of the images that it made or reused in a Docker engine."""
+    try:
+        folders = sorted(path for path in state.iterdir() if path.name.startswith("image-") and path.is_dir())
+    except OSError:
+        return []
+    return [record for folder in folders for record in _read_docker_records(folder)]
 
-    Else the one whose envelope names it, so that a forged manifest does not hide what was signed.
+
+def _read_docker_records(folder: Path) -> Iterator[ImageRecord]:
+    match files.read_json(folder / ownership.IMAGE_FILE):
+        case {"tag": str(tag), "id": str(identity)}:
+            yield ImageRecord(tag=tag, id=identity, folder=folder)
+    match manifest.read(folder):
+        case Manifest(kind="image", digest=identity, facts={"tag": str(tag), **facts}) if (
+            facts.get("engine", "docker") == "docker"
+        ):
+            base = facts.get("base")
+            name = str(base.get("name", "")) if isinstance(base, dict) else ""
+            yield ImageRecord(tag=tag, id=identity, base=name, folder=folder)
+
+
+def _find_folder(identity: str, state: Path, *, packed: bool = False) -> Path | None:
+    """Return the folder of the record of an image: one of Apptainer if it is ``packed``, else one of Docker.
+
+    If there is none, return the folder whose envelope names the image, so that a forged manifest does not hide what was
+    signed.
     """
-    packed, hidden = reference.endswith(f"/{SIF}"), None
-    for path in sorted(state.glob("image-*")):
-        record = manifest.read(path)
+    signed_folder = None
+    for folder in sorted(state.glob("image-*")):
+        record = manifest.read(folder)
         if record and record.kind == "image" and record.digest == identity:
             if is_packed(record) == packed:
-                return path
-        elif hidden is None and signing.names(path, identity):
-            hidden = path
-    return hidden
+                return folder
+        elif signed_folder is None and signing.names(folder, identity):
+            signed_folder = folder
+    return signed_folder
 
 
 def is_packed(record: Manifest) -> bool:
     """Return whether an image is Apptainer's, and not Docker's."""
     return bool(record.facts.get("engine") == ApptainerEngine.name)
-
-
-def locate_image(reference: str, state: Path) -> Path | None:
-    """Return the folder of the record of an image, given by name. Raises EngineError if no engine answers."""
-    image = inspect(reference)
-    return find_image_record(image.id, state) if image else None
 
 
 def _require_facts(record: Manifest, folder: Path | None) -> None:

@@ -2,17 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from toolkit import digest, manifest, naming, project, signing
+from toolkit import digest, manifest, naming, project
 from toolkit.artifacts.artifact import Link
-from toolkit.artifacts.wheel import Wheel
+from toolkit.artifacts.wheel import DIST, is_own_wheel
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, absent, check
-
-DIST: Final = Path("dist")
 
 
 def flatten(parent: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
@@ -30,36 +28,12 @@ def find_lock(named: Mapping[str, Any]) -> Path | None:
     return next((path for path in sets if digest.digest_file(path) == named.get("digest")), None)
 
 
-def find_wheel_folder(named: Mapping[str, Any]) -> Path | None:
-    """Return the folder in ``dist`` of the wheel that a record names, by its manifest.
-
-    Else the one whose envelope names it, so that a forged manifest does not hide a forged wheel.
-    """
-    value, folders = str(named.get("digest")), sorted(path for path in DIST.glob("[!.]*") if path.is_dir())
-    for path in folders:
-        record = manifest.read(path)
-        if record and record.kind == "wheel" and record.digest == value:
-            return path
-    return next((path for path in folders if signing.names(path, value)), None)
-
-
-def list_links(parent: Mapping[str, Any] | None, state: Path) -> list[Link]:
-    """Return the wheels and the locked set that a record names. A published wheel is held by its locked set."""
-    links = []
-    for named in flatten(parent):
-        link = Link(kind=str(named.get("kind")), named=named)
-        if is_own_wheel(named):
-            link.damaged = "origin"
-            if folder := find_wheel_folder(named):
-                unread = f"its sums hold; `toolkit verify {folder}` reads its code too"
-                link.artifact = Wheel(folder=folder, state=state, unread=unread)
-        links.append(link)
-    return links
-
-
-def is_own_wheel(named: Mapping[str, Any]) -> bool:
-    """Return whether a record names a wheel that was built or grafted here, and not a published one."""
-    return named.get("kind") == "wheel" and not named.get("parent")
+def list_links(parent: Mapping[str, Any] | None) -> list[Link]:
+    """Return the wheels and the locked set that a record names. The locked set has the digest of a published wheel."""
+    return [
+        Link(kind=str(named.get("kind")), named=named, damaged="origin" if is_own_wheel(named) else "")
+        for named in flatten(parent)
+    ]
 
 
 def check_link(link: Link) -> list[Finding]:

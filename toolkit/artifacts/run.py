@@ -1,21 +1,21 @@
 """Compares the folder of a training run with its record."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from toolkit import digest, manifest, naming, signing
+from toolkit import digest, files, manifest, naming, signing
 from toolkit.artifacts import model, provenance
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
-from toolkit.artifacts.image import Image, find_image_record
+from toolkit.artifacts.image import Image
 from toolkit.engine.apptainer import SIF
 from toolkit.engine.client import inspect
-from toolkit.errors import EngineError, IntegrityError, ToolkitError
+from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import Finding, absent, check
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import wheel_documents
@@ -32,7 +32,32 @@ class Run(Artifact):
     """The folder of a training run."""
 
     kind = "run"
+    noun = "run"
+    title = "Run"
+    home = "runs"
+    marks = (reader.CHECKPOINTS, metrics.CSV)
     remedy = "`toolkit reproduce` runs it again; a copy of the folder may still be whole"
+
+    @classmethod
+    def recognizes(cls, folder: Path, record: object) -> bool:
+        """Return whether a folder is that of a run, also of one that has not ended and so has no record."""
+        if isinstance(record, dict) and isinstance(record.get("kind"), str):
+            return super().recognizes(folder, record)
+        return (folder / reader.CONFIG).exists()
+
+    def summarize(self) -> str:
+        match files.read_json(self.folder / manifest.FILE):
+            case {"status": "complete", "result": {"test_accuracy": float(accuracy), "epochs": int(epochs)}}:
+                return f"complete: test accuracy {accuracy:.2%} after {epochs} epochs"
+        progress = "no epoch"
+        with suppress(OSError):
+            if epochs_done := metrics.read_epochs(self.folder / metrics.CSV):
+                progress = f"epoch {epochs_done[-1].epoch}, test accuracy {epochs_done[-1].test_accuracy:.2%}"
+        try:
+            running = files.is_locked(self.folder / ".lock")
+        except PreflightError:  # where there are no locks, nothing tells whether it runs
+            return f"not complete: {progress}"
+        return f"{'running' if running else 'stopped'}: {progress}"
 
     def make_statement(self) -> Statement:
         record = reader.read_record(self.folder)
@@ -67,20 +92,8 @@ class Run(Artifact):
             named = reader.read_record(self.folder).parent
         except ToolkitError:
             return []  # `check` says so
-        return [self.find_parent(named)]
-
-    def find_parent(self, named: Mapping[str, Any]) -> Link:
-        """Return the environment or image that a record names, by its record if that is here."""
-        link = Link(kind=str(named.get("kind") or ""), named=named)
-        if link.kind == "environment":
-            link.damaged = link.kind
-            if folder := find_environment(named, self.state):
-                link.artifact = Environment(folder=folder, state=self.state)
-        elif link.kind == "image":
-            identity, reference = str(named.get("digest")), str(named.get("reference"))
-            if folder := find_image_record(identity, self.state, reference=reference):
-                link.artifact = Image(folder=folder, state=self.state)
-        return link
+        kind = str(named.get("kind") or "")
+        return [Link(kind=kind, named=named, damaged=kind if kind == Environment.kind else "")]
 
     def check_parent(self, parent: Link) -> list[Finding]:
         version = self.find_tensorflow()
@@ -177,8 +190,8 @@ def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
     return [Finding(id=OTHERS, state="skipped", evidence=f"not looked at, no record covers them: {', '.join(names)}")]
 
 
-def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, *files: str) -> Finding:
-    missing = [file for file in files if not (record.folder / file).exists()]
+def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, *needed: str) -> Finding:
+    missing = [file for file in needed if not (record.folder / file).exists()]
     if missing:
         return absent(name, f"{', '.join(missing)} is not here")
     try:
@@ -227,16 +240,6 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
         return check("environment", True, f"resumed after step {record.resumed[-1]} where {other}")
     text = ", ".join(f"{name} {record.environment.get(name)}" for name in ("threads", "tensorflow"))
     return check("environment", not other, f"checkpoint and manifest differ: {other}" if other else text)
-
-
-def find_environment(link: Mapping[str, Any], state: Path) -> Path | None:
-    if not digest.is_digest(link.get("digest")):
-        return None  # it may be a pattern of files
-    for path in sorted(state.glob(f"environment-*-{digest.shorten(link['digest'])}")):
-        record = manifest.read(path)
-        if record and record.digest == link.get("digest"):
-            return path
-    return None
 
 
 def _check_environment_named(parent: Link, used: str) -> Finding:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from toolkit import digest, files, manifest
 from toolkit.artifacts.artifact import Artifact, Link
@@ -29,7 +29,18 @@ class SmokeReport(Artifact):
     report: str  # name of the file
 
     kind = "smoke"
+    noun = "report"
+    title = "Smoke report"
     remedy = "`toolkit smoke` writes it again"
+
+    @classmethod
+    def recognizes(cls, folder: Path, record: object) -> bool:  # noqa: ARG003 - it is a file, beside a record
+        return False
+
+    @classmethod
+    def find_by_file(cls, file: Path, state: Path) -> Self | None:
+        is_report = file.name.startswith(runner.REPORT) and file.suffix == ".json"
+        return cls(folder=file.parent, state=state, report=file.name) if is_report else None
 
     @property
     def path(self) -> Path:

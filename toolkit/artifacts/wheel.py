@@ -1,39 +1,106 @@
-"""Reads the folder of a wheel that was built or grafted here, and compares it with its record."""
+"""Reads the folder of a wheel, and compares it with its record.
+
+What all wheels have is :class:`Wheel`. Here is the one that was built from source; a grafted one is in
+:mod:`toolkit.artifacts.graft`.
+"""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from toolkit import digest, files, manifest, project, signing
-from toolkit.artifacts.artifact import Artifact
+from toolkit import digest, files, manifest, signing, steps
+from toolkit.artifacts.artifact import UNREADABLE, Artifact
 from toolkit.errors import IntegrityError
-from toolkit.findings import Finding, absent, check
+from toolkit.findings import Finding, check
 from toolkit.manifest import Manifest
 from toolkit.signing import Statement
 from toolkit.wheel import bazel_output, wheel_documents, wheel_folder
+from toolkit.wheel.wheel_plan import WheelPlan
 
-_FACTS: Final = (
+if TYPE_CHECKING:
+    from toolkit.wheel.build_plan import BuildPlan
+    from toolkit.wheel.inspection import Inspection
+
+DIST: Final = Path("dist")
+"""Where the wheels of environments, images and runs are looked for."""
+
+Names = tuple[str, ...]
+"""Names that lead through the objects of a record to a value."""
+
+_FACTS: Final[Sequence[Names]] = (
     ("plan",),
     *(("lock", "spec", name) for name in ("tensorflow", "python", "cuda", "cudnn", "capabilities")),
     ("inspection",),
 )
-"""What a manifest of a wheel must have; each path leads through objects."""
-
-_BUILT: Final = (("auditwheel", "platform"), ("bazel", "executed"), ("bazel", "runners"))
-_GRAFTED: Final = (("graft", "mode"), ("graft", "libraries"))
-"""What it must have besides, for a wheel that was built or grafted."""
+"""What the manifest of every wheel must have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wheel(Artifact):
-    """The folder of a wheel, built from source or grafted."""
+    """The folder of a wheel: the wheel, its record, its plan, provenance and bill of materials."""
 
     unread: str = ""  # why its code is not read and compared, which takes two minutes for TensorFlow's
 
     kind = "wheel"
-    remedy = "build the wheel again"
+    required: ClassVar[Sequence[Names]]  # what its manifest must have besides
+
+    @classmethod
+    def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:  # noqa: ARG003 - it is in DIST
+        """Return the folder whose manifest names this wheel.
+
+        If there is none, return the one whose envelope names it. A forged manifest then does not hide a forged wheel.
+        """
+        if not is_own_wheel(named):
+            return None
+        value, folders = str(named.get("digest")), sorted(path for path in DIST.glob("[!.]*") if path.is_dir())
+        for folder in folders:
+            record = manifest.read(folder)
+            if record and record.kind == "wheel" and record.digest == value:
+                return folder
+        return next((folder for folder in folders if signing.names(folder, value)), None)
+
+    @abstractmethod
+    def read_plan(self) -> WheelPlan:
+        """Return the plan that it was made by. Raises IntegrityError if there is none, or one of another wheel."""
+
+    @abstractmethod
+    def find_mismatches(self, record: Manifest, inspected: "Inspection") -> list[str]:
+        """Return how the wheel differs from what it was made to be. Raises IntegrityError if its plan is damaged."""
+
+    @abstractmethod
+    def audit(self, record: Manifest, wheel: Path) -> Sequence[Finding]:
+        """Return what is found besides by reading the code of the wheel."""
+
+    @abstractmethod
+    def check_origin(self, record: Manifest) -> Iterator[Finding]:
+        """Compare the record with what the wheel was made from. Raises IntegrityError if its plan is damaged."""
+
+    @abstractmethod
+    def describe_trust(self) -> str:
+        """Describe whom one trusts with the contents of the wheel. Raises IntegrityError if its record is damaged."""
+
+    def has_foreign_results(self) -> bool:
+        """Return whether it holds results of a cache or an executor, which others may be able to write.
+
+        Raises IntegrityError if its record is damaged.
+        """
+        return False
+
+    def as_parent(self) -> "Wheel":
+        return replace(self, unread=f"its sums hold; `toolkit verify {self.folder}` reads its code too")
+
+    def summarize(self) -> str:
+        record = manifest.read(self.folder)
+        if record is None:
+            return UNREADABLE
+        spec = _look_up(record.facts, ("lock", "spec"))
+        values = spec if isinstance(spec, dict) else {}
+        words = [f"TensorFlow {values.get('tensorflow', '?')}", f"CUDA {values.get('cuda', '?')}"]
+        words.append(str(values.get("capabilities", "?")))
+        return ", ".join([*words, "signed"] if signing.locate(self.folder).exists() else words)
 
     def make_statement(self) -> Statement:
         names = [path.name for path in self.folder.iterdir() if not signing.is_envelope(path.name)]
@@ -45,46 +112,107 @@ class Wheel(Artifact):
         )
 
     def find_tensorflow(self) -> str:
-        return str(read_record(self.folder).facts["lock"]["spec"]["tensorflow"])
+        return str(self.read_record().facts["lock"]["spec"]["tensorflow"])
+
+    def read_record(self) -> Manifest:
+        """Return its manifest. Raises IntegrityError if there is none, or if it is one of something else."""
+        record = manifest.read(self.folder)
+        if record is None or record.kind != "wheel":
+            raise IntegrityError(
+                f"{self.folder} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
+            )
+        lacking = [".".join(names) for names in (*_FACTS, *self.required) if _look_up(record.facts, names) is None]
+        if lacking:
+            raise IntegrityError(f"the manifest of {self.folder} lacks {', '.join(lacking)}", remedy=self.remedy)
+        return record
 
     def check(self) -> list[Finding]:
         """Verify every file of the folder, and its documents. Raises IntegrityError if a file has changed."""
         digests = wheel_folder.check_sums(self.folder)
-        record, wheel = read_record(self.folder), wheel_folder.find_wheel(self.folder)
-        seen = digests[wheel.name]
+        record, wheel = self.read_record(), wheel_folder.find_wheel(self.folder)
+        digest_now = digests[wheel.name]
         skipped = Finding(id="inspection", state="skipped", evidence=self.unread)
         return [
             check("sums", True, f"{len(digests)} files"),
-            check("digest", record.digest == seen, seen),
-            *([skipped] if self.unread else _check_wheel(record, wheel)),
-            _check_provenance(self.folder, wheel, seen),
-            _check_bill(self.folder, seen),
-            *(_check_graft(self.folder, record) if is_grafted(record) else [_check_lock_of(record)]),
+            check("digest", record.digest == digest_now, digest_now),
+            *([skipped] if self.unread else self._check_code(record, wheel)),
+            _check_provenance(self.folder, wheel, digest_now),
+            _check_bill(self.folder, digest_now),
+            *self.check_origin(record),
         ]
 
+    def _check_code(self, record: Manifest, wheel: Path) -> Iterator[Finding]:
+        from toolkit.wheel import inspection  # is slow to load
 
-def read_record(path: Path) -> Manifest:
-    """Return the manifest of a wheel's folder. Raises IntegrityError if there is none, or one of something else."""
-    record = manifest.read(path)
-    if record is None or record.kind != "wheel":
-        raise IntegrityError(
-            f"{path} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
-        )
-    required = _GRAFTED if is_grafted(record) else _BUILT
-    if lacking := [".".join(names) for names in (*_FACTS, *required) if _look_up(record.facts, names) is None]:
-        raise IntegrityError(f"the manifest of {path} lacks {', '.join(lacking)}", remedy="build the wheel again")
-    return record
-
-
-def is_grafted(record: Manifest) -> bool:
-    """Return whether a wheel was made from another wheel, and not from source."""
-    return "graft" in record.facts
+        inspected = inspection.inspect(wheel)
+        mismatches = self.find_mismatches(record, inspected)
+        evidence = "; ".join(mismatches) or "those of the lock, in record and machine code"
+        yield check("versions", not mismatches, evidence)
+        recorded, now = record.facts["inspection"], json.loads(json.dumps(asdict(inspected)))
+        changed = sorted(name for name in now if now[name] != recorded.get(name))
+        evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(inspected.architectures)}"
+        yield check("inspection", not changed, evidence)
+        yield from self.audit(record, wheel)
 
 
-def _look_up(value: object, names: Iterable[str]) -> object:
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+@dataclass(frozen=True, kw_only=True)
+class BuiltWheel(Wheel):
+    """The folder of a wheel that was built from source."""
+
+    noun = "wheel"
+    title = "Wheel"
+    home = "dist"
+    remedy = "build the wheel again"
+    marks = ("*.whl",)
+    required = (("auditwheel", "platform"), ("bazel", "executed"), ("bazel", "runners"))
+
+    def read_plan(self) -> "BuildPlan":
+        from toolkit.wheel.build_plan import BuildPlan  # is slow to load
+
+        facts = self.read_record().facts
+        # Earlier versions wrote no plan.json; their manifest has the same values.
+        written = (self.folder / steps.FILE).exists()
+        plan = BuildPlan.read(self.folder) if written else BuildPlan.from_json({**facts, "digest": facts["plan"]})
+        if plan.digest != facts["plan"]:
+            raise IntegrityError(
+                f"the plan in {self.folder} is of another wheel",
+                why=f"the plan is {plan.digest}, and the manifest names {facts['plan']}",
+                remedy=self.remedy,
+            )
+        return plan
+
+    def find_mismatches(self, record: Manifest, inspected: "Inspection") -> list[str]:
+        from toolkit.wheel import inspection  # is slow to load
+
+        return list(inspection.find_mismatches(inspected, record.facts["lock"]["spec"]))
+
+    def audit(self, record: Manifest, wheel: Path) -> Sequence[Finding]:
+        from toolkit.wheel import inspection  # is slow to load
+
+        platform = inspection.audit(wheel).platform
+        return [check("auditwheel", platform == record.facts["auditwheel"]["platform"], platform)]
+
+    def check_origin(self, record: Manifest) -> Iterator[Finding]:
+        value, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
+        evidence = value if value == named else f"{value} in the manifest, which names {named}"
+        yield check("lock", value == named, evidence)
+
+    def has_foreign_results(self) -> bool:
+        counts = self.read_record().facts["bazel"]
+        return bool(counts.get("cached") or counts.get("reused") or counts.get("remote"))
+
+    def describe_trust(self) -> str:
+        """Describe which results come from caches and executors. Only a build without them can check these."""
+        outcome = bazel_output.describe_outcome(self.read_record().facts["bazel"])
+        if self.has_foreign_results():
+            trusted = "those who can write these caches, or run the executor, are trusted"
+            return f"{outcome}: {trusted}; `toolkit reproduce` checks them"
+        return f"{outcome}: only the machine that built it is trusted"
+
+
+def is_own_wheel(named: Mapping[str, Any]) -> bool:
+    """Return whether a record names a wheel that was built or grafted here, and not a published one."""
+    return named.get("kind") == "wheel" and not named.get("parent")
 
 
 def read_predicate(path: Path) -> Mapping[str, Any]:
@@ -95,74 +223,10 @@ def read_predicate(path: Path) -> Mapping[str, Any]:
     return predicate
 
 
-def has_foreign_results(record: Manifest) -> bool:
-    """Return whether a wheel holds results of a cache or an executor, which others may be able to write."""
-    ran = record.facts.get("bazel", {})
-    return bool(ran.get("cached") or ran.get("reused") or ran.get("remote"))
-
-
-def describe_trust(record: Manifest) -> str:
-    """Describe which results in a wheel come from caches and executors. Only a build without them can check these."""
-    if is_grafted(record):
-        return (
-            "whoever published the original wheel is trusted, and the machine that grafted it; `toolkit reproduce` "
-            "checks that"
-        )
-    outcome = bazel_output.describe_outcome(record.facts["bazel"])
-    if has_foreign_results(record):
-        trusted = "those who can write these caches, or run the executor, are trusted"
-        return f"{outcome}: {trusted}; `toolkit reproduce` checks them"
-    return f"{outcome}: only the machine that built it is trusted"
-
-
-def _check_lock_of(record: Manifest) -> Finding:
-    value, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
-    return check("lock", value == named, value if value == named else f"{value} in the manifest, which names {named}")
-
-
-def _check_graft(path: Path, record: Manifest) -> Iterator[Finding]:
-    """Compare the record of a graft with its plan, and look for its original in the locked sets."""
-    from toolkit.graft.graft_plan import GraftPlan
-
-    planned = GraftPlan.read(path)
-    same = (planned.digest, planned.lock.describe()) == (record.facts["plan"], record.facts["lock"])
-    yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
-    name, value = (str((record.parent or {}).get(field)) for field in ("name", "digest"))
-    sums = f"--hash={value}"
-    sets = [
-        path.name
-        for path in sorted(project.locate("docker/requirements").glob("cuda-*.txt"))
-        if sums in path.read_text()
-    ]
-    if sets:
-        yield check("original", True, f"{name}: in {sets[0]} of this clone")
-    elif planned.wheel:
-        yield absent("original", f"{name}: a wheel that was given, {value}")
-    else:
-        yield absent("original", f"no locked set of this clone has {name}: {value}")
-
-
-def _check_wheel(record: Manifest, wheel: Path) -> Iterator[Finding]:
-    # These are slow to load.
-    from toolkit.graft import graft_documents
-    from toolkit.graft.graft_plan import GraftPlan
-    from toolkit.wheel import inspection
-
-    facts, grafted = inspection.inspect(wheel), is_grafted(record)
-    mismatches = (
-        graft_documents.find_mismatches(GraftPlan.read(wheel.parent), facts)
-        if grafted
-        else list(inspection.find_mismatches(facts, record.facts["lock"]["spec"]))
-    )
-    yield check("versions", not mismatches, "; ".join(mismatches) or "those of the lock, in record and machine code")
-    recorded, now = record.facts["inspection"], json.loads(json.dumps(asdict(facts)))
-    changed = sorted(name for name in now if now[name] != recorded.get(name))
-    evidence = f"changed: {', '.join(changed)}" if changed else f"GPU code for {', '.join(facts.architectures)}"
-    yield check("inspection", not changed, evidence)
-    if grafted:  # it links to what the original links to, and has its tags
-        return
-    audited = inspection.audit(wheel)
-    yield check("auditwheel", audited.platform == record.facts["auditwheel"]["platform"], audited.platform)
+def _look_up(value: object, names: Iterable[str]) -> object:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _check_provenance(path: Path, wheel: Path, value: str) -> Finding:

@@ -22,7 +22,7 @@ from toolkit.errors import CheckError, UsageError
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
-    from toolkit.artifacts import Artifact
+    from toolkit import artifacts
     from toolkit.keys import Signer
     from toolkit.record.reproduction import Reproduction
 
@@ -134,25 +134,24 @@ def _require_taken(context: typer.Context, way: str) -> None:
             )
 
 
-def _build_again(session: Session, wheel: "Artifact", *, accept: str, key: str, bazelrc: str) -> None:
+def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, key: str, bazelrc: str) -> None:
     """Build a wheel a second time, and report each difference.
 
     Raises CheckError if it does not match its record, or if the second build is below the accepted level.
     """
     from toolkit import findings
-    from toolkit.artifacts.wheel import describe_trust, read_record
     from toolkit.record import rebuild
 
     console, level, signer = session.console, read_level(accept), load_key(key)
     verified = wheel.check()
     console.say(findings.render(verified).rstrip())
     findings.require(verified, remedy="build the wheel again with `toolkit build-wheel`")
-    console.heading("trust", describe_trust(read_record(wheel.folder)))
-    comparison = rebuild.rebuild(wheel.folder, session.settings, bazelrc=bazelrc, console=console)
+    console.heading("trust", wheel.describe_trust())
+    comparison = rebuild.rebuild(wheel, session.settings, bazelrc=bazelrc, console=console)
     for difference in comparison.differences:
         console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
     if signer:
-        console.heading("sign", f"signed: {rebuild.sign(wheel.folder, comparison, signer)}")
+        console.heading("sign", f"signed: {rebuild.sign(wheel, comparison, signer)}")
     value = {
         "kind": wheel.kind,
         "folder": str(wheel.folder),

@@ -64,28 +64,26 @@ def verify(
     from toolkit.record import verification
 
     level, policy = read_level(accept), signing.read_policy(trust or ())
-    done = verification.verify(artifacts.find(target, Path(session.settings.state)), policy, level)
-    value, text = _describe(session.console, done, signed=bool(policy))
+    outcome = verification.verify(artifacts.find(target, Path(session.settings.state)), policy, level)
+    value, text = _describe(session.console, outcome, signed=bool(policy))
     session.console.result(value, text)
-    done.require(strict=strict)
+    outcome.require(strict=strict)
 
 
-def _describe(console: "Console", done: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
+def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
     """Print the findings; return them for --json, and a line that sums them up."""
     from toolkit import findings, signing
     from toolkit.artifacts import Image, Wheel
-    from toolkit.artifacts.wheel import describe_trust, read_record
 
-    artifact, named = done.artifact, done.findings
-    console.say(findings.render(named).rstrip())
-    value: dict[str, object] = {"kind": artifact.kind, "findings": [item.as_dict() for item in named]}
+    artifact, all_findings = outcome.artifact, outcome.findings
+    console.say(findings.render(all_findings).rstrip())
+    value: dict[str, object] = {"kind": artifact.kind, "findings": [finding.as_dict() for finding in all_findings]}
     value |= artifact.describe_place()
-    if isinstance(artifact, Wheel) and done.is_sound:
-        record = read_record(artifact.folder)
-        console.heading("trust", describe_trust(record))
-        counts = ("executed", "cached_by", "reused", "remote")
-        value["trust"] = {name: record.facts.get("bazel", {}).get(name) for name in counts}
+    if isinstance(artifact, Wheel) and outcome.is_sound:
+        console.heading("trust", artifact.describe_trust())
+        counts = artifact.read_record().facts.get("bazel", {})
+        value["trust"] = {name: counts.get(name) for name in ("executed", "cached_by", "reused", "remote")}
     if not signed and not (isinstance(artifact, Image) and artifact.reference):
         value["signature"] = signing.describe(artifact.path)
         console.heading("signature", signing.describe(artifact.path))
-    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(named)}"
+    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(all_findings)}"

@@ -20,10 +20,11 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from toolkit import __version__, files, manifest, naming
-from toolkit.artifacts import Artifact, Environment, Image
+from toolkit.artifacts import Artifact, Environment, Image, find_named
 from toolkit.artifacts.environment import read_packages
 from toolkit.artifacts.image import is_packed
-from toolkit.artifacts.origins import find_lock, find_wheel_folder, is_own_wheel
+from toolkit.artifacts.origins import find_lock
+from toolkit.artifacts.wheel import is_own_wheel
 from toolkit.engine import host
 from toolkit.engine.client import connect, read_files
 from toolkit.errors import IntegrityError, UsageError
@@ -64,8 +65,8 @@ def make(artifact: Artifact) -> Bom:
     if record is None or record.kind != artifact.kind:
         raise IntegrityError(f"{folder} has no manifest of an {artifact.kind}", remedy="make it again")
     parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, artifact.state)
-    own = find_wheel_folder(record.parent or {}) if _has_own_wheel(record) else None
-    return _join(folder, record, [_refer(part, own) for part in parts])
+    wheel = find_named(record.parent or {}, artifact.state) if _has_own_wheel(record) else None
+    return _join(folder, record, [_refer(part, wheel.folder if wheel else None) for part in parts])
 
 
 def _join(folder: Path, record: Manifest, parts: list[Component]) -> Bom:
@@ -97,8 +98,8 @@ def _list_environment(folder: Path) -> Iterator[Component]:
             f"{folder / host.REPORT} is not a report of pip", remedy="make the folder again"
         ) from error
     for name, package in read_packages(folder / "venv").items():
-        found = hashes.get(name)
-        yield describe_package(name, package.version, hashes=[found] if found else [])
+        recorded = hashes.get(name)
+        yield describe_package(name, package.version, hashes=[recorded] if recorded else [])
 
 
 def _list_image(record: Manifest, state: Path) -> Iterator[Component]:
@@ -203,5 +204,5 @@ def parse_locked(text: str, machine: str, python: str) -> Iterator[Component]:
         version = str(wanted.specifier).removeprefix("==")
         part = describe_package(canonicalize_name(wanted.name), version, hashes=[])
         entry = Locked(name=wanted.name, entry=line)
-        part.properties.update(Property(name=ALLOWED, value=found) for found in sorted(entry.digests))
+        part.properties.update(Property(name=ALLOWED, value=allowed) for allowed in sorted(entry.digests))
         yield part

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import digest, files, findings, signing
-from toolkit.artifacts.wheel import Wheel, read_predicate, read_record
+from toolkit.artifacts import open_wheel
+from toolkit.artifacts.wheel import read_predicate
 from toolkit.console import Console
 from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
 from toolkit.engine.registry import Client, Repository
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.manifest import Manifest
-from toolkit.record import rebuild, verification
+from toolkit.record import verification
 from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
@@ -58,7 +59,8 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     it was made, and RegistryError if the registry does not answer.
     """
     digests = wheel_folder.check_sums(folder)
-    tag = name_tag(rebuild.read_plan_digest(folder))
+    wheel = open_wheel(folder)
+    tag = name_tag(wheel.read_plan().digest)
     paths = sorted(folder.iterdir())
     layers = [
         Layer(title=path.name, digest=digests.get(path.name) or digest.read_file(path), size=path.stat().st_size)
@@ -88,7 +90,8 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
         client.upload(digest.digest_bytes(EMPTY), EMPTY)
         client.publish(tag, MANIFEST, manifest)
         if repository.tag:
-            _add(client, repository, _find_platform(folder), manifest, layers, replace=replace)
+            platform = str(wheel.read_record().facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
+            _add(client, repository, platform, manifest, layers, replace=replace)
     return f"{repository}:{repository.tag or tag}"
 
 
@@ -124,10 +127,6 @@ def _add(
         why="other pushes replace the index at the same time, and a registry keeps the last one as a whole",
         remedy="run the same command again when the other pushes have ended",
     )
-
-
-def _find_platform(folder: Path) -> str:
-    return str(read_record(folder).facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
 
 
 def pull(
@@ -182,7 +181,7 @@ def pull(
             verification.require_trusted(staging.path, "", state=state, policy=policy)
         else:
             findings.require(
-                Wheel(folder=staging.path, state=state).check(),
+                open_wheel(staging.path).check(),
                 remedy="tell whoever pushed it; without --from it is built",
             )
         publication.move(staging.path, dist / plan.name)
@@ -216,10 +215,10 @@ def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
             f"{signing.LARGEST >> 20} MiB",
             remedy="tell whoever pushed it; without --from it is built here",
         )
-    found = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
-    if [layer.title.endswith(".whl") for layer in found[:2]] != [True, False]:
+    wheel, *records = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
+    if not wheel.title.endswith(".whl") or not records or records[0].title.endswith(".whl"):
         raise IntegrityError("the artifact in the registry is not one wheel and its records")
-    return found[0], found[1:]
+    return wheel, records
 
 
 def _fetch_records(
@@ -248,23 +247,23 @@ def _require_signature(
         predicate_type=wheel_documents.PREDICATE,
         predicate=predicate or {"buildDefinition": {"buildType": build_documents.BUILD_TYPE}},
     )
-    found = signing.verify(folder, statement, policy, whole=predicate is not None)
-    if found.state != "ok":
+    signature = signing.verify(folder, statement, policy, whole=predicate is not None)
+    if signature.state != "ok":
         raise IntegrityError(
             "the wheel in the registry is not signed as --trust asks",
-            why=found.evidence if (folder / ENVELOPE).exists() else "it has no signature",
+            why=signature.evidence if (folder / ENVELOPE).exists() else "it has no signature",
             remedy="ask whoever pushed it; without --from it is built here",
         )
-    return found.evidence
+    return signature.evidence
 
 
 def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Repository) -> Manifest:
-    record = read_record(folder)
-    found = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
-    if found != (plan.digest, plan.lock.describe(), archive.digest):
+    record = open_wheel(folder).read_record()
+    named = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
+    if named != (plan.digest, plan.lock.describe(), archive.digest):
         raise IntegrityError(
             f"{repository} has another wheel than this plan's",
-            why=f"its manifest names the plan {found[0]} and the wheel {found[2]}; {plan.digest} was asked for, and "
+            why=f"its manifest names the plan {named[0]} and the wheel {named[2]}; {plan.digest} was asked for, and "
             f"{archive.digest} is there",
             remedy="tell whoever pushed it; without --from it is built here",
         )

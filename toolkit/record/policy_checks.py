@@ -6,7 +6,6 @@ from typing import Final, get_args
 
 from toolkit import signing
 from toolkit.artifacts import Artifact, Run, SmokeReport, Wheel
-from toolkit.artifacts.wheel import has_foreign_results, read_record
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.policy_requirements import Replay, Severity
@@ -42,44 +41,43 @@ def _refuse(name: str, why: str, remedy: str) -> Finding:
 def _check(artifact: Artifact, policy: Policy, accepted: Level) -> Iterator[Finding]:
     demands = policy.demands
     if isinstance(artifact, Wheel) and demands.second_builder:
-        yield _check_builders(artifact.folder, policy, accepted, always=demands.second_builder == "always")
+        yield _check_builders(artifact, policy, accepted, always=demands.second_builder == "always")
     if isinstance(artifact, Run) and demands.replay:
         yield _check_replay(artifact, policy, demands.replay)
     if not isinstance(artifact, SmokeReport) and demands.no_advisories:
         yield _check_advisories(artifact.find_tensorflow(), demands.no_advisories)
 
 
-def _check_builders(folder: Path, policy: Policy, accepted: Level, *, always: bool) -> Finding:
-    record = read_record(folder)
-    if not always and not has_foreign_results(record):
+def _check_builders(wheel: Wheel, policy: Policy, accepted: Level, *, always: bool) -> Finding:
+    if not always and not wheel.has_foreign_results():
         return _accept("second-builder", "not asked for: no result in the wheel is of a cache or an executor")
-    found = rebuild.count_builders(folder, policy, accepted)
-    if found.facts["builds"] >= 2:
-        return _accept("second-builder", found.evidence)
+    builders = rebuild.count_builders(wheel, policy, accepted)
+    if builders.facts["builds"] >= 2:
+        return _accept("second-builder", builders.evidence)
     return _refuse(
         "second-builder",
-        f"the policy asks for a second builder of this wheel: {found.evidence}",
-        f"`toolkit reproduce {folder} --sign KEY` by another key that may sign a `rebuild`",
+        f"the policy asks for a second builder of this wheel: {builders.evidence}",
+        f"`toolkit reproduce {wheel.folder} --sign KEY` by another key that may sign a `rebuild`",
     )
 
 
-def _check_replay(run: Run, policy: Policy, asked: Replay) -> Finding:
-    why = []
+def _check_replay(run: Run, policy: Policy, required: Replay) -> Finding:
+    reasons = []
     for record in signing.list_comments(run.folder, "replay"):
         try:
             names, count, age = _read_replay(record, run, policy)
         except IntegrityError as error:
-            why.append(error.what)
+            reasons.append(error.what)
             continue
-        said = f"{names} trained {count} stretches again {max(age, 0) / DAY:.1f} days ago"
-        if count >= asked.stretches and age <= asked.days * DAY:
-            return _accept("replay", said)
-        why.append(said)
+        evidence = f"{names} trained {count} stretches again {max(age, 0) / DAY:.1f} days ago"
+        if count >= required.stretches and age <= required.days * DAY:
+            return _accept("replay", evidence)
+        reasons.append(evidence)
     return _refuse(
         "replay",
-        f"the policy asks for {asked.stretches} stretches trained again in the last {asked.days} days: "
-        f"{'; '.join(why) or 'no statement is here'}",
-        f"`toolkit reproduce {run.folder} --stretches {asked.stretches} --sign KEY` by another key that may sign a "
+        f"the policy asks for {required.stretches} stretches trained again in the last {required.days} days: "
+        f"{'; '.join(reasons) or 'no statement is here'}",
+        f"`toolkit reproduce {run.folder} --stretches {required.stretches} --sign KEY` by another key that may sign a "
         "`replay`",
     )
 
@@ -91,9 +89,9 @@ def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, floa
     """
     trainers = run.list_signers(policy)
     signers, statement = signing.read(record, "replay", policy)
-    others = [each.name for each in signers if each.key.keyid not in trainers]
+    others = [signer.name for signer in signers if signer.key.keyid not in trainers]
     if not others:
-        raise IntegrityError(f"{', '.join(each.name for each in signers)} signed the run too, and is no other")
+        raise IntegrityError(f"{', '.join(signer.name for signer in signers)} signed the run too, and is no other")
     stated = audit.read_statement(statement)
     if statement.subjects != run.make_statement().subjects:
         raise IntegrityError(f"the statement of {', '.join(others)} is of another run, or of another state of it")
@@ -107,16 +105,16 @@ def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, floa
 def _check_advisories(tensorflow: str, least: Severity) -> Finding:
     order = get_args(Severity)
     # An advisory whose severity is not known may be of any.
-    found = [
+    advisories = [
         f"{item.id} ({item.severity or 'severity not known'}, {describe_fix(item)})"
         for item in software.list_advisories(tensorflow)
         if not item.severity or order.index(item.severity) >= order.index(least)
     ]
-    asked = "advisories" if least == "any" else f"advisories of severity {least} or above"
-    if not found:
-        return _accept("no-advisories", f"the version table has no {asked} for TensorFlow {tensorflow}")
+    noun = "advisories" if least == "any" else f"advisories of severity {least} or above"
+    if not advisories:
+        return _accept("no-advisories", f"the version table has no {noun} for TensorFlow {tensorflow}")
     return _refuse(
         "no-advisories",
-        f"TensorFlow {tensorflow} has {', '.join(found)}, and the policy allows no {asked}",
+        f"TensorFlow {tensorflow} has {', '.join(advisories)}, and the policy allows no {noun}",
         "take a version that has none: `toolkit matrix` lists them",
     )

@@ -11,13 +11,13 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from toolkit import digest, files, lock, naming, project, signing, steps
-from toolkit.artifacts.wheel import is_grafted, read_record
+from toolkit import digest, files, lock, naming, project, signing
+from toolkit.artifacts import BuiltWheel, Graft, Wheel
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
@@ -185,42 +185,49 @@ def require_level(comparison: Comparison, accepted: Level = "R2") -> None:
     )
 
 
-def rebuild(path: Path, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
+def rebuild(wheel: Wheel, settings: Settings, *, bazelrc: str, console: Console) -> Comparison:
     """Build or graft a wheel again and compare.
 
     Raises BuildError if the build fails, IntegrityError if the first wheel has changed meanwhile or has no plan, and
     what :func:`require_inputs` raises.
     """
-    record = read_record(path)
+    record = wheel.read_record()
     started = time.monotonic()
-    again = (
-        _grafting_again(path, settings, console)
-        if is_grafted(record)
-        else _building_again(path, settings, bazelrc, console)
-    )
-    with again as second:
-        first = wheel_folder.find_wheel(path)
-        found, compared = compare(first, wheel_folder.find_wheel(second)), digest.read_file(first)
+    with _making_again(wheel, settings, bazelrc, console) as second:
+        first = wheel_folder.find_wheel(wheel.folder)
+        differences, compared = compare(first, wheel_folder.find_wheel(second)), digest.read_file(first)
         if compared != record.digest:
             raise IntegrityError(f"{first} has changed while it was built again", remedy="verify it, and start again")
-        inputs = _read_packages(path) ^ _read_packages(second)
+        inputs = _read_packages(wheel.folder) ^ _read_packages(second)
     return Comparison(
         wheel=compared,
-        level=rank(found),
-        differences=tuple(found),
+        level=rank(differences),
+        differences=tuple(differences),
         inputs=tuple(sorted(inputs)),
         seconds=round(time.monotonic() - started, 1),
     )
 
 
+def _making_again(wheel: Wheel, settings: Settings, bazelrc: str, console: Console) -> AbstractContextManager[Path]:
+    """Make a wheel again as it was made, and give the folder that has it until the end."""
+    match wheel:
+        case Graft():
+            return _grafting_again(wheel, settings, console)
+        case BuiltWheel():
+            return _building_again(wheel, settings, bazelrc, console)
+    raise UnsupportedError(
+        f"a {wheel.noun} cannot be made again", remedy=f"`toolkit verify {wheel.folder}` compares it"
+    )
+
+
 @contextmanager
-def _building_again(path: Path, settings: Settings, bazelrc: str, console: Console) -> Iterator[Path]:
+def _building_again(wheel: BuiltWheel, settings: Settings, bazelrc: str, console: Console) -> Iterator[Path]:
     """Build a wheel with new cache mounts, and yield the folder that has it until the end."""
     # A new name gives empty cache mounts.
     name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
-    plan = change_plan(read_plan(path), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
+    plan = change_plan(wheel.read_plan(), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
     require_inputs(plan)
-    with buildx.removing_caches(name, console), files.stage(path.resolve().parent, plan.name) as claimed:
+    with buildx.removing_caches(name, console), files.stage(wheel.folder.resolve().parent, plan.name) as claimed:
         build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
         try:
             buildx.build(
@@ -229,38 +236,39 @@ def _building_again(path: Path, settings: Settings, bazelrc: str, console: Conso
         except BuildError as error:
             raise bazel_output.explain(error, [build_log]) from error
         # As the first one was changed when it was published; a wheel of an earlier version was not.
-        repack.change_requirements(wheel_folder.find_wheel(claimed.path), read_record(path).facts.get("requires", {}))
+        requires = wheel.read_record().facts.get("requires", {})
+        repack.change_requirements(wheel_folder.find_wheel(claimed.path), requires)
         yield claimed.path
 
 
 @contextmanager
-def _grafting_again(path: Path, settings: Settings, console: Console) -> Iterator[Path]:
+def _grafting_again(wheel: Graft, settings: Settings, console: Console) -> Iterator[Path]:
     """Assemble everything anew, and yield the folder that has the wheel until the end."""
     from toolkit.graft import job
-    from toolkit.graft.graft_plan import GraftPlan, digest_recipe
+    from toolkit.graft.graft_plan import digest_recipe
 
-    plan = GraftPlan.read(path)
+    plan = wheel.read_plan()
     _require_recipe(digest_recipe(), plan.lock, "graft")
-    with files.stage(path.resolve().parent, plan.name) as claimed:
+    with files.stage(wheel.folder.resolve().parent, plan.name) as claimed:
         # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
         yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
 
 
-def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
+def sign(wheel: Wheel, comparison: Comparison, signer: "Signer") -> Path:
     """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement.
 
     Raises IntegrityError if the record is now of another wheel than was compared.
     """
-    record = path / f"rebuild-{signer.public_key.keyid[:8]}"
+    record = wheel.folder / f"rebuild-{signer.public_key.keyid[:8]}"
     predicate = {
         "level": comparison.level,
-        "differences": [asdict(each) for each in comparison.differences],
+        "differences": [asdict(difference) for difference in comparison.differences],
         "packages": list(comparison.inputs),
     }
-    subjects = _name_wheel(path)
+    subjects = _name_wheel(wheel)
     if comparison.wheel not in subjects.values():
         raise IntegrityError(
-            f"the record in {path} is of another wheel than was compared",
+            f"the record in {wheel.folder} is of another wheel than was compared",
             why=f"{comparison.wheel} was compared, and it names {', '.join(subjects.values())}",
             remedy="find out who changed it; nothing was signed",
         )
@@ -269,60 +277,58 @@ def sign(path: Path, comparison: Comparison, signer: "Signer") -> Path:
     return signing.locate(record)
 
 
-def count_builders(path: Path, policy: Policy, accepted: Level = "R2") -> Finding:
+def count_builders(wheel: Wheel, policy: Policy, accepted: Level = "R2") -> Finding:
     """Return how many independent builds stand for a signed wheel: its own, and second builds by other trusted keys.
 
     Each key counts once. All signatures of one statement are one build, because whoever signs what is there has built
     nothing. The finding fails where a second build is below the accepted level. What no trusted key signed is not
     counted.
     """
-    counted = {each.key.keyid: each.name for each in signing.read(path, "wheel", policy)[0]}
+    counted = {signatory.key.keyid: signatory.name for signatory in signing.read(wheel.folder, "wheel", policy)[0]}
     builder, *others = counted.values()
     builds, differing, left_out = 1, False, []
-    said = [builder + (f", also signed by {', '.join(others)}" if others else "")]
-    for record in signing.list_comments(path, "rebuild"):
+    descriptions = [f"{builder}, also signed by {', '.join(others)}" if others else builder]
+    for record in signing.list_comments(wheel.folder, "rebuild"):
         try:
-            signatories, found = signing.read(record, "rebuild", policy)
-            level = _read_level(found, path)
+            signatories, statement = signing.read(record, "rebuild", policy)
+            level = _read_level(statement, wheel)
         except IntegrityError as error:
             left_out.append(error.what)
             continue
-        names = ", ".join(each.name for each in signatories)
-        said.append(f"{names} again: {level}, {_MEANING[level]}")
+        names = ", ".join(signatory.name for signatory in signatories)
+        descriptions.append(f"{names} again: {level}, {_MEANING[level]}")
         if LEVELS.index(level) >= LEVELS.index(accepted):
-            keys = {each.key.keyid: each.name for each in signatories}
+            keys = {signatory.key.keyid: signatory.name for signatory in signatories}
             builds += counted.keys().isdisjoint(keys)
             counted |= keys
         else:
             differing = True
-            said.append(_name_files(found.predicate.get("differences")))
-    said += [f"not counted: {why}" for why in left_out]
+            descriptions.append(_name_files(statement.predicate.get("differences")))
+    descriptions += [f"not counted: {reason}" for reason in left_out]
     return Finding(
         id="builders",
         state="fail" if differing else "ok",
-        evidence=f"{builds} independent: {'; '.join(filter(None, said))}",
+        evidence=f"{builds} independent: {'; '.join(filter(None, descriptions))}",
         facts={"builds": builds, "keys": sorted(counted)},
     )
 
 
-def _read_level(found: Statement, path: Path) -> Level:
-    level = next((each for each in LEVELS if each == found.predicate.get("level")), None)
-    if found.predicate_type != PREDICATE or found.subjects != _name_wheel(path) or level is None:
+def _read_level(statement: Statement, wheel: Wheel) -> Level:
+    level = next((level for level in LEVELS if level == statement.predicate.get("level")), None)
+    if statement.predicate_type != PREDICATE or statement.subjects != _name_wheel(wheel) or level is None:
         raise IntegrityError("a statement is of another wheel")
     return level
 
 
 def _name_files(differences: object) -> str:
-    names = (
-        [str(each.get("name")) for each in differences if isinstance(each, dict)]
-        if isinstance(differences, list)
-        else []
-    )
-    return ", ".join(names[:_NAMED]) + f" and {len(names) - _NAMED} more" * (len(names) > _NAMED)
+    listed = differences if isinstance(differences, list) else []
+    names = [str(difference.get("name")) for difference in listed if isinstance(difference, dict)]
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
 
 
-def _name_wheel(path: Path) -> dict[str, str]:
-    return {wheel_folder.find_wheel(path).name: read_record(path).digest}
+def _name_wheel(wheel: Wheel) -> dict[str, str]:
+    return {wheel_folder.find_wheel(wheel.folder).name: wheel.read_record().digest}
 
 
 def require_inputs(plan: BuildPlan) -> None:
@@ -334,37 +340,13 @@ def require_inputs(plan: BuildPlan) -> None:
         raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
 
 
-def _require_recipe(recipe: str, pinned: lock.Lock, what: str) -> None:
+def _require_recipe(recipe: str, pinned: lock.Lock, noun: str) -> None:
     if recipe != pinned.pins["recipe"]:
         raise UnsupportedError(
             "the recipe of this clone is not the one that made this wheel",
-            why=f"the {what} had the digest {pinned.pins['recipe'][:19]}…, and has {recipe[:19]}…",
+            why=f"the {noun} had the digest {pinned.pins['recipe'][:19]}…, and has {recipe[:19]}…",
             remedy="check out the revision that made it",
         )
-
-
-def read_plan_digest(path: Path) -> str:
-    """Return the digest of the plan of a built or grafted wheel. Raises IntegrityError if there is none."""
-    if is_grafted(read_record(path)):
-        from toolkit.graft.graft_plan import GraftPlan
-
-        return GraftPlan.read(path).digest
-    return read_plan(path).digest
-
-
-def read_plan(path: Path) -> BuildPlan:
-    """Return the plan of a wheel, by plan.json or its manifest. Raises IntegrityError if it is of another wheel."""
-    facts = read_record(path).facts
-    # Earlier versions wrote no plan.json; their manifest has the same values.
-    written = (path / steps.FILE).exists()
-    plan = BuildPlan.read(path) if written else BuildPlan.from_json({**facts, "digest": facts["plan"]})
-    if plan.digest != facts["plan"]:
-        raise IntegrityError(
-            f"the plan in {path} is of another wheel",
-            why=f"the plan is {plan.digest}, and the manifest names {facts['plan']}",
-            remedy="build the wheel again",
-        )
-    return plan
 
 
 def _read_packages(path: Path) -> set[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolkit import artifacts, digest, files, pipeline, project, seals, steps, training
-from toolkit.artifacts.image import find_image_record
 from toolkit.artifacts.origins import flatten
-from toolkit.artifacts.run import check_run, describe_unfinished, find_environment, is_unfinished
+from toolkit.artifacts.run import check_run, describe_unfinished, is_unfinished
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
 from toolkit.errors import (
@@ -139,7 +138,7 @@ class _Place(NamedTuple):
     """A folder or file that a run read, and the options that say where it is now."""
 
     field: str  # of the configuration
-    what: str
+    noun: str  # what messages call it
     option: str  # of `toolkit reproduce`
     passed: str  # the option of the training job
 
@@ -168,25 +167,25 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
     usable = recorded and record.parent.get("kind") != "image" and Path(recorded).exists()
     if recorded and not given and not usable:
         raise UsageError(
-            f"the run read {place.what}, and it is not known where that is now",
+            f"the run read {place.noun}, and it is not known where that is now",
             why=f"the job read it from {recorded}",
             remedy=f"give it with {place.option}; the digest of what is read must be the recorded one",
         )
-    found = given or (recorded if usable else "")
-    return [place.passed, found] if found else []
+    path = given or (recorded if usable else "")
+    return [place.passed, path] if path else []
 
 
 def _choose_environment(record: RunRecord, request: pipeline.Request, console: Console) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     link, settings = record.parent, request.settings
-    asked = request.wheel or any(
+    chosen = request.wheel or any(
         settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
     )
-    recorded = None if asked else _find_recorded(link, settings)
+    recorded = None if chosen else _find_recorded(link, settings)
     if recorded:
-        engine, found = recorded
-        console.heading(found.kind, f"the run's own {found.reference}")
-        return pipeline.ReadyEnvironment(request=request, engine=engine, why="the run's own", plan=None, existing=found)
+        engine, used = recorded
+        console.heading(used.kind, f"the run's own {used.reference}")
+        return pipeline.ReadyEnvironment(request=request, engine=engine, why="the run's own", plan=None, existing=used)
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
     settings = _take_tensorflow(record, settings)
@@ -213,33 +212,34 @@ def _find_recorded(link: Mapping[str, Any], settings: Settings) -> tuple[Engine,
 
 
 def _find_environment(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
-    folder = find_environment(link, Path(settings.state))
-    if folder is None or not host.interpreter(folder).exists():
+    artifact = artifacts.find_named(link, Path(settings.state))
+    if artifact is None or not host.interpreter(artifact.folder).exists():
         return None
+    folder = artifact.folder
     seals.require_own(folder.parent)
     identity = str(link["digest"])
     if host.examine(folder, identity).doubt:
         return None  # it is made anew, which says why
-    chain = artifacts.compare(artifacts.Environment(folder=folder, state=folder.parent))
+    chain = artifacts.compare(artifact)
     require(chain.list_findings(), remedy=f"remove {folder}: it is made again from the same locked set")
-    found = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
-    return pipeline.make_host_engine(settings), found
+    used = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
+    return pipeline.make_host_engine(settings), used
 
 
 def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
-    reference = str(link.get("reference"))
-    place = find_image_record(str(link["digest"]), Path(settings.state), reference=reference)
+    state = Path(settings.state)
+    artifact = artifacts.find_named(link, state)
     try:
-        if place and (kept := apptainer.find(place)):
-            seals.require_own(place.parent)
-            if not apptainer.examine(place, kept.digest).doubt:
-                return pipeline.make_apptainer_engine(settings), kept
-        container, found = pipeline.adopt_image(settings, str(link["digest"]))
+        if artifact and (packed := apptainer.find(artifact.folder)):
+            seals.require_own(artifact.folder.parent)
+            if not apptainer.examine(artifact.folder, packed.digest).doubt:
+                return pipeline.make_apptainer_engine(settings), packed
+        container, image = pipeline.adopt_image(settings, str(link["digest"]))
     except (UsageError, EngineError):
         return None
     # An image that was built on this machine has a record of its inputs; others have none.
-    folder = find_image_record(found.digest, Path(settings.state)) or found.folder
-    return container, replace(found, folder=folder)
+    recorded = artifacts.find_named({"kind": image.kind, "digest": image.digest}, state)
+    return container, replace(image, folder=recorded.folder if recorded else image.folder)
 
 
 def repeat(
@@ -295,9 +295,9 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
         for mount in job.mounts:
             if mount.writable:
                 files.require_writable(mount.source)
-        found = probe(resolved.engine, prepared.result, job)
-        reader.require_same_bits(record.environment, found)
-        console.heading("machine", describe_machine(found))
+        machine = probe(resolved.engine, prepared.result, job)
+        reader.require_same_bits(record.environment, machine)
+        console.heading("machine", describe_machine(machine))
 
     def compare() -> Outcome:
         second = reader.read_record(config.run_dir)

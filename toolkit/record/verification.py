@@ -60,7 +60,7 @@ class Verification:
         ``known`` is that of :meth:`Link.compare`. Raises IntegrityError if the record is damaged, and EngineError.
         """
         if self.policy and isinstance(self.artifact, Wheel):
-            self.builders.append(rebuild.count_builders(self.artifact.folder, self.policy, accepted))
+            self.builders.append(rebuild.count_builders(self.artifact, self.policy, accepted))
             self.root.artifact = replace(self.artifact, unread=_SIGNED)
         for link in self._list_signed_reports():
             link.findings = link.artifact.check() if link.artifact else []

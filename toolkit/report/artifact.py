@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import files, manifest, naming
-from toolkit.artifacts import Artifact, Environment, SmokeReport, Wheel
+from toolkit.artifacts import Artifact, Environment, Graft, SmokeReport, Wheel
 from toolkit.artifacts.environment import read_packages
 from toolkit.artifacts.origins import flatten
-from toolkit.artifacts.wheel import describe_trust, is_grafted, read_record
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.report import chain
@@ -25,8 +24,6 @@ _DOTLESS: Final = re.compile(r"_(\d+)(\d)(?!\d)")
 
 LINE: Final = 120
 """Most letters that a table shows of what a check has seen; the report has all of it."""
-
-_KINDS: Final = {"wheel": "Wheel", "environment": "Environment", "image": "Image", "smoke": "Smoke report"}
 
 
 def describe(artifact: Artifact, context: PageContext) -> Page:
@@ -92,44 +89,50 @@ def _count_left(left: object) -> str:
 
 def _describe_wheel(target: Wheel, links: Chain) -> Page:
     try:
-        record = read_record(target.folder)
+        record = target.read_record()
     except ToolkitError as error:
-        return Page(kind="Wheel", title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target))
-    facts, grafted = record.facts, is_grafted(record)
-    found, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
+        return Page(
+            kind=target.title, title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target)
+        )
+    facts, grafted = record.facts, isinstance(target, Graft)
+    inspected, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
     seconds = facts.get("seconds")
     numbers = [
-        _show_version(str(found.get("version", spec["tensorflow"]))),
+        _show_version(str(inspected.get("version", spec["tensorflow"]))),
         Number(label="CUDA", text=spec["cuda"]),
         Number(label="cuDNN", text=spec["cudnn"]),
         Number(
             label="Compute capability",
             text=", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"]))),
         ),
-        *([Number(label="Size", text=show_bytes(found["bytes"]))] if isinstance(found.get("bytes"), int) else []),
+        *(
+            [Number(label="Size", text=show_bytes(inspected["bytes"]))]
+            if isinstance(inspected.get("bytes"), int)
+            else []
+        ),
         *([Number(label="Time to make it", text=show_seconds(seconds))] if isinstance(seconds, int | float) else []),
     ]
-    held = _pair(
+    content = _pair(
         "What the wheel holds",
         {
-            "GPU code in its libraries": found.get("architectures"),
-            "Interpreters": found.get("pythons"),
-            "Platforms": found.get("platforms"),
-            "Needs from the system, at least": found.get("symbols"),
-            "Loads and does not bring along": found.get("needed"),
+            "GPU code in its libraries": inspected.get("architectures"),
+            "Interpreters": inspected.get("pythons"),
+            "Platforms": inspected.get("platforms"),
+            "Needs from the system, at least": inspected.get("symbols"),
+            "Loads and does not bring along": inspected.get("needed"),
             "Processor instructions beyond AVX": facts.get("instructions"),
-            "Size once unpacked": show_bytes(found["unpacked_bytes"]) if "unpacked_bytes" in found else None,
+            "Size once unpacked": show_bytes(inspected["unpacked_bytes"]) if "unpacked_bytes" in inspected else None,
         },
     )
     return Page(
-        kind="Grafted wheel" if grafted else "Wheel",
-        title=str(found.get("file", target.folder.name)),
-        lead=f"{'A graft: ' if grafted else ''}{describe_trust(record)}.".capitalize(),
+        kind=target.title,
+        title=str(inspected.get("file", target.folder.name)),
+        lead=f"{'A graft: ' if grafted else ''}{target.describe_trust()}.".capitalize(),
         numbers=numbers,
         **_close(
             links,
             target,
-            Section(id="content", title="What it holds", parts=[held]),
+            Section(id="content", title="What it holds", parts=[content]),
             _describe_graft(facts) if grafted else _describe_build(facts),
             Section(id="files", title="Files", parts=[_list_files(target.folder)]),
         ),
@@ -222,7 +225,7 @@ def _describe_report(target: SmokeReport, links: Chain) -> Page:
     )
     seconds = sum(item.seconds or 0 for item in report.checks)
     return Page(
-        kind="Smoke report",
+        kind=target.title,
         title=target.report,
         lead=f"TensorFlow {report.tensorflow or '?'}, Python {report.python}. {_describe_device(report.device)}",
         numbers=[
@@ -267,7 +270,7 @@ def _describe_base(target: Artifact, links: Chain) -> Page:
     links_of = [dict(each) for each in flatten(record.parent)] if record else []
     numbers = [Number(label=str(each.get("kind")).capitalize(), text=str(each.get("name"))) for each in links_of[-1:]]
     return Page(
-        kind=_KINDS[target.kind],
+        kind=target.title,
         title=str(facts.get("tag") or target.path.name or target.name),
         lead=f"Made from {links_of[0].get('name')}." if links_of else "It has no record here.",
         numbers=[

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from toolkit import artifacts, digest, manifest, signing, steps
-from toolkit.artifacts import Artifact, Image, Run, SmokeReport, Wheel, origins
+from toolkit.artifacts import Artifact, BuiltWheel, Graft, Image, Run, SmokeReport, Wheel, origins
 from toolkit.artifacts.run import is_unfinished
-from toolkit.artifacts.wheel import is_grafted, read_record
+from toolkit.artifacts.wheel import is_own_wheel
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, State, absent, check
 from toolkit.record import rebuild, verification
@@ -124,7 +124,7 @@ class _View:
             case Run() as run:
                 yield from self._show_run(self.root, run)
             case Wheel() as wheel:
-                yield from self._show_wheel(self.root, wheel.folder.name)
+                yield from self._show_wheel(self.root, wheel, wheel.folder.name)
             case SmokeReport() as report:
                 yield self._show_report(self.root, report)
                 yield from self._show_checked(self.root.parents[0])
@@ -214,7 +214,7 @@ class _View:
             if not link.reports:
                 none = absent("report", "no report of smoke checks is beside it")
                 yield self._make("smoke", "no report here", [none], said=_CHECKS)
-        parents = link.parents if record else origins.list_links(named.get("parent"), self.context.state)
+        parents = link.parents if record else artifacts.trace_named(named.get("parent"), self.context.state)
         yield from self._show_origins(parents, installed)
 
     def _show_report(self, link: artifacts.Link, report: SmokeReport) -> Link:
@@ -247,27 +247,26 @@ class _View:
                 path = locks[id(link)]
                 shown = [show(path)] if path else []
                 yield self._make("lock", name, link.joints, digest_=value, said=_LOCK, documents=shown)
-            elif locks or not origins.is_own_wheel(link.named):
+            elif locks or not is_own_wheel(link.named):
                 pins = [path for path in locks.values() if path and self.context.compared == "chain"]
                 findings = installed or [_find_pin(value, path) for path in pins]
                 said = "TensorFlow, as it was published."
                 yield self._make("wheel", name, findings, digest_=value, said=said, documents=documents)
-            elif link.artifact:
-                yield from self._show_wheel(link, name, installed)
+            elif isinstance(link.artifact, Wheel):
+                yield from self._show_wheel(link, link.artifact, name, installed)
             else:
                 findings = [*installed, *link.joints]
                 yield self._make("wheel", name, findings, digest_=value, said=_OWN, documents=documents)
 
-    def _show_wheel(self, link: artifacts.Link, name: str, installed: Findings = ()) -> Iterator[Link]:
+    def _show_wheel(self, link: artifacts.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
         findings = [*link.demands, *installed, *link.joints, *link.findings]
-        folder = link.artifact.folder if link.artifact else Path()
+        folder, grafted = wheel.folder, isinstance(wheel, Graft)
         try:
-            record = read_record(folder)
+            record = wheel.read_record()
         except ToolkitError:
             yield self._make("wheel", name, findings, said=_OWN)
             return
-        grafted = is_grafted(record)
         yield self._make(
             "wheel",
             name,
@@ -275,15 +274,15 @@ class _View:
             digest_=record.digest,
             said="TensorFlow, grafted here." if grafted else _OWN,
             documents=[show(folder / manifest.FILE)],
-            builders=self._count_builders(folder, trusted=link.signature is not None and link.signature.state == "ok"),
+            builders=self._count_builders(wheel, trusted=link.signature is not None and link.signature.state == "ok"),
             **self._describe_signature(link),
         )
         planned = folder / steps.FILE
-        built = self.context.compared == "chain" and not grafted
+        built = self.context.compared == "chain" and isinstance(wheel, BuiltWheel)
         yield self._make(
             "plan",
             planned.name if planned.exists() else "in the wheel's record",
-            [*_take(findings, "plan"), *([_check_plan(folder)] if built else [])],
+            [*_take(findings, "plan"), *([_check_plan(wheel)] if built else [])],
             digest_=str(record.facts["plan"]),
             said="The exact commands that made the wheel.",
             documents=[show(planned)] if planned.exists() else [],
@@ -307,14 +306,14 @@ class _View:
                 documents=[_show_json("as the record names it", dict(record.parent))],
             )
 
-    def _count_builders(self, folder: Path, *, trusted: bool) -> str:
+    def _count_builders(self, wheel: Wheel, *, trusted: bool) -> str:
         if trusted:
             try:
-                return rebuild.count_builders(folder, self.context.policy, self.context.accepted).evidence
+                return rebuild.count_builders(wheel, self.context.policy, self.context.accepted).evidence
             except ToolkitError as error:
                 return error.what
-        again = [name for path in folder.iterdir() if signing.is_envelope(name := path.name)]
-        count = len([name for name in again if name != signing.ENVELOPE])
+        names = [path.name for path in wheel.folder.iterdir() if path.name != signing.ENVELOPE]
+        count = sum(signing.is_envelope(name) for name in names)
         return f"{count} signed statement{'s' * (count != 1)} of second builds, not checked" if count else ""
 
     def _make(self, name: str, title: str, findings: Findings, *, digest_: str = "", **parts: Any) -> Link:
@@ -341,8 +340,8 @@ def _find_pin(value: str, path: Path) -> Finding:
     return absent("pinned", f"{path.name} of this clone does not have its hash")
 
 
-def _check_plan(folder: Path) -> Finding:
+def _check_plan(wheel: Wheel) -> Finding:
     try:
-        return check("plan", True, f"{rebuild.read_plan(folder).digest}, as in the wheel's record")
+        return check("plan", True, f"{wheel.read_plan().digest}, as in the wheel's record")
     except ToolkitError as error:
         return check("plan", False, f"{error.what}: {error.why}")

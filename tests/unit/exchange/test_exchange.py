@@ -17,8 +17,7 @@ from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
 from toolkit import digest, keys, lock, manifest, signing, versions
-from toolkit.artifacts import find
-from toolkit.artifacts.wheel import read_record
+from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, artifact
@@ -99,16 +98,17 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
 
 
 def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
-    same = rebuild.Comparison(wheel=read_record(world.made).digest, level="R3", differences=(), inputs=(), seconds=1)
+    wheel = open_wheel(world.made)
+    same = rebuild.Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
     for name in ("builder", "stranger"):
-        made = rebuild.sign(world.made, same, keys.load(str(world.root / name)))
+        made = rebuild.sign(wheel, same, keys.load(str(world.root / name)))
         world.push()
         made.unlink()
     found = world.pull()
     assert found is not None
     assert len(list(found.folder.glob("attestation-rebuild-*.dsse.json"))) == 2
     policy = signing.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
-    assert rebuild.count_builders(found.folder, policy).evidence.startswith("2 independent")
+    assert rebuild.count_builders(open_wheel(found.folder), policy).evidence.startswith("2 independent")
 
 
 @pytest.mark.parametrize("breaks", [1, 2])
@@ -131,8 +131,9 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
 
 def test_more_signatures_than_a_pull_takes_are_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "_MOST_ENVELOPES", 1)
-    same = rebuild.Comparison(wheel=read_record(world.made).digest, level="R3", differences=(), inputs=(), seconds=1)
-    rebuild.sign(world.made, same, keys.load(str(world.root / "stranger")))
+    wheel = open_wheel(world.made)
+    same = rebuild.Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
+    rebuild.sign(wheel, same, keys.load(str(world.root / "stranger")))
     before = world.registry.manifest
     with pytest.raises(CheckError, match="more than 1 signatures"):
         world.push()

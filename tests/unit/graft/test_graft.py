@@ -12,7 +12,6 @@ import pytest
 from tests.command import Run
 from tests.unit.graft import maker
 from toolkit import artifacts, report
-from toolkit.artifacts import wheel
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import graft_plan, job, sources
@@ -165,10 +164,10 @@ def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Setti
     made = graft("12.0")
     target = artifacts.find(str(made.folder), Path(settings.state))
     assert {item.state for item in artifacts.compare(target).list_findings()} == {"ok", "absent"}
-    found = rebuild.rebuild(made.folder, settings, bazelrc="", console=Console(verbosity=-1))
-    assert found.level == "R3"
-    assert "is trusted" in wheel.describe_trust(made.record)
-    assert rebuild.read_plan_digest(made.folder) == made.record.facts["plan"]
+    assert isinstance(target, artifacts.Graft)
+    assert rebuild.rebuild(target, settings, bazelrc="", console=Console(verbosity=-1)).level == "R3"
+    assert "is trusted" in target.describe_trust()
+    assert target.read_plan().digest == made.record.facts["plan"]
 
 
 def test_its_page_has_each_library_and_the_wheel_that_it_was_made_from(graft: Graft, settings: Settings) -> None:
@@ -198,7 +197,7 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     with pytest.raises(IntegrityError, match="has changed since it was made"):
         artifacts.compare(artifacts.find(str(made.folder), Path(settings.state)))
     wheel_folder.write_sums(made.folder)
-    states = {item.id: item.state for item in wheel.Wheel(folder=made.folder, state=made.folder).check()}
+    states = {item.id: item.state for item in artifacts.open_wheel(made.folder).check()}
     assert states["plan"] == "fail"
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, manifest, naming, project
-from toolkit.artifacts.wheel import read_record
+from toolkit.artifacts import open_wheel
 from toolkit.cli import app
 from toolkit.manifest import Manifest
 from toolkit.record import bill
@@ -115,7 +115,7 @@ def test_an_image_with_a_wheel_of_its_own_refers_to_its_bill(image: Path) -> Non
     wheel.parent.mkdir()
     publish(finish_build(Path("staging")), wheel)
     archive = wheel_folder.find_wheel(wheel)
-    link = {"kind": "wheel", "name": archive.name, "digest": read_record(wheel).digest}
+    link = {"kind": "wheel", "name": archive.name, "digest": open_wheel(wheel).read_record().digest}
     maker.change_json(image / manifest.FILE, lambda value: value.update(parent=link))
     (found,) = [each for name, each in read(ask(image).stdout).items() if name in manifest.PUBLISHED]
     assert found["hashes"][0]["content"] == link["digest"].removeprefix("sha256:")

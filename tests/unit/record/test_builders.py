@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import keys, signing
-from toolkit.artifacts import find
-from toolkit.artifacts.wheel import read_record
+from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import buildx
@@ -52,12 +51,12 @@ def wheel(made: Path, tmp_path: Path) -> Path:
 
 
 def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
-    compared = replace(comparison, wheel=read_record(wheel).digest)
-    return rebuild.sign(wheel, compared, keys.load(str(wheel.parent / who)))
+    compared = replace(comparison, wheel=open_wheel(wheel).read_record().digest)
+    return rebuild.sign(open_wheel(wheel), compared, keys.load(str(wheel.parent / who)))
 
 
 def count(wheel: Path, accepted: Level = "R2") -> Finding:
-    return rebuild.count_builders(wheel, signing.read_policy([wheel.parent / "policy.yaml"]), accepted)
+    return rebuild.count_builders(open_wheel(wheel), signing.read_policy([wheel.parent / "policy.yaml"]), accepted)
 
 
 def test_each_trusted_key_counts_once(wheel: Path) -> None:
@@ -141,10 +140,10 @@ def test_a_statement_under_another_name_counts_once(wheel: Path) -> None:
 
 
 def test_a_wheel_other_than_the_one_that_was_compared_is_not_signed(wheel: Path) -> None:
-    compared = replace(SAME, wheel=read_record(wheel).digest)
+    compared = replace(SAME, wheel=open_wheel(wheel).read_record().digest)
     change_json(wheel / "manifest.json", lambda value: value.update(digest="sha256:" + "e" * 64))
     with pytest.raises(IntegrityError, match="is of another wheel than was compared"):
-        rebuild.sign(wheel, compared, keys.load(str(wheel.parent / "second")))
+        rebuild.sign(open_wheel(wheel), compared, keys.load(str(wheel.parent / "second")))
     assert not list(wheel.glob("attestation-rebuild-*"))
 
 
@@ -164,15 +163,15 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
     settings = resolve({"state": str(tmp_path / "state")})
     if swapped:
         with pytest.raises(IntegrityError, match="has changed while it was built again"):
-            rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
+            rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console())
     else:
-        found = rebuild.rebuild(wheel, settings, bazelrc="", console=Console())
-        assert (found.level, found.wheel) == ("R3", read_record(wheel).digest)
+        found = rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console())
+        assert (found.level, found.wheel) == ("R3", open_wheel(wheel).read_record().digest)
 
 
 def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(wheel.parent)
-    compared = replace(OTHER, wheel=read_record(wheel).digest)
+    compared = replace(OTHER, wheel=open_wheel(wheel).read_record().digest)
     monkeypatch.setattr(rebuild, "rebuild", lambda *_, **__: compared)
     done = CliRunner().invoke(app, ["reproduce", wheel.name, "--sign", "second"])
     assert done.exit_code == 7, done.output

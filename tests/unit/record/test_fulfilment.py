@@ -14,8 +14,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
 from toolkit import keys, signing
-from toolkit.artifacts import find
-from toolkit.artifacts.wheel import read_record
+from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import check
@@ -46,8 +45,9 @@ def refuse(done: Result, *said: str) -> None:
 
 
 def build_again(world: World, who: str = "second") -> Path:
-    same = Comparison(wheel=read_record(world.wheel).digest, level="R3", differences=(), inputs=(), seconds=1)
-    return rebuild.sign(world.wheel, same, keys.load(who))
+    wheel = open_wheel(world.wheel)
+    same = Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
+    return rebuild.sign(wheel, same, keys.load(who))
 
 
 def use_cache(world: World) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.unit.record import maker
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, manifest, seals
-from toolkit.artifacts import Environment, Wheel, compare, origins
+from toolkit.artifacts import BuiltWheel, Environment, compare, origins
 from toolkit.cli import app
 from toolkit.findings import Finding
 from toolkit.wheel import inspection, wheel_folder
@@ -65,7 +65,7 @@ def test_the_code_of_a_wheel_is_read_unless_its_record_is_signed(
     read: list[Path] = []
     audit = inspection.audit
     monkeypatch.setattr(inspection, "audit", lambda path: [audit(path), read.append(path)][0])
-    findings = Wheel(folder=tmp_path / "dist", state=tmp_path, unread="signed" if signed else "").check()
+    findings = BuiltWheel(folder=tmp_path / "dist", state=tmp_path, unread="signed" if signed else "").check()
     skipped = {item.id for item in findings if item.state == "skipped"}
     assert (bool(read), skipped) == (not signed, {"inspection"} if signed else set())
 

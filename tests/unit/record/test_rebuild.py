@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit.artifacts.wheel import describe_trust
+from toolkit import manifest
+from toolkit.artifacts import open_wheel
 from toolkit.cli import app
 from toolkit.errors import CheckError
 from toolkit.manifest import Manifest
@@ -67,6 +68,12 @@ def test_services_of_the_first_build_are_not_asked_again() -> None:
     assert asked.arguments.keys() - changed.arguments.keys() == services.keys()
 
 
+def describe_trust(record: Manifest, ran: dict[str, Any], root: Path) -> str:
+    record.facts["bazel"] = ran
+    manifest.write(root / PLAN.name, record)
+    return open_wheel(root / PLAN.name).describe_trust()
+
+
 @pytest.mark.parametrize(
     ("ran", "said"),
     [
@@ -75,13 +82,14 @@ def test_services_of_the_first_build_are_not_asked_again() -> None:
         ({"executed": 9, "remote": 8, "runners": {}}, "8 on the remote executor"),
     ],
 )
-def test_those_whose_results_are_in_the_wheel_are_named(record: Manifest, ran: dict[str, Any], said: str) -> None:
-    record.facts["bazel"] = ran
-    trust = describe_trust(record)
+def test_those_whose_results_are_in_the_wheel_are_named(
+    record: Manifest, tmp_path: Path, ran: dict[str, Any], said: str
+) -> None:
+    trust = describe_trust(record, ran, tmp_path)
     assert said in trust
     assert "are trusted" in trust
 
 
-def test_a_build_without_caches_trusts_its_machine_alone(record: Manifest) -> None:
-    record.facts["bazel"] = {"executed": 3, "runners": {"local": 3}}
-    assert "none of them from a cache: only the machine that built it is trusted" in describe_trust(record)
+def test_a_build_without_caches_trusts_its_machine_alone(record: Manifest, tmp_path: Path) -> None:
+    trust = describe_trust(record, {"executed": 3, "runners": {"local": 3}}, tmp_path)
+    assert "none of them from a cache: only the machine that built it is trusted" in trust

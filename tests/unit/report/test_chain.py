@@ -8,7 +8,7 @@ from tests.unit.record import maker, signed
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import digest, report, signing
-from toolkit.artifacts import find
+from toolkit.artifacts import find, open_wheel
 from toolkit.record import rebuild
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
@@ -132,7 +132,7 @@ def test_without_a_policy_signatures_are_not_checked(world: signed.World) -> Non
 def test_a_second_build_is_counted(world: signed.World) -> None:
     identity = digest.read_file(world.archive)
     compared = rebuild.Comparison(wheel=identity, level="R3", differences=(), inputs=(), seconds=1.0)
-    rebuild.sign(world.wheel, compared, world.signers["stranger"])
+    rebuild.sign(open_wheel(world.wheel), compared, world.signers["stranger"])
     found, _ = read(world, world.wheel)
     assert found.links[0].builders == "1 signed statement of second builds, not checked"
     found, _ = read(world, world.wheel, "builder.pub", "stranger.pub")

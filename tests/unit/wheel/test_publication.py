@@ -10,7 +10,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import lock, manifest, versions
-from toolkit.artifacts import Wheel
+from toolkit.artifacts import BuiltWheel, open_wheel
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
 from toolkit.record import rebuild
@@ -101,7 +101,7 @@ def test_its_extra_requires_what_the_build_allows(tmp_path: Path) -> None:
         text = opened.read("tensorflow-2.19.0.dist-info/METADATA").decode()
     assert 'Requires-Dist: nvidia-cudnn-cu12>=9.5,<10; extra == "and-cuda"' in text.splitlines()
     assert record.facts["requires"]["nvidia-cudnn-cu12"] == ">=9.5,<10"
-    assert {item.state for item in Wheel(folder=tmp_path / "dist", state=tmp_path).check()} == {"ok"}
+    assert {item.state for item in open_wheel(tmp_path / "dist").check()} == {"ok"}
     again = wheel_folder.find_wheel(finish_build(tmp_path / "again", requires=[written]))
     repack.change_requirements(again, record.facts["requires"])
     assert again.read_bytes() == wheel.read_bytes(), "a second build gives the same bytes"
@@ -130,7 +130,7 @@ def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None
 
 
 def test_what_was_published_is_verified(dist: Path) -> None:
-    findings = Wheel(folder=dist, state=dist).check()
+    findings = open_wheel(dist).check()
     assert {item.id for item in findings} == {
         "sums",
         "digest",
@@ -172,7 +172,7 @@ def rewrite(path: Path, change: dict[str, object]) -> None:
 )
 def test_each_finding_fails_where_it_should(dist: Path, file: str, change: dict[str, object], failing: str) -> None:
     rewrite(dist / file, change)
-    findings = Wheel(folder=dist, state=dist).check()
+    findings = open_wheel(dist).check()
     assert [item.id for item in findings if item.state == "fail"] == failing.split()
     with pytest.raises(CheckError, match=f"{len(failing.split())} of 8 findings do not hold"):
         require(findings, remedy="")
@@ -198,7 +198,7 @@ def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
     with (dist / "build.log").open("a") as log:
         log.write("x")
     with pytest.raises(IntegrityError):
-        Wheel(folder=dist, state=dist).check()
+        open_wheel(dist).check()
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema": 1, "kind": "image", "digest": "x"}'])
@@ -206,7 +206,7 @@ def test_folder_without_a_wheels_manifest_is_named(dist: Path, text: str) -> Non
     (dist / "manifest.json").write_text(text)
     wheel_folder.write_sums(dist)
     with pytest.raises(IntegrityError, match="no manifest of a wheel"):
-        Wheel(folder=dist, state=dist).check()
+        open_wheel(dist).check()
 
 
 def spoil_sums(staging: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist" / "leftover").write_text("")
     publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
     assert not (tmp_path / "dist" / "leftover").exists()
-    require(Wheel(folder=tmp_path / "dist", state=tmp_path).check(), remedy="")
+    require(open_wheel(tmp_path / "dist").check(), remedy="")
 
 
 def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
 def test_a_second_build_follows_the_saved_plan(dist: Path, saved: bool) -> None:
     if not saved:
         (dist / "plan.json").unlink()
-    again = rebuild.change_plan(rebuild.read_plan(dist), cache_id="new")
+    again = rebuild.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
@@ -295,4 +295,4 @@ def test_the_plan_of_another_wheel_is_refused(dist: Path) -> None:
     value["wheel"]["digest"] = "sha256:" + "1" * 64
     (dist / "plan.json").write_text(json.dumps(value))
     with pytest.raises(IntegrityError, match="is of another wheel"):
-        rebuild.read_plan(dist)
+        open_wheel(dist).read_plan()
