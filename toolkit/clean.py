@@ -100,13 +100,13 @@ class _Engine:
         # An image that was committed from a container has its labels, and hands them on to containers of its own.
         committed = {item.id for item in self._client.images.list(filters={"label": naming.STATE_LABEL}, all=True)}
         committed |= {item.id for item in self._client.images.list(filters={"label": naming.JOB_LABEL}, all=True)}
-        found = {
+        containers = {
             item.id: item
             for name in (naming.JOB_LABEL, naming.STATE_LABEL)
             for item in self._client.containers.list(all=True, filters={"label": name}, ignore_removed=True)
             if item.attrs.get("Image") not in committed
         }
-        for item in found.values():
+        for item in containers.values():
             alive = item.status in _ALIVE
             made = Leftover(
                 kind="container",
@@ -120,12 +120,12 @@ class _Engine:
             yield replace(made, force=force, used="" if force else made.used)
 
     def _find_networks(self) -> Iterator[Leftover]:
-        found = {
+        networks = {
             item.id: item
             for name in (naming.JOB_LABEL, naming.OWNER_LABEL)
             for item in self._client.networks.list(filters={"label": name})
         }
-        for item in found.values():
+        for item in networks.values():
             try:
                 item.reload()  # the list does not tell its containers
             except NotFound:
@@ -152,8 +152,8 @@ class _Engine:
         if identity and not known and not user:
             return replace(made, owner="not known", left="it belongs to a state folder that no register of yours has")
         owner = str(known) if known else "another state folder of yours" if identity else "not known"
-        what = f"it belongs to {owner}" if identity else "it does not say to which state folder it belongs"
-        return replace(made, owner=owner, left="" if self._scope.everything else f"{what}; --all removes it")
+        reason = f"it belongs to {owner}" if identity else "it does not say to which state folder it belongs"
+        return replace(made, owner=owner, left="" if self._scope.everything else f"{reason}; --all removes it")
 
     def _find_images(self) -> Iterator[Leftover]:
         for item in self._client.images.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"}):
@@ -168,21 +168,23 @@ class _Engine:
             return replace(made, owner="a user", left=left)
         if naming.STANDIN_BASE.fullmatch(tag):
             return self._judge_base(made)
-        users = [str(path) for path, records in self._others.items() if any(_names(each, made) for each in records)]
+        users = [str(path) for path, records in self._others.items() if any(_names(record, made) for record in records)]
         # A user can give a derived image the very name of the toolkit's. Its digest is another one.
-        records = [each for each in [*self._own, *chain(*self._others.values())] if each.tag == tag]
-        if records and not any(each.id == str(image.id) for each in records):
+        records = [record for record in [*self._own, *chain(*self._others.values())] if record.tag == tag]
+        if records and not any(record.id == str(image.id) for record in records):
             left = f"it is not the image that the toolkit recorded; `docker image rm {tag}` removes it"
             return replace(made, owner="not known", left=left)
-        own = any(each.id == str(image.id) and each.tag == tag for each in self._own)
-        owner = ", ".join(users) if users else "" if own else "not known"
+        recorded_here = any(record.id == str(image.id) and record.tag == tag for record in self._own)
+        owner = ", ".join(users) if users else "" if recorded_here else "not known"
         if not owner or self._scope.everything:
             return replace(made, owner=owner)
-        what = f"it is used by {owner}" if users else "no state folder of this user has a record of it"
-        return replace(made, owner=owner, left=f"{what}; --all removes it")
+        reason = f"it is used by {owner}" if users else "no state folder of this user has a record of it"
+        return replace(made, owner=owner, left=f"{reason}; --all removes it")
 
     def _judge_base(self, made: Leftover) -> Leftover:
-        users = [str(path) for path, records in self._others.items() if any(made.name == each.base for each in records)]
+        users = [
+            str(path) for path, records in self._others.items() if made.name in {record.base for record in records}
+        ]
         made = replace(made, owner="all state folders")
         if not self._scope.base:
             return replace(made, left="images are built on it; --with-base removes it")
@@ -191,15 +193,15 @@ class _Engine:
         return made
 
     def _find_volumes(self) -> Iterator[Leftover]:
-        found = self._client.volumes.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
-        names = sorted(str(item.name) for item in found)
+        volumes = self._client.volumes.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
+        names = sorted(str(item.name) for item in volumes)
         if unknown := sorted(set(self._scope.volumes) - set(names)):
             raise UsageError(
                 f"the engine has no volume {unknown[0]!r} of the toolkit",
                 remedy=f"one of {', '.join(names)}" if names else "leave out --volume",
             )
         sizes = self._measure_volumes() if names else {}
-        for item in found:
+        for item in volumes:
             name = str(item.name)
             left = "" if name in self._scope.volumes else f"it has data; --volume {name} removes it"
             owner = "all state folders"
@@ -220,20 +222,20 @@ def _names(record: ImageRecord, image: Leftover) -> bool:
 
 def find_caches(*, with_cache: bool) -> list[Leftover]:
     """Return Bazel's cache mounts. Those of ``reproduce WHEEL`` are always to be removed: they are used once."""
-    found = buildx.find_caches()
+    mounts = buildx.find_caches()
     return [
         Leftover(
             kind="cache",
-            name=f"{each.name} ({each.size})",
-            handle=each,
-            bytes=each.bytes,
+            name=f"{mount.name} ({mount.size})",
+            handle=mount,
+            bytes=mount.bytes,
             owner="all state folders",
             left=""
-            if with_cache or each.name.startswith(naming.REBUILD_CACHE)
+            if with_cache or mount.name.startswith(naming.REBUILD_CACHE)
             else "--with-cache removes what Bazel compiled",
-            used="a build is using it" if each.used else "",
+            used="a build is using it" if mount.used else "",
         )
-        for each in found
+        for mount in mounts
     ]
 
 

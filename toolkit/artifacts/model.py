@@ -86,7 +86,7 @@ def verify(folder: Path, policy: Policy) -> Finding:
         signing.compare(signed_statement, describe(folder, signed_statement.subjects), whole=False)
     except IntegrityError as error:
         return check("signature", False, error.what)
-    names = ", ".join(each.name for each in signatories)
+    names = ", ".join(signatory.name for signatory in signatories)
     return check("signature", True, f"{names} signed {len(signed_statement.subjects)} files in {SIGNATURE}")
 
 

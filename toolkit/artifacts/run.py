@@ -163,7 +163,7 @@ def check_run(record: RunRecord) -> list[Finding]:
 def _compare_files(field: str, record: RunRecord) -> Finding:
     recorded = record.value[field]
     names = recorded if isinstance(recorded, dict) else ()
-    return _compare(field, lambda each: reader.check_pictures(each, field), record, *names)
+    return _compare(field, lambda run: reader.check_pictures(run, field), record, *names)
 
 
 def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:

@@ -88,7 +88,7 @@ def miss(count: int, number: int, forged: int) -> float:
 def describe_misses(count: int, number: int) -> dict[int, float]:
     """Return the chance to miss one forged stretch, and to miss some shares of all, by the number of forged ones."""
     forged = sorted({1, *(math.ceil(share * count) for share in SHARES)})
-    return {each: miss(count, number, each) for each in forged}
+    return {forgeries: miss(count, number, forgeries) for forgeries in forged}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,13 +126,13 @@ def replay(repeated: Reproduction, number: int, seed: str, console: Console) -> 
     spans = list(leaves)
     chosen = [spans[index] for index in choose(len(spans), number, seed)]
     with repeating(repeated, console) as repeat:
-        found = repeat(chosen, 0)
+        repeated_leaves = repeat(chosen, 0)
     return Audit(
         seed=seed,
         asked=number,
         subjects=subjects,
         stretches=len(spans),
-        findings=tuple(_compare(span, leaves[span], lines) for span, lines in zip(chosen, found, strict=True)),
+        findings=tuple(_compare(span, leaves[span], now) for span, now in zip(chosen, repeated_leaves, strict=True)),
         misses=describe_misses(len(spans), len(chosen)),
     )
 
@@ -198,12 +198,12 @@ def _count_levels(levels: object) -> int:
     return max((int(count) for count in counts if count.isascii() and count.isdigit() and len(count) < 10), default=0)
 
 
-def _compare(span: Span, recorded: str, found: Sequence[str]) -> Finding:
+def _compare(span: Span, recorded: str, repeated: Sequence[str]) -> Finding:
     """Compare a leaf with the one that the stretch has given again."""
-    name, same = f"steps {span[0] + 1} to {span[1]}", [recorded] == list(found)
+    name, same = f"steps {span[0] + 1} to {span[1]}", [recorded] == list(repeated)
     evidence = audit.hash_tree([recorded])
     if not same:
-        then, now = audit.parse(recorded), audit.parse(found[0]) if found else {}
+        then, now = audit.parse(recorded), audit.parse(repeated[0]) if repeated else {}
         other = [part for part in then if then[part] != now.get(part)]
         evidence = "another " + ", ".join(f"{part} {_shorten(now.get(part))}" for part in other)
     facts = {"first": span[0], "last": span[1], "leaf": audit.hash_tree([recorded])}
@@ -262,8 +262,8 @@ class Repeat:
             )
         if code:
             raise JobError(job.title, code)
-        found: list[list[str]] = json.loads(lines[-1])
-        return found
+        leaves: list[list[str]] = json.loads(lines[-1])
+        return leaves
 
 
 @contextmanager
@@ -297,15 +297,16 @@ class Parting:
         if self.step is None:
             return self.note or f"the states are the same to the bit up to step {self.equal}"
         text = f"the states part in step {self.step}" if self.step > 0 else "the states differ before the first step"
-        if not (found := self.element):
+        if not (element := self.element):
             return f"{text}; {self.note or 'all tensors are equal, only sums of the epoch differ'}"
-        place = f"{found.tensor}{list(found.index)}" if found.index else found.tensor
-        return f"{text}, first in {place}: {found.values[1]}, was {found.values[0]}; {found.tensors} tensors differ"
+        place = f"{element.tensor}{list(element.index)}" if element.index else element.tensor
+        then, now = element.values
+        return f"{text}, first in {place}: {now}, was {then}; {element.tensors} tensors differ"
 
 
 def find_parting(then: Reproduction, now: Reproduction, console: Console) -> Parting:
     """Find where two audited runs part, by their leaves, and by training the stretch of both again in which they do."""
-    marks = [_read_marks(each.record) for each in (then, now)]
+    marks = [_read_marks(run.record) for run in (then, now)]
     common = sorted(marks[0].keys() & marks[1].keys())
     if not common:
         raise UsageError("the two runs have no step in common at which both were audited")
@@ -316,15 +317,15 @@ def find_parting(then: Reproduction, now: Reproduction, console: Console) -> Par
     begin = max((step for step in equal if step < parted), default=-1)
     span = (begin, parted) if begin >= 0 else (parted, parted)
     with ExitStack() as stack:
-        repeats = [stack.enter_context(repeating(each, console)) for each in (then, now)]
-        found = [repeat([span], 1)[0] for repeat in repeats]
-        for lines, known, each in zip(found, marks, (then, now), strict=True):
+        repeats = [stack.enter_context(repeating(run, console)) for run in (then, now)]
+        repeated_leaves = [repeat([span], 1)[0] for repeat in repeats]
+        for lines, known, run in zip(repeated_leaves, marks, (then, now), strict=True):
             if audit.parse(lines[0])["before"] != known[span[0]]:
                 raise IntegrityError(
-                    f"{each.record.folder} does not begin steps {span[0] + 1} to {span[1]} with the state of its leaf",
+                    f"{run.record.folder} does not begin steps {span[0] + 1} to {span[1]} with the state of its leaf",
                     remedy="`toolkit reproduce RUN --stretches K` says what else of it does not hold",
                 )
-        traces = [_trace(lines) for lines in found]
+        traces = [_trace(lines) for lines in repeated_leaves]
         step = next((step for step in traces[0] if traces[0][step] != traces[1].get(step)), None)
         if step is None and begin >= 0:
             return Parting(equal=begin, note=_explain(begin, parted))
@@ -351,20 +352,20 @@ def _trace(lines: Sequence[str]) -> dict[int, str]:
 
 
 def _find_element(then: reader.SavedState, now: reader.SavedState) -> Element | None:
-    before, after = ({each[0]: each[1:] for each in reader.read_arrays(saved)} for saved in (then, now))
+    before, after = ({array[0]: array[1:] for array in reader.read_arrays(saved)} for saved in (then, now))
     other = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if not other:
         return None
     name = min(other, key=_order)
     if name not in before or name not in after or before[name][:2] != after[name][:2]:
-        described = tuple(f"{each[name][0]} {each[name][1]}" if name in each else "none" for each in (before, after))
-        return Element(tensor=name, index=(), values=(described[0], described[1]), tensors=len(other))
+        forms = [f"{side[name][0]} {side[name][1]}" if name in side else "none" for side in (before, after)]
+        return Element(tensor=name, index=(), values=(forms[0], forms[1]), tensors=len(other))
     kind, shape, _ = before[name]
     size = struct.calcsize(_FORMATS.get(kind[1:], f"{kind[2:]}s"))
     pairs = zip(before[name][2], after[name][2], strict=True)
-    place = next(index for index, (one, two) in enumerate(pairs) if one != two) // size
+    place = next(index for index, (earlier, later) in enumerate(pairs) if earlier != later) // size
     index = [place // math.prod(shape[axis + 1 :]) % length for axis, length in enumerate(shape)]
-    values = [_read_value(kind, each[name][2][place * size :][:size]) for each in (before, after)]
+    values = [_read_value(kind, arrays[name][2][place * size :][:size]) for arrays in (before, after)]
     return Element(tensor=name, index=tuple(index), values=(values[0], values[1]), tensors=len(other))
 
 

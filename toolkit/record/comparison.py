@@ -48,14 +48,14 @@ class Comparison:
 
 
 def compare(then: RunRecord, now: RunRecord) -> Comparison:
-    recorded, found = then.value["weights_sha256"], now.value["weights_sha256"]
+    recorded, repeated = then.value["weights_sha256"], now.value["weights_sha256"]
     before, after = _read(then.folder), _read(now.folder)
     differences = (_compare_lines(line, after.get(key)) for key, line in before.items())
     first = next(filter(None, differences), None)
     return Comparison(
-        equal=recorded == found,
+        equal=recorded == repeated,
         recorded=recorded,
-        found=found,
+        found=repeated,
         first=first or _compare_values("result", int(then.result["steps"]), then.result, now.result),
         compared=len(before),
     )

@@ -65,20 +65,24 @@ class Difference:
 
 
 def compare(first: Path, second: Path) -> list[Difference]:
-    with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as two:
-        ours, theirs = _group_members(one), _group_members(two)
-        found = [Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs]
-        found += [Difference(name=name, kind="added", detail="only in the second") for name in theirs.keys() - ours]
+    with zipfile.ZipFile(first) as old, zipfile.ZipFile(second) as new:
+        ours, theirs = _group_members(old), _group_members(new)
+        differences = [
+            Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs
+        ]
+        differences += [
+            Difference(name=name, kind="added", detail="only in the second") for name in theirs.keys() - ours
+        ]
         for name in ours.keys() & theirs.keys():
             if len(ours[name]) != len(theirs[name]):
                 detail = f"stands {len(ours[name])} times in the first, {len(theirs[name])} in the second"
-                found.append(Difference(name=name, kind="added", detail=detail))
+                differences.append(Difference(name=name, kind="added", detail=detail))
                 continue
             for before, after in zip(ours[name], theirs[name], strict=True):
-                found += _compare_member(one, two, before, after)
-        if not found and digest.digest_file(first) != digest.digest_file(second):
-            found.append(Difference(name="", kind="envelope", detail=_explain_order(list(ours), list(theirs))))
-    return sorted(found, key=lambda item: item.name)
+                differences += _compare_member(old, new, before, after)
+        if not differences and digest.digest_file(first) != digest.digest_file(second):
+            differences.append(Difference(name="", kind="envelope", detail=_explain_order(list(ours), list(theirs))))
+    return sorted(differences, key=lambda item: item.name)
 
 
 def _group_members(archive: zipfile.ZipFile) -> dict[str, list[zipfile.ZipInfo]]:
@@ -106,15 +110,15 @@ def describe_content(name: str, start: bytes) -> str:
 
 
 def _compare_member(
-    one: zipfile.ZipFile, two: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo
+    old: zipfile.ZipFile, new: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo
 ) -> Iterator[Difference]:
     if (ours.CRC, ours.file_size) != (theirs.CRC, theirs.file_size):
-        with two.open(theirs) as stream:
+        with new.open(theirs) as stream:
             sort = describe_content(ours.filename, stream.read(4))
-        detail = f"{sort}: {_explain_content(one, two, ours, theirs)}"
+        detail = f"{sort}: {_explain_content(old, new, ours, theirs)}"
         yield Difference(name=ours.filename, kind="content", detail=detail)
         return
-    if _digest_member(one, ours) != _digest_member(two, theirs):
+    if _digest_member(old, ours) != _digest_member(new, theirs):
         yield Difference(name=ours.filename, kind="content", detail="equal size and CRC, other bytes")
         return
     modes = ours.external_attr >> 16, theirs.external_attr >> 16
@@ -130,12 +134,12 @@ def _compare_member(
             yield Difference(name=ours.filename, kind="envelope", detail=f"{label} {before} and {after}")
 
 
-def _explain_content(one: zipfile.ZipFile, two: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo) -> str:
+def _explain_content(old: zipfile.ZipFile, new: zipfile.ZipFile, ours: zipfile.ZipInfo, theirs: zipfile.ZipInfo) -> str:
     if ours.file_size != theirs.file_size:
         return f"{ours.file_size:,} and {theirs.file_size:,} bytes"
     at, different = 0, 0
     first = -1
-    with one.open(ours) as left, two.open(theirs) as right:
+    with old.open(ours) as left, new.open(theirs) as right:
         while piece := left.read(_PIECE):
             other = right.read(len(piece))
             if piece != other:

@@ -62,16 +62,16 @@ def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Pat
     first = Path(targets[0])
     folder = first.parent if first.name == manifest.FILE else first
     whole = len(targets) == 1 and sweep.is_sweep(folder)
-    found = [] if whole else [artifacts.find(target, context.state) for target in targets]
-    if beside and (len(found) != 1 or not isinstance(found[0], Run)):
+    shown_artifacts = [] if whole else [artifacts.find(target, context.state) for target in targets]
+    if beside and (len(shown_artifacts) != 1 or not isinstance(shown_artifacts[0], Run)):
         raise UsageError("--with is for the page of one run", remedy="name the run alone")
     if whole:
         return sweep.describe(folder, context)
-    if len(found) > 1:
-        if not all(isinstance(shown, Run) for shown in found):
+    if len(shown_artifacts) > 1:
+        if not all(isinstance(shown, Run) for shown in shown_artifacts):
             raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")
-        return comparison.describe_runs([shown.folder for shown in found], context)
-    (single,) = found
+        return comparison.describe_runs([shown.folder for shown in shown_artifacts], context)
+    (single,) = shown_artifacts
     if isinstance(single, Run):
         return run.describe(single, context, beside, pictures=pictures)
     return artifact.describe(single, context)

@@ -42,7 +42,7 @@ def _close(links: Chain, artifact: Artifact, *others: Section | None) -> dict[st
     """Return the sections that have something, with the chain before them, and what checks the page."""
     origin = Section(id="chain", title="Where it came from", lead=chain.LEAD, parts=[links])
     return {
-        "sections": [each for each in (*others, origin) if each and each.parts],
+        "sections": [section for section in (*others, origin) if section and section.parts],
         "chain": links,
         "commands": [f"toolkit verify {artifact.name}"],
     }
@@ -56,7 +56,7 @@ def _pair(caption: str, values: Mapping[str, object], *, numeric: bool = False) 
 
 def _show(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
+        return ", ".join(f"{name} {item}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
@@ -70,21 +70,21 @@ def _show_version(version: str) -> Number:
 
 def _describe_machine(recorded: object) -> str:
     """Return in words what a record says of the machine, as far as it says it."""
-    found = dict(recorded) if isinstance(recorded, Mapping) else {}
-    memory = str(found.get("memory_bytes", ""))
+    machine = dict(recorded) if isinstance(recorded, Mapping) else {}
+    memory = str(machine.get("memory_bytes", ""))
     words = [
-        (f"{found.get('cores')} cores", found.get("cores")),
+        (f"{machine.get('cores')} cores", machine.get("cores")),
         (f"{show_bytes(int(memory))} of memory" if memory.isdecimal() else "", memory),
-        (str(found.get("machine")), found.get("machine")),
-        (f"Linux {found.get('kernel')}", found.get("kernel")),
-        (f"engine {found.get('engine')}", found.get("engine")),
+        (str(machine.get("machine")), machine.get("machine")),
+        (f"Linux {machine.get('kernel')}", machine.get("kernel")),
+        (f"engine {machine.get('engine')}", machine.get("engine")),
     ]
     return ", ".join(word for word, value in words if word and value)
 
 
 def _count_left(left: object) -> str:
     """Return what a graft left as it was, and how often."""
-    return ", ".join(f"{what}: {number}" for what, number in left.items()) if isinstance(left, Mapping) else ""
+    return ", ".join(f"{reason}: {number}" for reason, number in left.items()) if isinstance(left, Mapping) else ""
 
 
 def _describe_wheel(target: Wheel, links: Chain) -> Page:
@@ -160,12 +160,12 @@ def _describe_build(facts: Mapping[str, Any]) -> Section:
 def _describe_graft(facts: Mapping[str, Any]) -> Section:
     graft = dict(facts["graft"])
     rows: list[Row] = []
-    for each in graft.get("libraries", []):
-        numbers = [each.get(name) for name in ("containers", "changed", "kernels", "general", "moved")]
-        grown = each.get("bytes_after", 0) - each.get("bytes_before", 0)
+    for library in graft.get("libraries", []):
+        numbers = [library.get(name) for name in ("containers", "changed", "kernels", "general", "moved")]
+        grown = library.get("bytes_after", 0) - library.get("bytes_before", 0)
         rows.append(
             [
-                Cell(text=str(each.get("name")), note=_count_left(each.get("left"))),
+                Cell(text=str(library.get("name")), note=_count_left(library.get("left"))),
                 *map(_show, numbers),
                 f"+{show_bytes(grown)}",
             ]
@@ -241,8 +241,8 @@ def _describe_report(target: SmokeReport, links: Chain) -> Page:
 
 def _tell(item: Finding) -> str:
     """Return what a check has seen, as far as a line has room."""
-    seen = {name: each for name, each in item.facts["evidence"].items() if isinstance(each, str | int | float)}
-    text = ", ".join(f"{name.replace('_', ' ')} {each}" for name, each in seen.items())
+    seen = {name: value for name, value in item.facts["evidence"].items() if isinstance(value, str | int | float)}
+    text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in seen.items())
     return text if len(text) <= LINE else f"{text[:LINE]}…"
 
 
@@ -258,21 +258,23 @@ def _describe_base(target: Artifact, links: Chain) -> Page:
     record = manifest.read(folder) if folder else None
     facts = dict(record.facts) if record else {}
     labels = {
-        name.removeprefix(f"{naming.LABEL_PREFIX}."): each for name, each in dict(facts.get("labels") or {}).items()
+        name.removeprefix(f"{naming.LABEL_PREFIX}."): value for name, value in dict(facts.get("labels") or {}).items()
     }
-    shown = {name: each for name, each in facts.items() if name != "labels"}
+    shown = {name: value for name, value in facts.items() if name != "labels"}
     packages = read_packages(folder / "venv") if folder and isinstance(target, Environment) else {}
     listed = Table(
         caption=f"{len(packages)} packages",
         columns=("Package", "Version"),
-        rows=[(name, each.version) for name, each in sorted(packages.items())],
+        rows=[(name, package.version) for name, package in sorted(packages.items())],
     )
-    links_of = [dict(each) for each in flatten(record.parent)] if record else []
-    numbers = [Number(label=str(each.get("kind")).capitalize(), text=str(each.get("name"))) for each in links_of[-1:]]
+    parents = [dict(parent) for parent in flatten(record.parent)] if record else []
+    numbers = [
+        Number(label=str(origin.get("kind")).capitalize(), text=str(origin.get("name"))) for origin in parents[-1:]
+    ]
     return Page(
         kind=target.title,
         title=str(facts.get("tag") or target.path.name or target.name),
-        lead=f"Made from {links_of[0].get('name')}." if links_of else "It has no record here.",
+        lead=f"Made from {parents[0].get('name')}." if parents else "It has no record here.",
         numbers=[
             *numbers,
             *([Number(label="Packages", text=str(len(packages)))] if packages else []),

@@ -146,8 +146,8 @@ class _View:
         try:
             record = reader.read_record(folder)
         except ToolkitError:
-            said = "The run is not finished, or its record cannot be read."
-            yield self._make("run", folder.name, link.findings, said=said)
+            meaning = "The run is not finished, or its record cannot be read."
+            yield self._make("run", folder.name, link.findings, meaning=meaning)
             return
         newest = reader.list_checkpoints(folder / reader.CHECKPOINTS)[:1]
         yield self._make(
@@ -156,7 +156,7 @@ class _View:
             _take(link.findings, *of_weights),
             digest_=str(record.value["weights_sha256"]),
             digest_of="SHA-256 of weights and running averages",
-            said="What the training made.",
+            meaning="What the training made.",
             documents=[show(path) for path in newest],
         )
         yield self._make(
@@ -165,7 +165,7 @@ class _View:
             [*link.demands, *_omit(link.findings, *of_weights)],
             digest_=digest.read_file(folder / manifest.FILE),
             digest_of=f"SHA-256 of {manifest.FILE}",
-            said="How the weights were trained: configuration, data, numbers, machine.",
+            meaning="How the weights were trained: configuration, data, numbers, machine.",
             documents=[show(folder / manifest.FILE)],
             **self._describe_signature(link),
         )
@@ -174,7 +174,7 @@ class _View:
             yield from self._show_made(parent, Path(str(record.parent.get("reference"))).name)
         else:
             kind = str(record.parent.get("kind") or "environment")
-            yield self._make(kind, "not named", parent.joints, said="The run was started without the toolkit.")
+            yield self._make(kind, "not named", parent.joints, meaning="The run was started without the toolkit.")
 
     def _name(self, link: artifacts.Link) -> str:
         """Return what an environment or image is called: by its record, if it has one."""
@@ -203,7 +203,7 @@ class _View:
             [*link.demands, *link.joints, *(item for item in link.findings if item not in installed)],
             digest_=str(named.get("digest", "")),
             digest_of="image id" if link.kind == "image" else "SHA-256 of its plan",
-            said="The packages with which the run was trained." if link.kind == "environment" else "What was run.",
+            meaning="The packages with which the run was trained." if link.kind == "environment" else "What was run.",
             documents=[show(folder / manifest.FILE)] if folder else [_show_json("as the run records it", dict(named))],
             **self._describe_signature(link),
         )
@@ -213,7 +213,7 @@ class _View:
                     yield self._show_report(report, report.artifact)
             if not link.reports:
                 none = absent("report", "no report of smoke checks is beside it")
-                yield self._make("smoke", "no report here", [none], said=_CHECKS)
+                yield self._make("smoke", "no report here", [none], meaning=_CHECKS)
         parents = link.parents if record else artifacts.trace_named(named.get("parent"), self.context.state)
         yield from self._show_origins(parents, installed)
 
@@ -229,7 +229,7 @@ class _View:
             report.report,
             findings,
             digest_=digest.read_file(report.path),
-            said=_CHECKS,
+            meaning=_CHECKS,
             documents=[show(report.path)],
             **self._describe_signature(link),
         )
@@ -246,17 +246,17 @@ class _View:
             if link.kind == "lock":
                 path = locks[id(link)]
                 shown = [show(path)] if path else []
-                yield self._make("lock", name, link.joints, digest_=value, said=_LOCK, documents=shown)
+                yield self._make("lock", name, link.joints, digest_=value, meaning=_LOCK, documents=shown)
             elif locks or not is_own_wheel(link.named):
                 pins = [path for path in locks.values() if path and self.context.compared == "chain"]
                 findings = installed or [_find_pin(value, path) for path in pins]
-                said = "TensorFlow, as it was published."
-                yield self._make("wheel", name, findings, digest_=value, said=said, documents=documents)
+                meaning = "TensorFlow, as it was published."
+                yield self._make("wheel", name, findings, digest_=value, meaning=meaning, documents=documents)
             elif isinstance(link.artifact, Wheel):
                 yield from self._show_wheel(link, link.artifact, name, installed)
             else:
                 findings = [*installed, *link.joints]
-                yield self._make("wheel", name, findings, digest_=value, said=_OWN, documents=documents)
+                yield self._make("wheel", name, findings, digest_=value, meaning=_OWN, documents=documents)
 
     def _show_wheel(self, link: artifacts.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
@@ -265,14 +265,14 @@ class _View:
         try:
             record = wheel.read_record()
         except ToolkitError:
-            yield self._make("wheel", name, findings, said=_OWN)
+            yield self._make("wheel", name, findings, meaning=_OWN)
             return
         yield self._make(
             "wheel",
             name,
             _omit(findings, "lock", "plan", "original"),
             digest_=record.digest,
-            said="TensorFlow, grafted here." if grafted else _OWN,
+            meaning="TensorFlow, grafted here." if grafted else _OWN,
             documents=[show(folder / manifest.FILE)],
             builders=self._count_builders(wheel, trusted=link.signature is not None and link.signature.state == "ok"),
             **self._describe_signature(link),
@@ -284,7 +284,7 @@ class _View:
             planned.name if planned.exists() else "in the wheel's record",
             [*_take(findings, "plan"), *([_check_plan(wheel)] if built else [])],
             digest_=str(record.facts["plan"]),
-            said="The exact commands that made the wheel.",
+            meaning="The exact commands that made the wheel.",
             documents=[show(planned)] if planned.exists() else [],
         )
         pinned = record.facts["lock"]
@@ -293,7 +293,7 @@ class _View:
             "pins of the wheel",
             _take(findings, "plan" if grafted else "lock"),  # a graft's plan holds its lock
             digest_=digest.digest_value(pinned),
-            said=_LOCK,
+            meaning=_LOCK,
             documents=[_show_json("lock", pinned)],
         )
         if grafted and record.parent:
@@ -302,7 +302,7 @@ class _View:
                 str(record.parent.get("name")),
                 _take(findings, "original"),
                 digest_=str(record.parent.get("digest")),
-                said="The published wheel that was grafted.",
+                meaning="The published wheel that was grafted.",
                 documents=[_show_json("as the record names it", dict(record.parent))],
             )
 

@@ -55,27 +55,27 @@ class Drawing:
 
 def draw(chart: Chart) -> Drawing:
     most = max(100, min(POINTS, ALL_POINTS // max(1, len(chart.series))))
-    shown = [thin(each, most) for each in chart.series]
-    across = Range(0.0, 1.0) if chart.square else spread([x for each in shown for x in each.xs], 0)
-    values = [y for each in shown for y in (*each.ys, *(end for pair in each.band for end in pair))]
+    shown = [thin(series, most) for series in chart.series]
+    across = Range(0.0, 1.0) if chart.square else spread([x for series in shown for x in series.xs], 0)
+    values = [y for series in shown for y in (*series.ys, *(end for pair in series.band for end in pair))]
     up = (
         across
         if chart.square
         else spread([*values, *([] if chart.bottom is None else [chart.bottom])], 0.06, chart.bottom)
     )
     return Drawing(
-        x_ticks=[Tick(_percent(across.place(each)), label) for each, label in list_ticks(across, unit=chart.x_unit)],
-        y_ticks=[Tick(_percent(1 - up.place(each)), label) for each, label in list_ticks(up, unit=chart.unit)],
-        paths=[trace(each.xs, each.ys, across, up) for each in shown],
-        areas=[_trace_band(each, across, up) for each in shown],
-        dots=[list(_place_dots(each, across, up)) for each in shown],
+        x_ticks=[Tick(_percent(across.place(x)), label) for x, label in list_ticks(across, unit=chart.x_unit)],
+        y_ticks=[Tick(_percent(1 - up.place(y)), label) for y, label in list_ticks(up, unit=chart.unit)],
+        paths=[trace(series.xs, series.ys, across, up) for series in shown],
+        areas=[_trace_band(series, across, up) for series in shown],
+        dots=[list(_place_dots(series, across, up)) for series in shown],
         data={
             "x": chart.x,
             "x_unit": chart.x_unit,
             "unit": chart.unit,
             "bottom": chart.bottom,
             "square": chart.square,
-            "series": [_describe(each) for each in shown],
+            "series": [_describe(series) for series in shown],
         },
     )
 
@@ -83,7 +83,7 @@ def draw(chart: Chart) -> Drawing:
 def _describe(series: Series) -> dict[str, Any]:
     rounded = {"xs": [_round(x) for x in series.xs], "ys": [_round(y) for y in series.ys]}
     band = [[_round(end) for end in pair] for pair in series.band]
-    return {"name": series.name, **rounded, "band": band, "radii": [_size(each) for each in series.weights]}
+    return {"name": series.name, **rounded, "band": band, "radii": [_size(weight) for weight in series.weights]}
 
 
 def _place_dots(series: Series, across: Range, up: Range) -> Iterator[tuple[str, str, float]]:
@@ -112,7 +112,7 @@ def thin(series: Series, most: int = POINTS) -> Series:
         part = range(number * count // stretches, (number + 1) * count // stretches)
         kept |= {min(part, key=series.ys.__getitem__), max(part, key=series.ys.__getitem__)}
     places = sorted(kept)
-    band = [series.band[each] for each in places] if series.band else ()
+    band = [series.band[place] for place in places] if series.band else ()
     return replace(series, xs=[series.xs[i] for i in places], ys=[series.ys[i] for i in places], band=band)
 
 
@@ -131,8 +131,8 @@ def list_ticks(axis: Range, count: int = TICKS, unit: str = "") -> list[tuple[fl
     step = find_step((axis.high - axis.low) / count)
     digits = max(0, -math.floor(math.log10(step * (100 if unit == "%" else 1)) + 1e-9))
     first = math.ceil(axis.low / step - 1e-9)
-    found = (number * step for number in range(first, math.floor(axis.high / step + 1e-9) + 1))
-    return [(value, format_tick(value, digits, unit)) for value in found]
+    positions = (number * step for number in range(first, math.floor(axis.high / step + 1e-9) + 1))
+    return [(value, format_tick(value, digits, unit)) for value in positions]
 
 
 def find_step(least: float) -> float:

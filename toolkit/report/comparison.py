@@ -48,12 +48,12 @@ class Compared:
 def describe_runs(folders: Sequence[Path], context: PageContext) -> Page:
     """Return the page of several runs. Raises a ToolkitError if one is no folder of a run."""
     runs = [RunFolder(folder) for folder in folders]
-    labels = label_runs([each.config.as_dict() for each in runs])
+    labels = label_runs([run.config.as_dict() for run in runs])
     compared = list(follow(runs, labels, context))
     differing = sorted({part.rpartition(" ")[0] for label in labels for part in label.split(", ")} - {"run"})
-    same = len({each.config.digest for each in runs}) == 1
+    same = len({run.config.digest for run in runs}) == 1
     lead = "They have the same configuration." if same else f"They differ in {', '.join(differing)}."
-    groups = {f"{number}. {each.label}": [each.run] for number, each in enumerate(compared, start=1)}
+    groups = {f"{number}. {side.label}": [side.run] for number, side in enumerate(compared, start=1)}
     return Page(
         kind="Comparison",
         title=f"{len(runs)} runs side by side",
@@ -65,7 +65,7 @@ def describe_runs(folders: Sequence[Path], context: PageContext) -> Page:
             Section(id="configuration", title="Configuration", parts=_compare_configs(compared)),
             Section(id="chain", title="Where they came from", lead=LEAD, parts=[compare_chains(compared)]),
         ],
-        commands=[f"toolkit verify {each.folder}" for each in runs],
+        commands=[f"toolkit verify {run.folder}" for run in runs],
     )
 
 
@@ -80,14 +80,14 @@ def follow(runs: Sequence[RunFolder], labels: Sequence[str], context: PageContex
 
 
 def _list_best(compared: Sequence[Compared]) -> Iterator[Number]:
-    ended = [each for each in compared if each.result]
+    ended = [side for side in compared if side.result]
     if not ended:
         return
-    best = max(ended, key=lambda each: float(each.result["test_accuracy"]))
+    best = max(ended, key=lambda side: float(side.result["test_accuracy"]))
     yield Number(label="Highest test accuracy", text=f"{best.result['test_accuracy']:.2%}", note=best.label)
-    least = min(ended, key=lambda each: float(each.result["test_loss"]))
+    least = min(ended, key=lambda side: float(side.result["test_loss"]))
     yield Number(label="Lowest test loss", text=f"{least.result['test_loss']:.4f}", note=least.label)
-    seconds = sum(float(each.result["train_seconds"]) for each in ended)
+    seconds = sum(float(side.result["train_seconds"]) for side in ended)
     yield Number(label="Training time together", text=show_seconds(seconds), note=f"{len(ended)} runs")
 
 
@@ -100,19 +100,19 @@ def _tabulate(compared: Sequence[Compared]) -> Table:
         ("epochs", "Epochs", lambda value: f"{value:.0f}", lambda _: None),
         ("train_seconds", "Training", show_seconds, min),
     )
-    shown = [each for each in measures if any(each[0] in one.result for one in compared)]
-    best = {name: choose([one.result[name] for one in compared if name in one.result]) for name, _, _, choose in shown}
+    shown = [measure for measure in measures if any(measure[0] in run.result for run in compared)]
+    best = {name: choose([run.result[name] for run in compared if name in run.result]) for name, _, _, choose in shown}
     rows: list[Row] = []
-    for number, one in enumerate(compared, start=1):
-        cells: list[Cell | str] = [Cell(text=f"{number}. {one.label}", note=one.run.name)]
+    for number, run in enumerate(compared, start=1):
+        cells: list[Cell | str] = [Cell(text=f"{number}. {run.label}", note=run.run.name)]
         for name, _, form, _ in shown:
-            value = one.result.get(name)
+            value = run.result.get(name)
             cells.append(
                 Cell(text=NOTHING if value is None else form(value), strong=value is not None and value == best[name])
             )
-        weights = one.find("weights")
+        weights = run.find("weights")
         cells.append(Cell(text=shorten(weights.digest) if weights else NOTHING, code=True))
-        cells.append(Cell(text=one.state, tone=one.state))
+        cells.append(Cell(text=run.state, tone=run.state))
         rows.append(cells)
     return Table(
         caption="Results; the best of each column is marked",
@@ -132,12 +132,12 @@ def draw(groups: Mapping[str, Sequence[RunFolder]]) -> Iterator[Chart | Text]:
         ("train-loss", "Training loss", "mean loss", attrgetter("train_loss"), ""),
     )
     drawn = {label: [run.epochs for run in runs if run.epochs] for label, runs in groups.items()}
-    drawn = {label: found for label, found in drawn.items() if found}
+    drawn = {label: series for label, series in drawn.items() if series}
     if not drawn:
         yield Text(text="No epoch is recorded yet.")
     for id_, title, axis, read, unit in kinds if drawn else ():
         series = [_make_series(label, runs, read, place) for place, (label, runs) in enumerate(drawn.items())]
-        ends = sorted((each.ys[-1], each.name) for each in series)
+        ends = sorted((curve.ys[-1], curve.name) for curve in series)
         form = show_share if unit else show_loss
         text = f"At the end, {title.lower()} is lowest for {ends[0][1]} ({form(ends[0][0])})"
         text += f" and highest for {ends[-1][1]} ({form(ends[-1][0])})" if len(ends) > 1 else ""
@@ -148,12 +148,12 @@ def _make_series(
     label: str, runs: Sequence[Sequence[EpochRecord]], read: Callable[[EpochRecord], float], place: int
 ) -> Series:
     epochs = list(zip(*runs, strict=False))  # those that all runs of the group have
-    values = [[read(each) for each in same] for same in epochs]
-    means = [statistics.fmean(each) for each in values]
-    wide = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in values]
+    values = [[read(epoch) for epoch in same] for same in epochs]
+    means = [statistics.fmean(of_epoch) for of_epoch in values]
+    wide = [statistics.stdev(of_epoch) if len(of_epoch) > 1 else 0.0 for of_epoch in values]
     return Series(
         name=label,
-        xs=[statistics.fmean(each.step for each in same) for same in epochs],
+        xs=[statistics.fmean(epoch.step for epoch in same) for same in epochs],
         ys=means,
         color=COLORS[place % len(COLORS)],
         dashed=place >= len(COLORS),
@@ -163,7 +163,7 @@ def _make_series(
 
 
 def _compare_configs(compared: Sequence[Compared]) -> list[Table | Text]:
-    configs = [each.run.config.as_dict() for each in compared]
+    configs = [side.run.config.as_dict() for side in compared]
     names = [
         name for name in configs[0] if len({str(config.get(name)) for config in configs}) > 1 and name != "class_names"
     ]
@@ -183,7 +183,7 @@ def _compare_configs(compared: Sequence[Compared]) -> list[Table | Text]:
     return [
         Table(
             caption="Options that differ; all others are the same",
-            columns=("Option", *(f"{number}. {each.run.name}" for number, each in enumerate(compared, start=1))),
+            columns=("Option", *(f"{number}. {side.run.name}" for number, side in enumerate(compared, start=1))),
             rows=[(name.replace("_", " "), *(str(config.get(name)) for config in configs)) for name in names],
         )
     ]
@@ -191,10 +191,10 @@ def _compare_configs(compared: Sequence[Compared]) -> list[Table | Text]:
 
 def compare_chains(compared: Sequence[Compared]) -> Table:
     """Return a table of the links of all chains. Equal digests in a row mean the same thing."""
-    names = list(dict.fromkeys(link.name for each in compared for link in each.links.links))
+    names = list(dict.fromkeys(link.name for side in compared for link in side.links.links))
     rows: list[Row] = []
     for name in names:
-        links = [each.find(name) for each in compared]
+        links = [chain.find(name) for chain in compared]
         digests = {link.digest for link in links if link and link.digest}
         same = len(digests) == 1 and all(links)
         cells = [
@@ -204,7 +204,7 @@ def compare_chains(compared: Sequence[Compared]) -> Table:
             for link in links
         ]
         rows.append([name, "same" if same else "differ", *cells])
-    heads = (f"{number}. {each.label}" for number, each in enumerate(compared, start=1))
+    heads = (f"{number}. {side.label}" for number, side in enumerate(compared, start=1))
     return Table(
         caption="Links by run, with the beginning of each digest", columns=("Link", "Digests", *heads), rows=rows
     )

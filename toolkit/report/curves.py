@@ -14,11 +14,11 @@ def draw(run: RunFolder) -> Iterator[Chart | Text]:
     if not run.epochs and not run.steps:
         yield Text(text="No epoch is recorded yet.")
         return
-    ends, watched = [each.step for each in run.epochs], run.watched
+    ends, watched = [epoch.step for epoch in run.epochs], run.watched
     steps = Series(
         name="training, single steps",
-        xs=[each["step"] for each in run.steps],
-        ys=[each["loss"] for each in run.steps],
+        xs=[step["step"] for step in run.steps],
+        ys=[step["loss"] for step in run.steps],
         color=TRAIN,
         faint=True,
     )
@@ -36,7 +36,7 @@ def draw(run: RunFolder) -> Iterator[Chart | Text]:
         title="Loss",
         x="step",
         y="mean loss",
-        series=[each for each in (steps, *loss) if each.xs],
+        series=[series for series in (steps, *loss) if series.xs],
         text=_tell("loss", watched, run.epochs, [e.test_loss for e in run.epochs], [e.train_loss for e in run.epochs]),
     )
     if run.epochs:

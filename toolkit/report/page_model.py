@@ -154,7 +154,7 @@ class Link:
     state: State
     digest: str = ""
     digest_of: str = "SHA-256"
-    said: str = ""  # in a sentence, what it is
+    meaning: str = ""  # in a sentence, what it is
     findings: Sequence[Finding] = ()
     signature: str = ""
     signed: State = "skipped"  # skipped: no signature was checked

@@ -48,7 +48,7 @@ def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *
         title=run.name,
         lead=_introduce(run),
         numbers=list(_list_numbers(run)),
-        sections=[each for each in sections if each and each.parts],
+        sections=[section for section in sections if section and section.parts],
         chain=links,
         commands=[f"toolkit verify {artifact.folder}", f"toolkit reproduce {artifact.folder}"],
     )
@@ -56,9 +56,9 @@ def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *
 
 def _introduce(run: RunFolder) -> str:
     config, environment = run.config, run.environment
-    said = f"DenseNet {config.model}, trained on {config.dataset}"
+    sentence = f"DenseNet {config.model}, trained on {config.dataset}"
     if not run.value:
-        return f"{said}. {describe_unfinished(run.folder).capitalize()}."
+        return f"{sentence}. {describe_unfinished(run.folder).capitalize()}."
     kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
     epochs, steps, size = run.result.get("epochs"), run.result.get("steps"), environment.get("batch_size")
@@ -69,7 +69,7 @@ def _introduce(run: RunFolder) -> str:
         f"{environment.get('threads')} threads",
         f"{kernels} kernels",
     ]
-    return f"{said}: {'; '.join(filter(None, parts))}."
+    return f"{sentence}: {'; '.join(filter(None, parts))}."
 
 
 def _list_numbers(run: RunFolder) -> Iterator[Number]:
@@ -156,9 +156,9 @@ def _show_images(run: RunFolder, budget: Budget, *, pictures: bool) -> Section |
 
 def _show_beside(folders: Sequence[Path], budget: Budget) -> Iterator[Section]:
     for number, folder in enumerate(folders, start=1):
-        found = folder / EVALUATION
-        if found.exists():
-            yield _describe_evaluation(found, number)
+        evaluation = folder / EVALUATION
+        if evaluation.exists():
+            yield _describe_evaluation(evaluation, number)
         elif shown := images.show_folder(folder, budget):
             lead = "Grad-CAM: red is what speaks for the predicted class."
             yield Section(id=f"explained-{number}", title="What the network looked at", lead=lead, parts=shown)
@@ -173,7 +173,7 @@ def _show_beside(folders: Sequence[Path], budget: Budget) -> Iterator[Section]:
 def _describe_evaluation(file: Path, number: int) -> Section:
     try:
         value = json.loads(read_regular(file))
-        names = [str(each["label"]) for each in value["classes"]]
+        names = [str(row["label"]) for row in value["classes"]]
         counts = [[int(count) for count in row] for row in value["confusion"]]
         numbers = Table(
             caption="Numbers",
@@ -217,7 +217,7 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
                 ys=[b[2] for b in bins],
                 color=curves.TEST,
                 dots=True,
-                weights=[b[0] / sum(each[0] for each in bins) for b in bins],
+                weights=[b[0] / sum(row[0] for row in bins) for b in bins],
             )
         ],
         text=f"On average, the probability misses the accuracy by {result['calibration_error']:.2%}.",
@@ -253,7 +253,7 @@ def _describe_costs(run: RunFolder) -> Section:
     if is_number(first := result.get("first_step_seconds")):
         rows.append(("First step, most of it to make the graph", show_seconds(first)))
     if epochs:
-        speeds = sorted(each.images_per_second for each in epochs)
+        speeds = sorted(epoch.images_per_second for epoch in epochs)
         rows.append(("Images per second, median of the epochs", f"{speeds[len(speeds) // 2]:,.0f}"))
     if is_number(peak := result.get("process_peak_bytes")):
         rows.append(("Most memory of the process", show_bytes(peak)))
@@ -342,7 +342,7 @@ def _describe_data(run: RunFolder) -> Section:
     if data:
         rows.append(("Data", str(data.get("source", ""))))
         rows.append(("SHA-256 of images and labels", Cell(text=str(data.get("sha256", "")), code=True)))
-        rows += [("Note", str(each)) for each in (*data.get("notes", ()), *data.get("warnings", ()))]
+        rows += [("Note", str(note)) for note in (*data.get("notes", ()), *data.get("warnings", ()))]
     if value:
         rows.append(("Devices", ", ".join(map(str, environment.get("devices") or []))))
         cores = value.get("hardware", {}).get("cores", NOTHING)

@@ -44,22 +44,22 @@ class RunFolder:
     def epochs(self) -> list[EpochRecord]:
         """The records of epochs; damaged lines, and those with what is no number, are left out."""
         try:
-            found = metrics.read_epochs(self.folder / metrics.CSV)
+            epochs = metrics.read_epochs(self.folder / metrics.CSV)
         except OSError:
             return []
-        return [each for each in found if all(map(math.isfinite, asdict(each).values()))]
+        return [epoch for epoch in epochs if all(map(math.isfinite, asdict(epoch).values()))]
 
     @cached_property
     def steps(self) -> list[Mapping[str, Any]]:
         """The records of steps; damaged lines are left out."""
-        found = []
+        lines = []
         with suppress(OSError):
             for line in read_regular(self.folder / metrics.LINES, LARGEST_LINES).decode(errors="replace").splitlines():
                 with suppress(ValueError, RecursionError):
                     value = json.loads(line)
                     if isinstance(value, dict) and value.get("kind") == "step" and is_number(value.get("loss")):
-                        found.append(value)
-        return [each for each in found if is_number(each.get("step"))]
+                        lines.append(value)
+        return [line for line in lines if is_number(line.get("step"))]
 
     @property
     def result(self) -> Mapping[str, Any]:

@@ -25,24 +25,24 @@ def describe(folder: Path, context: PageContext) -> Page:
     record = manifest.read(folder)
     facts = dict(record.facts) if record else {}
     try:
-        points = [dict(each) for each in facts["points"]]
-        members = [dict(each) for each in facts["members"]]
-        options = [dict(each["options"]) for each in members]
-        places = [_find_member(folder, str(each["run"])) for each in members]
+        points = [dict(point) for point in facts["points"]]
+        members = [dict(member) for member in facts["members"]]
+        options = [dict(member["options"]) for member in members]
+        places = [_find_member(folder, str(member["run"])) for member in members]
     except (LookupError, TypeError, ValueError) as error:
         raise IntegrityError(
             f"the record of the sweep {folder} is damaged", why=str(error), remedy="`toolkit sweep` writes it again"
         ) from error
     runs = [RunFolder(place) for place in places]
-    labels = [describe_options(each) or "the only member" for each in options]
+    labels = [describe_options(member_options) or "the only member" for member_options in options]
     there = [number for number, run in enumerate(runs) if run.value]
     compared = dict(zip(there, follow([runs[n] for n in there], [labels[n] for n in there], context), strict=True))
     groups: dict[str, list[RunFolder]] = {}
     for number in there:
         point = describe_options({name: value for name, value in options[number].items() if name != "seed"}) or "all"
         groups.setdefault(point, []).append(runs[number])
-    complete = sum(each.get("status") == "complete" for each in members)
-    seconds = sum(float(each.result["train_seconds"]) for each in compared.values())
+    complete = sum(member.get("status") == "complete" for member in members)
+    seconds = sum(float(run.result["train_seconds"]) for run in compared.values())
     return Page(
         kind="Sweep",
         title=folder.resolve().name,
@@ -52,8 +52,8 @@ def describe(folder: Path, context: PageContext) -> Page:
             Number(label="Training time together", text=show_seconds(seconds), note=f"{len(there)} runs"),
         ],
         sections=[
-            each
-            for each in (
+            section
+            for section in (
                 Section(
                     id="points",
                     title="Points",
@@ -65,7 +65,7 @@ def describe(folder: Path, context: PageContext) -> Page:
                 Section(id="files", title="Files", parts=[_check_files(folder, facts)]),
                 _share_chain(compared),
             )
-            if each and each.parts
+            if section and section.parts
         ],
         commands=[
             *(f"toolkit verify {members[number]['run']}" for number in there[:SHOWN]),
@@ -141,9 +141,9 @@ def _tabulate_members(
 ) -> Table:
     rows: list[Row] = []
     for number, (member, label) in enumerate(zip(members, labels, strict=True)):
-        one = compared.get(number)
+        run = compared.get(number)
         name = Path(str(member["run"])).name
-        if one is None:
+        if run is None:
             why = str(member.get("reason") or member.get("status"))
             failed = member.get("status") == "failed"
             rows.append(
@@ -157,19 +157,19 @@ def _tabulate_members(
                 ]
             )
             continue
-        recorded, weights = member.get("weights_sha256"), one.find("weights")
+        recorded, weights = member.get("weights_sha256"), run.find("weights")
         other = recorded is not None and weights is not None and recorded != weights.digest
         state = (
             Cell(text="other weights than the sweep recorded", tone="fail")
             if other
-            else Cell(text=one.state, tone=one.state)
+            else Cell(text=run.state, tone=run.state)
         )
         rows.append(
             [
                 Cell(text=f"{number}. {label}", note=name),
-                f"{one.result['test_accuracy']:.2%}",
-                f"{one.result['test_loss']:.4f}",
-                show_seconds(one.result["train_seconds"]),
+                f"{run.result['test_accuracy']:.2%}",
+                f"{run.result['test_loss']:.4f}",
+                show_seconds(run.result["train_seconds"]),
                 Cell(text=shorten(weights.digest) if weights else NOTHING, code=True),
                 state,
             ]
@@ -182,8 +182,8 @@ def _check_files(folder: Path, facts: Mapping[str, Any]) -> Table:
     rows: list[Row] = []
     for name, promised in dict(facts.get("files") or {}).items():
         path = folder / Path(str(name)).name
-        found = digest.read_file(path) if path.is_file() else ""
-        state: State = "absent" if not found else "ok" if found == promised else "fail"
+        current = digest.read_file(path) if path.is_file() else ""
+        state: State = "absent" if not current else "ok" if current == promised else "fail"
         words = {"ok": "as recorded", "absent": "not here", "fail": "not what was recorded"}
         rows.append(
             [
@@ -198,12 +198,12 @@ def _check_files(folder: Path, facts: Mapping[str, Any]) -> Table:
 def _share_chain(compared: Mapping[int, Compared]) -> Section | None:
     """Return the links that all runs have in common: what lies below their weights and configurations."""
     chains = [
-        tuple(link for link in each.links.links if link.name not in {"weights", "run"}) for each in compared.values()
+        tuple(link for link in run.links.links if link.name not in {"weights", "run"}) for run in compared.values()
     ]
     if not chains:
         return None
     first = {(link.name, link.digest) for link in chains[0]}
-    if any({(link.name, link.digest) for link in each} != first for each in chains):
+    if any({(link.name, link.digest) for link in chain} != first for chain in chains):
         return Section(
             id="chain", title="Where they came from", lead=LEAD, parts=[compare_chains(list(compared.values()))]
         )

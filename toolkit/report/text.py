@@ -36,7 +36,7 @@ def render(page: Page, *, width: int = 100) -> str:
                 console.print(part)
     if page.commands:
         console.print()
-        console.print(rich.text.Text("\n".join(printable(each) for each in page.commands)))
+        console.print(rich.text.Text("\n".join(printable(command) for command in page.commands)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
