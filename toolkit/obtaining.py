@@ -1,14 +1,12 @@
-"""Obtains the wheel of a plan: the finished one of this machine, else that of a registry, else a new one."""
+"""Looks for a finished wheel of a plan: first on this machine, then in a registry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toolkit.console import Console
 from toolkit.settings import Settings
 from toolkit.signing import Policy
-from toolkit.steps import Task, run
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel
@@ -32,40 +30,32 @@ class WheelSource:
         return wheel
 
 
-def obtain(
+def obtain_existing(
     plan: WheelPlan,
     source: WheelSource,
-    plan_tasks: Callable[[], Sequence[Task[Any]]],
     settings: Settings,
     console: Console,
     *,
     out: Path,
     dry_run: bool,
 ) -> FinishedWheel | None:
-    """Return the wheel of a plan, or None in a dry run if it would have to be made.
+    """Return the wheel of a plan if it is in ``out`` or the registry has it, else None.
 
-    ``plan_tasks``: returns the tasks that make the wheel, which the last one returns. It is called only if neither
-    ``out`` nor the registry has the wheel. Raises IntegrityError if a wheel is there and not signed as required.
+    A dry run does not ask the registry. Raises IntegrityError if the wheel exists and is not signed as required.
     """
     wheel = source.find(plan, out)
     if wheel:
         console.heading("wheel", f"reused {wheel.wheel.name}")
         return wheel
     if source.registry and isinstance(plan, BuildPlan):
-        wheel = _pull(plan, source, settings, console, out=out, dry_run=dry_run)
-    if wheel:
-        return wheel
-    tasks = plan_tasks()
-    if not run(tasks, console, dry_run=dry_run):
-        return None
-    made: FinishedWheel = tasks[-1].result
-    return made
+        return _pull(plan, source, settings, console, out=out, dry_run=dry_run)
+    return None
 
 
 def _pull(
     plan: BuildPlan, source: WheelSource, settings: Settings, console: Console, *, out: Path, dry_run: bool
 ) -> FinishedWheel | None:
-    """Return the wheel that the registry has for a plan, if it has one. A dry run only says what would be asked."""
+    """Return the wheel that the registry has for a plan, or None. A dry run only says which registry would be asked."""
     from toolkit.engine import registry
     from toolkit.record import exchange
 

@@ -91,25 +91,30 @@ def obtain_wheel(
     to be verified again, which takes minutes.
     """
     from toolkit import obtaining
-    from toolkit.steps import Task
 
     console, settings = session.console, session.settings
-
-    def plan_tasks() -> list[Task[Any]]:
-        from toolkit.wheel import build, kernel_proof  # after the checks, because they are slow to load
-
-        state = Path(settings.state)
-        if not dry_run:
-            planned.prepare(state)
-        tasks: list[Task[Any]] = []
-        if wanted := planned.options.prove_kernels:
-            tasks.append(kernel_proof.plan_task(planned.plan, state, console, wanted=wanted))
-        return [*tasks, build.plan_task(planned, settings, console, out=out)]
-
-    wheel = obtaining.obtain(planned.plan, source, plan_tasks, settings, console, out=out, dry_run=dry_run)
+    wheel = obtaining.obtain_existing(planned.plan, source, settings, console, out=out, dry_run=dry_run)
+    if wheel is None:
+        wheel = _build_planned(session, planned, out=out, dry_run=dry_run)
     if wheel and not dry_run and not (source.registry and wheel.reused):
         sign(session, key, (wheel.folder, not wheel.reused))
     return wheel
+
+
+def _build_planned(session: Session, planned: "PlannedWheel", *, out: Path, dry_run: bool) -> "FinishedWheel | None":
+    """Build a wheel and return it. A dry run prints the commands and returns None."""
+    from toolkit.steps import Task, run
+    from toolkit.wheel import build, kernel_proof  # slow to load, and a finished wheel does not need them
+
+    console, settings = session.console, session.settings
+    state = Path(settings.state)
+    if not dry_run:
+        planned.prepare(state)
+    building = build.plan_task(planned, settings, console, out=out)
+    tasks: list[Task[Any]] = [building]
+    if count := planned.options.prove_kernels:
+        tasks.insert(0, kernel_proof.plan_task(planned.plan, state, console, wanted=count))
+    return building.result if run(tasks, console, dry_run=dry_run) else None
 
 
 def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:

@@ -112,18 +112,14 @@ def obtain_graft(
     """Reuse or make a grafted wheel, and sign it. Return None in a dry run if it would have to be made."""
     from toolkit import obtaining
     from toolkit.graft import job
+    from toolkit.steps import run
 
     console, settings = session.console, session.settings
     console.heading("plan", describe(planned))
-    wheel = obtaining.obtain(
-        planned,
-        source,
-        lambda: [job.plan_task(planned, settings, console, out=out)],
-        settings,
-        console,
-        out=out,
-        dry_run=dry_run,
-    )
+    wheel = obtaining.obtain_existing(planned, source, settings, console, out=out, dry_run=dry_run)
+    if wheel is None:
+        grafting = job.plan_task(planned, settings, console, out=out)
+        wheel = grafting.result if run([grafting], console, dry_run=dry_run) else None
     if wheel and not dry_run:
         sign(session, key, (wheel.folder, not wheel.reused))
     return wheel

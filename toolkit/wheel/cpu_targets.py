@@ -7,12 +7,10 @@ Further instructions are for the target alone: Bazel's own tools run on any mach
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from toolkit.errors import UnsupportedError
 from toolkit.versions.table import FIRST_PLATFORM
-
-Target = Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
+from toolkit.wheel.build_options import CpuTarget
 
 _V2 = ("ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
 _WITHOUT_AVX = "-mno-avx"
@@ -42,7 +40,7 @@ _EXTENSIONS = {
 """Instructions beyond the levels: the compiler's name of each."""
 
 
-def list_flags(target: Target, platform_name: str = FIRST_PLATFORM) -> list[str]:
+def list_flags(target: CpuTarget, platform_name: str = FIRST_PLATFORM) -> list[str]:
     """Return Bazel's flags for a target.
 
     ``native`` is written out as what the processor of this machine has, so that the plan's digest names it and a remote
