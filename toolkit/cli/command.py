@@ -266,7 +266,8 @@ def _make_build_parameters(names: Sequence[str]) -> list[inspect.Parameter]:
         kind, default, option = types[name], getattr(defaults, name), declared[name]
         if get_origin(kind) is tuple:
             kind, default = list[str] | None, None
-        metadata = typer.Option(min=option.least, metavar=option.metavar, help=option.help)
+        written = (option.name,) if option.name else ()
+        metadata = typer.Option(*written, min=option.least, metavar=option.metavar, help=option.help)
         parameters.append(_make_parameter(name, Annotated[kind, metadata], default))
     return parameters
 

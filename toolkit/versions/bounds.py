@@ -6,6 +6,7 @@ or open upwards, so that it brings a cuDNN without code for earlier ones.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from toolkit.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import name_wheel
 from toolkit.versions.table import CudaRow, Table, affects, split_span
@@ -29,11 +30,21 @@ def list_bounds(table: Table, *, tensorflow: str, built: str, served: Iterable[s
 
 
 def list_exact(table: Table, *, tensorflow: str, cuda: str, cudnn: str) -> dict[str, str]:
-    """Return the specifiers of one run-time set, such as ``==12.8.4.1``."""
+    """Return the specifiers of one run-time set, such as ``==12.8.4.1``.
+
+    Raises UnsupportedError if the table does not name NVIDIA's packages of this CUDA or cuDNN.
+    """
+    row, library = table.cuda_rows.get(cuda), table.cudnn_rows.get(cudnn)
+    if row is None or not row.components or library is None or not library.wheel:
+        raise UnsupportedError(
+            f"the packages of CUDA {cuda} and cuDNN {cudnn} are not known here, so none can be required exactly",
+            why="the version table does not name them",
+            remedy="leave out --exact",
+        )
     known = table.tensorflow_rows.get(tensorflow)
     pins: Mapping[str, str] = {
-        **table.cuda_rows[cuda].components,
-        "cudnn": table.cudnn_rows[cudnn].wheel,
+        **row.components,
+        "cudnn": library.wheel,
         "nccl": known.nccl if known else "",
     }
     return {name_wheel(name, cuda): f"=={version}" for name, version in pins.items() if version}

@@ -49,7 +49,7 @@ def describe_provenance(plan: BuildPlan, subjects: Mapping[str, str], ran: Build
         ran,
         build_type=BUILD_TYPE,
         builder=BUILDER,
-        external={"origins": plan.origins, **chosen},
+        external={"origins": plan.origins, **chosen, **({"exact": True} if plan.exact else {})},
         internal={"arguments": plan.arguments},
         dependencies=_list_dependencies(plan, bazel),
     )

@@ -31,6 +31,7 @@ class Option:
     """What is known about an option beside its name, type and default."""
 
     help: str
+    name: str = ""  # how it is written; empty: as the field is called
     metavar: str | None = None
     least: int | None = None
     argument: str = ""  # the argument of docker/Dockerfile that carries it; empty if none does
@@ -91,6 +92,11 @@ class BuildOptions:
     )
     bazelrc: str = _option("Credentials of a remote cache or executor; in no layer.", "", metavar="FILE")
     cache: str = _option("Name of the build caches.", "tensorflow", metavar="NAME", argument="CACHE_ID", completed=True)
+    exact: bool = _option(
+        "Let the extra and-cuda require the very versions of CUDA and cuDNN that it is built with.",
+        False,
+        name="--exact",
+    )
     apt_snapshot: str = _option(
         "Day of Debian's archive: 20261121T000000Z.",
         "",

@@ -10,7 +10,7 @@ from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, Usage
 from toolkit.lock import Lock
 from toolkit.settings import Settings, require_own_platform
 from toolkit.steps import Step, quote_fields, repeat
-from toolkit.versions import Spec, Table, load_table
+from toolkit.versions import Spec, Table, bounds, load_table
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_inputs import (
@@ -49,6 +49,7 @@ class BuildPlan(WheelPlan):
     secrets: dict[str, str]  # files by secret id
     fresh: bool = False  # whether the build uses no caches
     origins: dict[str, str] = field(default_factory=dict)  # identity of each context that replaces a pinned source
+    exact: bool = False  # whether the extra and-cuda requires the very versions of the build
     # contexts that replace all stages that need a network; they say where the plan is built and are not written
     stages: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,6 +106,7 @@ class BuildPlan(WheelPlan):
             "arguments": dict(self.arguments),
             "contexts": dict(self.contexts),
             "origins": dict(self.origins),
+            **({"exact": True} if self.exact else {}),
         }
 
     @classmethod
@@ -117,6 +119,7 @@ class BuildPlan(WheelPlan):
             contexts=dict(value["contexts"]),
             secrets={},
             origins=dict(value["origins"]),
+            exact=bool(value.get("exact", False)),
         )
 
 
@@ -204,13 +207,19 @@ def plan(
     if inputs.downloads:
         contexts["downloads"] = str(Path(inputs.downloads).resolve())
     secrets = {"ca": inputs.ca_bundle, "bazelrc": options.bazelrc}
+    decisive: dict[str, Any] = {"lock": lock.describe(), "origins": identities, "bazel": list(flags)}
+    if options.exact:
+        spec = lock.spec
+        bounds.list_exact(load_table(), tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
+        decisive["exact"] = True
     return BuildPlan(
         lock=lock,
-        digest=digest.digest_value({"lock": lock.describe(), "origins": identities, "bazel": list(flags)}),
+        digest=digest.digest_value(decisive),
         arguments=_list_arguments(lock, options, inputs.base, flags, replaced=origins),
         contexts=contexts,
         secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
         origins=identities,
+        exact=options.exact,
         stages=inputs.stages,
     )
 

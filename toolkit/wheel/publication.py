@@ -10,7 +10,7 @@ from toolkit import files, lock, manifest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.manifest import Manifest
 from toolkit.versions import load_table, numbers
-from toolkit.versions.bounds import list_bounds
+from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_documents import BuildRun, describe_making
@@ -20,7 +20,7 @@ from toolkit.wheel.wheel_plan import WheelPlan
 def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
-    Its extra ``and-cuda`` requires then what its GPUs allow.
+    Its extra ``and-cuda`` requires then what its GPUs allow, or the very versions of the build if the plan says so.
 
     Raises IntegrityError if a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError
     if the wheel is not the one that was asked for, or its tag promises too much; PreflightError if the target cannot
@@ -30,8 +30,11 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
     wheel = wheel_folder.find_wheel(staging)
     spec = plan.lock.spec
     served = numbers.list_plain(spec["capabilities"].split(","))
-    requires = list_bounds(
-        load_table(), tensorflow=spec["tensorflow"], built=spec["cuda"], cudnn=spec["cudnn"], served=served
+    table, tensorflow, cuda, cudnn = load_table(), spec["tensorflow"], spec["cuda"], spec["cudnn"]
+    requires = (
+        list_exact(table, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn)
+        if plan.exact
+        else list_bounds(table, tensorflow=tensorflow, built=cuda, cudnn=cudnn, served=served)
     )
     changed = repack.change_requirements(wheel, requires)
     inspected = inspection.inspect(wheel)

@@ -114,9 +114,16 @@ def test_what_changes_the_result_changes_the_digest() -> None:
         plan(LOCK, BuildOptions(bazel_argument=("--copt=-O1",))),
         plan(LOCK, BuildOptions(), pinned_flags=["--copt=-O2"]),
         plan(LOCK, BuildOptions(cpu_target="x86-64-v3")),
+        plan(LOCK, BuildOptions(exact=True)),
         plan(lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:1"), BuildOptions()),
     ]
     assert len({item.digest for item in changed}) == len(changed)
+
+
+def test_versions_that_are_not_known_cannot_be_required_exactly() -> None:
+    """The error comes before the build, which takes hours."""
+    with pytest.raises(UnsupportedError, match=r"CUDA 12\.6\.1 and cuDNN 9\.999 are not known"):
+        plan(replace(LOCK, spec={**LOCK.spec, "cudnn": "9.999"}), BuildOptions(exact=True))
 
 
 def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_what_the_user_decides_is_complete() -> None:
         remote_cache="https://cache",
         remote_executor="grpcs://executor",
         remote_instance_name="main",
+        exact=True,
     )
     built = plan(LOCK, options, BuildInputs(source=COMMIT))
     assert describe(built)["predicate"]["buildDefinition"]["externalParameters"] == {
@@ -133,6 +134,7 @@ def test_what_the_user_decides_is_complete() -> None:
         "remoteCache": "https://cache",
         "remoteExecutor": "grpcs://executor",
         "remoteInstanceName": "main",
+        "exact": True,
     }
 
 

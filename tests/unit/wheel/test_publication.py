@@ -93,14 +93,17 @@ def test_result_holds_everything(dist: Path) -> None:
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
-def test_its_extra_requires_what_the_build_allows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("exact", "allowed"), [(False, ">=9.5,<10"), (True, "==9.5.0.50")])
+def test_its_extra_requires_what_the_build_allows(tmp_path: Path, exact: bool, allowed: str) -> None:
     written = "Requires-Dist: nvidia-cudnn-cu12 ==9.3.0.75 ; extra == 'and-cuda'"
-    record = publish(finish_build(tmp_path / "staging", requires=[written]), tmp_path / "dist")
+    planned = plan(LOCK, BuildOptions(exact=exact))
+    record = publish(finish_build(tmp_path / "staging", requires=[written]), tmp_path / "dist", planned)
+    assert BuildPlan.read(tmp_path / "dist") == planned
     wheel = wheel_folder.find_wheel(tmp_path / "dist")
     with zipfile.ZipFile(wheel) as opened:
         text = opened.read("tensorflow-2.19.0.dist-info/METADATA").decode()
-    assert 'Requires-Dist: nvidia-cudnn-cu12>=9.5,<10; extra == "and-cuda"' in text.splitlines()
-    assert record.facts["requires"]["nvidia-cudnn-cu12"] == ">=9.5,<10"
+    assert f'Requires-Dist: nvidia-cudnn-cu12{allowed}; extra == "and-cuda"' in text.splitlines()
+    assert record.facts["requires"]["nvidia-cudnn-cu12"] == allowed
     assert {item.state for item in open_wheel(tmp_path / "dist").check()} == {"ok"}
     again = wheel_folder.find_wheel(finish_build(tmp_path / "again", requires=[written]))
     repack.change_requirements(again, record.facts["requires"])

@@ -30,6 +30,7 @@ OTHER = BuildOptions(
     bazelrc="secrets",
     cache="other",
     apt_snapshot="20261121T000000Z",
+    exact=True,
     prove_kernels="20",
 )
 """A value for each option that is not its default."""
@@ -73,7 +74,7 @@ def test_the_command_takes_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(build_plan, "resolve", resolve)
     monkeypatch.chdir(tmp_path)
     words = [
-        f"--{name.replace('_', '-')}={text}"
+        f"--{name.replace('_', '-')}" + ("" if text is True else f"={text}")
         for name, value in vars(OTHER).items()
         for text in (value if isinstance(value, tuple) else (value,))
     ]
