@@ -10,7 +10,7 @@ import pytest
 
 from tests.server import reply, serve
 from toolkit import doctor
-from toolkit.doctor import advice, hardware, services
+from toolkit.doctor import advice, hardware, reading, services
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
 
@@ -80,9 +80,39 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
     assert word in finding.evidence
 
 
-def test_an_older_cuda_is_named_if_the_driver_runs_one() -> None:
-    finding = hardware.compare_driver("575.57.08", "13.0.0")
-    assert finding.remedy == "install driver 580.65.06 or a newer one, or ask for CUDA 12.9.1"
+@pytest.mark.parametrize(
+    ("card", "cuda", "system", "words"),
+    [
+        ("Tesla T4, 7.5, 575.57.08", "13.0.0", "", ["install driver 580.65.06 or a newer one", "ask for CUDA 12.9.1"]),
+        (
+            "Tesla T4, 7.5, 470.82.01",
+            "12.6.1",
+            "",
+            ["driver 560.35.03", "525.60.13 is the oldest", "minor-ver"],
+        ),
+        ("Tesla T4, 7.5, 470.82.01", "13.0.0", "", ["install driver 580.65.06"]),
+        ("RTX 2070, 7.5, 511.65", "12.6.1", "wsl2", ["install driver 560.94", "in Windows", "528.33 is the oldest"]),
+        ("Tesla P100, 6.0, 510.47.03", "12.6.1", "", ["branch 570 or 580, and no later one", "525.60.13"]),
+        ("GTX 1050, 6.1, 595.71.05", "12.6.1", "", ["branch 570 or 580, and no later one"]),
+        ("RTX 5090, 12.0, 550.54.14", "12.8.1", "", ["install driver 570.124.06", "570.26 is the oldest"]),
+    ],
+)
+def test_the_remedy_names_the_driver_that_the_cuda_asked_for_needs(
+    install: Callable[[str, str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    card: str,
+    cuda: str,
+    system: str,
+    words: list[str],
+) -> None:
+    install("nvidia-smi", f"echo '{card}'")
+    if system:
+        monkeypatch.setattr(reading, "find_system", lambda _root: system)
+    finding = _find(list(advice.check_gpu(resolve({"cuda": cuda, "cudnn": "9.12.0"}, environment={}))), "driver")
+    assert finding.state == "fail"
+    assert all(word in finding.remedy for word in words), finding.remedy
+    assert "470" not in finding.remedy
+    assert ("ask for" in finding.remedy) == ("ask for CUDA 12.9.1" in words)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,13 @@
 """Says which TensorFlow runs on a machine or a card: prints the decision, and checks it for `toolkit doctor`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.decision import Decision, Wishes, decide, describe_cards
-from toolkit.doctor.hardware import compare_driver, estimate_build
+from toolkit.doctor.drivers import DriverRules
+from toolkit.doctor.hardware import estimate_build
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.errors import UnsupportedError, UsageError
@@ -66,7 +67,8 @@ def _describe(table: Table, decision: Decision, device: Device, machine: Machine
     generated = find_coverage(code.generated, plain) if plain else None
     published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
     ways = {each.way: each.command for each in (*decision.alternatives, decision)}
-    driver = compare_driver(device.driver, decision.cuda, device.capability) if _judges(decision, device) else None
+    drivers = DriverRules(table=table, machine=machine)
+    driver = drivers.check(device, decision.cuda) if _judges(decision, device) else None
     plan = _read_build(table, ways.get("build", ""))
     versions = {each.tensorflow for each in (decision, *decision.alternatives) if each.way != "cpu"}
     warned = (rules.warn_of_advisories(table, version) for version in sorted(versions))
@@ -168,21 +170,23 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
         driver = f", driver {device.driver}" if device.driver else ""
         summary = f"{device.name}, compute capability {device.capability or 'not known'}{driver}"
         yield Finding(id=f"gpu-{index}", state="absent" if machine.fault else "ok", evidence=summary)
+    drivers = DriverRules(table=table, machine=machine)
     try:
         decision = decide(machine, Wishes.from_settings(settings), table)
     except (UnsupportedError, UsageError) as error:
-        yield from _compare_drivers(machine, settings.cuda)
+        yield from _compare_driver(drivers, machine.devices, settings.cuda)
         yield Finding(id="gpu", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
         return
-    yield from _compare_drivers(machine, settings.cuda)
+    yield from _compare_driver(drivers, decision.devices or machine.devices, settings.cuda)
     yield _judge(decision, machine)
 
 
-def _compare_drivers(machine: Machine, cuda: str) -> Iterator[Finding]:
-    """Compare the driver with a CUDA that was asked for."""
-    for device in machine.devices[:1]:
-        if cuda and device.driver:
-            yield compare_driver(device.driver, cuda, device.capability)
+def _compare_driver(drivers: DriverRules, devices: Sequence[Device], cuda: str) -> Iterator[Finding]:
+    """Compare the driver with a CUDA that was asked for, for the card that it fits least."""
+    if not cuda or drivers.machine.system == "jetson":  # whose driver comes with its CUDA
+        return
+    findings = [drivers.check(device, cuda) for device in devices if device.driver]
+    yield from sorted(findings, key=lambda finding: finding.state == "ok")[:1]
 
 
 def _judge(decision: Decision, machine: Machine) -> Finding:

@@ -16,20 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from toolkit.doctor.cards import find_card, find_note
+from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version, reaches
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import UnsupportedError
 from toolkit.settings import DECIDED, Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.table import DriverBranch
 
 Way = Literal["published", "graft", "build", "cpu"]
-Fit = Literal["exact", "minor", "too-old", "too-new", "unknown", "n/a"]
-
-RUNNING: frozenset[Fit] = frozenset({"exact", "minor", "unknown"})
-"""What a driver may be for a command to use the GPU."""
-
 AUTO, NONE = "auto", "none"
 """Values of `--card` that name no card: the cards of this machine, and none of them."""
 
@@ -164,6 +159,10 @@ class _Decider:
     wishes: Wishes
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def drivers(self) -> DriverRules:
+        return DriverRules(table=self.table, machine=self.machine)
+
     def decide(self) -> Decision:
         machine = self.machine
         if self.wishes.card == NONE:
@@ -211,7 +210,7 @@ class _Decider:
             oldest = min((item.glibc for item in self.table.published if item.glibc), key=numbers.parse)
             return self._choose_cpu(
                 f"the published wheels need glibc {oldest}, and this machine has {self.machine.glibc}",
-                driver=self._compare(used[0].device, self.table.default.cuda),
+                driver=self.drivers.compare(used[0].device, self.table.default.cuda),
             )
         fit = self._compare_all(used, chosen.cuda)
         self._warn_of_set(chosen)
@@ -225,7 +224,7 @@ class _Decider:
             capability=self._name_highest(used),
             driver=fit,
             reason=self._explain_published(used, grafted, chosen.cuda, fit),
-            remedy=self._find_remedy(used[0].device, chosen.cuda, fit),
+            remedy=self.drivers.find_remedy(used[0].device, chosen.cuda, fit),
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
             grafted=_list_capabilities(grafted),
@@ -367,8 +366,8 @@ class _Decider:
             capability=self._name_highest(used),
             driver=fit,
             reason=f"published wheels have no code {lacking}; a build of hours has it"
-            + self._explain_driver(used, plan.cuda, fit),
-            remedy=self._find_remedy(used[0].device, plan.cuda, fit),
+            + self.drivers.explain(used[0].device, plan.cuda, fit),
+            remedy=self.drivers.find_remedy(used[0].device, plan.cuda, fit),
             command=f"toolkit build-wheel {plan.render()}",
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
@@ -468,7 +467,7 @@ class _Decider:
     def _refuse_cards(self, cards: Sequence[_Card]) -> Decision:
         """No set is for any of the cards."""
         device = cards[0].device
-        branch = self._find_branch(device)
+        branch = self.drivers.find_branch(device)
         ends = f", and {branch.last} is the last branch of its drivers" if branch else ""
         if branch and not branch.install:
             self.warnings.append(f"install no newer driver for it: branch {branch.next} and later do not know the card")
@@ -520,26 +519,10 @@ class _Decider:
 
     # the driver
 
-    def _compare(self, device: Device, cuda: str) -> Fit:
-        """Compare the driver of a card with a CUDA release, and with the card itself."""
-        row, windows = self.table.cuda_rows[cuda], self.machine.system == "wsl2"
-        if not _is_version(device.driver):
-            return "unknown"
-        branch = self._find_branch(device)
-        if branch and reaches(device.driver, branch.next):
-            return "too-new"
-        newest, oldest = (row.windows_driver, row.windows_driver_min) if windows else (row.driver, row.driver_min)
-        first = self._find_first_driver(device.capability)
-        if not oldest or not newest:
-            return "unknown"
-        if (first and not reaches(device.driver, first)) or not reaches(device.driver, oldest):
-            return "too-old"
-        return "exact" if reaches(device.driver, newest) else "minor"
-
     def _compare_alone(self, card: _Card) -> Fit:
         """Compare the driver of a card with the best set for this card alone."""
         chosen = self._choose_graft_alone(card) if card.way == "graft" else self._choose_set([card])
-        return self._compare(card.device, chosen.cuda) if chosen else "unknown"
+        return self.drivers.compare(card.device, chosen.cuda) if chosen else "unknown"
 
     def _choose_graft_alone(self, card: _Card) -> Locked:
         kept = [*self.warnings]
@@ -549,66 +532,13 @@ class _Decider:
 
     def _compare_all(self, cards: Sequence[_Card], cuda: str) -> Fit:
         """Return what the driver is for the least of the cards."""
-        fits = [self._compare(card.device, cuda) for card in cards]
+        fits = [self.drivers.compare(card.device, cuda) for card in cards]
         return max(fits, key=_ORDER.index)
-
-    def _find_branch(self, device: Device) -> DriverBranch | None:
-        if not parse_capability(device.capability):
-            return None
-        return next((row for row in self.table.driver_branches if row.affects(device.capability)), None)
-
-    def _find_first_driver(self, capability: str) -> str:
-        """Return the driver of the first CUDA that knows a capability; empty if every CUDA of the table does."""
-        plain, rows = numbers.strip_suffix(capability), [*self.table.cuda_rows.values()]
-        known = [plain in row.capabilities for row in rows]
-        if not any(known) or known[0]:
-            return ""
-        row = rows[known.index(True)]
-        return row.windows_driver if self.machine.system == "wsl2" else row.driver
-
-    def _explain_driver(self, cards: Sequence[_Card], cuda: str, fit: Fit) -> str:
-        device = cards[0].device
-        needed = self._name_driver(device, cuda)
-        return {
-            "exact": f", and driver {device.driver} is new enough for CUDA {cuda}",
-            "minor": f", and driver {device.driver} runs CUDA {cuda} by minor-version compatibility",
-            "too-old": f", but driver {device.driver} is too old: it takes {self._name_least(device, cuda)} or later",
-            "too-new": f", but driver {device.driver} is too new for the card",
-            "unknown": f"; its driver is not known, and CUDA {cuda} wants {needed} or a newer one",
-            "n/a": "",
-        }[fit]
-
-    def _name_driver(self, device: Device, cuda: str) -> str:
-        row = self.table.cuda_rows[cuda]
-        return row.windows_driver if self.machine.system == "wsl2" and device.driver else row.driver
-
-    def _name_least(self, device: Device, cuda: str) -> str:
-        """Return the oldest driver that runs a CUDA and knows a card."""
-        row = self.table.cuda_rows[cuda]
-        oldest = row.windows_driver_min if self.machine.system == "wsl2" else row.driver_min
-        return max(filter(None, (self._find_first_driver(device.capability), oldest)), key=numbers.to_number)
-
-    def _find_remedy(self, device: Device, cuda: str, fit: Fit) -> str:
-        """Return what to do about a driver that is too old or too new."""
-        if fit not in {"too-old", "too-new"}:
-            return ""
-        branch, driver = self._find_branch(device), self._name_driver(device, cuda)
-        if branch:
-            driver = f"a driver of branch {' or '.join(branch.install)}, and no later one"
-        else:
-            driver = f"driver {driver} or a newer one"
-        if device.is_virtual:
-            return f"ask the administrator of the host for {driver}: it is the host's driver that counts"
-        if self.machine.system == "wsl2":
-            return f"install {driver} in Windows, and none in Linux"
-        if self.machine.is_container:
-            return f"install {driver} on the host, not in this container"
-        return f"install {driver}"
 
     # words
 
     def _explain_published(self, used: Sequence[_Card], grafted: Sequence[_Card], cuda: str, fit: Fit) -> str:
-        driver = self._explain_driver(used, cuda, fit)
+        driver = self.drivers.explain(used[0].device, cuda, fit)
         if grafted:
             named = _join(dict.fromkeys(describe_card(card.device) for card in grafted))
             return f"published wheels have only PTX for {named}, of which a graft makes machine code in minutes{driver}"
@@ -653,7 +583,7 @@ class _Decider:
                 f"Python {_shorten_python(machine.python)} has no locked set: install Python {_join(pythons, 'or')}, "
                 "or use --engine docker"
             )
-        if machine.glibc and _is_version(machine.glibc):
+        if machine.glibc and is_version(machine.glibc):
             self._warn_of_glibc(chosen)
 
     def _warn_of_glibc(self, chosen: Locked | None) -> None:
@@ -696,8 +626,8 @@ class _Decider:
             self.warnings.append(
                 "neither name nor driver tell the card's capability: name the card by --card, such as --card 7.5"
             )
-        for branch in dict.fromkeys(filter(None, (self._find_branch(card.device) for card in used))):
-            those = dict.fromkeys(card.device.name for card in used if self._find_branch(card.device) == branch)
+        for branch in dict.fromkeys(filter(None, (self.drivers.find_branch(card.device) for card in used))):
+            those = dict.fromkeys(card.device.name for card in used if self.drivers.find_branch(card.device) == branch)
             self.warnings.append(
                 f"{branch.last} is the last branch of drivers for {_join(those)}: do not install {branch.next} or later"
             )
@@ -722,7 +652,7 @@ class _Decider:
         if not partly:
             return
         device, needed = partly[0].device, self.table.cuda_rows[code.cuda].driver
-        old = _is_version(device.driver) and self.machine.system != "wsl2" and not reaches(device.driver, needed)
+        old = is_version(device.driver) and self.machine.system != "wsl2" and not reaches(device.driver, needed)
         self.warnings.append(
             f"the elementwise kernels for {describe_card(device)} are PTX of CUDA {code.cuda}"
             + (
@@ -810,20 +740,6 @@ class _Decider:
 
 _ORDER: tuple[Fit, ...] = ("n/a", "exact", "minor", "unknown", "too-new", "too-old")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
-
-
-def reaches(driver: str, needed: str) -> bool:
-    """Return whether a driver is as new as the one that is needed; numbers that it leaves out are not compared."""
-    given = numbers.parse(driver, "the driver")
-    return given >= numbers.parse(needed)[: len(given)]
-
-
-def _is_version(text: str) -> bool:
-    try:
-        numbers.parse(text)
-    except UsageError:
-        return False
-    return True
 
 
 def _shorten_python(version: str) -> str:

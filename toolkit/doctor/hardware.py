@@ -1,4 +1,4 @@
-"""Checks the machine itself: Python, disk, memory, folders, the NVIDIA driver, and what building TensorFlow would take.
+"""Checks the machine itself: Python, disk, memory, folders, and what building TensorFlow would take.
 
 No whole source build has been measured. The hours are extrapolated: Bazel plans 33,438 C++ compilations for a CUDA
 wheel of TensorFlow, and 454 of them took 3.3 seconds of an AMD EPYC (Zen 5) on average; GPU code adds a tenth.
@@ -18,7 +18,7 @@ from toolkit.engine.user import find_existing
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
-from toolkit.versions import load_table, numbers, resolve
+from toolkit.versions import load_table, resolve
 from train.cores import count_cores
 from train.system import memory
 
@@ -105,64 +105,6 @@ def _check_windows_folders(settings: Settings, root: Path) -> Iterator[Finding]:
                 evidence=f"{folder} is on Windows' disk {disk}: WSL reads it slowly, and names there ignore the case",
                 remedy=f"work in a folder of Linux, such as one in ~, or set TOOLKIT_{name.upper()} to one",
             )
-
-
-def compare_driver(driver: str, cuda: str, capability: str = "") -> Finding:
-    """Check that a driver runs a CUDA release and, where it is given, knows a card of that capability."""
-    row = load_table().cuda_rows.get(cuda)
-    facts = {"driver": driver, "cuda": cuda}
-    first = _find_first_driver(capability)
-    if first and not _reaches(driver, first):
-        return Finding(
-            id="driver",
-            state="fail",
-            evidence=f"driver {driver} is too old for compute capability {capability}, which needs {first}",
-            remedy=f"install driver {first} or a newer one",
-            facts=facts,
-        )
-    if row is None or not row.driver_min:
-        return Finding(
-            id="driver",
-            state="fail",
-            advisory=True,
-            evidence=f"it is not known which driver CUDA {cuda} needs",
-            facts=facts,
-        )
-    if _reaches(driver, row.driver or row.driver_min):
-        return Finding(id="driver", state="ok", evidence=f"the driver runs CUDA {cuda}", facts=facts)
-    if _reaches(driver, row.driver_min):
-        summary = (
-            f"driver {driver} is older than the {row.driver} of CUDA {cuda}; it runs it by minor-version compatibility"
-        )
-        remedy = "machine code for the GPU's own capability loads; for PTX of a newer CUDA, install a newer driver"
-        return Finding(id="driver", state="ok", evidence=summary, remedy=remedy, facts=facts)
-    return Finding(
-        id="driver",
-        state="fail",
-        evidence=f"driver {driver} is too old for CUDA {cuda}, which needs {row.driver_min}",
-        remedy=f"install driver {row.driver_min} or a newer one{_name_older(row.driver_min)}",
-        facts=facts,
-    )
-
-
-def _reaches(driver: str, needed: str) -> bool:
-    """Return whether a driver is as new as the one that is needed; numbers that it leaves out are not compared."""
-    given = numbers.parse(driver, "the driver")
-    return given >= numbers.parse(needed)[: len(given)]
-
-
-def _name_older(needed: str) -> str:
-    """Name the newest CUDA release that runs with an older driver than the one that is needed."""
-    rows = load_table().cuda_rows.items()
-    older = [name for name, row in rows if row.driver_min and not _reaches(row.driver_min, needed)]
-    return f", or ask for CUDA {older[-1]}" if older else ""
-
-
-def _find_first_driver(capability: str) -> str:
-    """Return the driver of the first CUDA release that knows a capability; empty for those that every release knows."""
-    rows = load_table().cuda_rows.values()
-    known = [capability in row.capabilities for row in rows]
-    return "" if not any(known) or known[0] else list(rows)[known.index(True)].driver
 
 
 JOB_BYTES = 2 << 30
