@@ -151,13 +151,14 @@ def _has_setuid() -> bool:
 
 
 class ApptainerEngine:
+    """Runs jobs by Apptainer, which only `prepare` asks for: another machine may print the plan."""
+
     name = "apptainer"
 
     def __init__(self, state: Path, archive: str) -> None:
         self._state = state.resolve()
         self._archive = Path(archive)
         self._examined: dict[Path, Custody] = {}
-        self._version = find_version()
 
     def has_gpu(self) -> bool:
         return host.has_gpu()
@@ -213,9 +214,11 @@ class ApptainerEngine:
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make the image, with its manifest last, so that an incomplete one is made again.
 
-        Raises BuildError: apptainer failed; IntegrityError: the archive is damaged; PreflightError: too little disk.
+        Raises EngineError: apptainer does not run here; BuildError: it failed; IntegrityError: the archive is damaged;
+        PreflightError: too little disk.
         """
-        environment = host.prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
+        version = find_version()  # before anything is written
+        environment = host.prepare(plan, partial(self.find, plan), partial(self._make, plan, console, version))
         custody.renew(plan.folder, self._examined.get(plan.folder))
         return environment
 
@@ -248,7 +251,7 @@ class ApptainerEngine:
             )
         return code
 
-    def _make(self, plan: EnvironmentPlan, console: Console) -> None:
+    def _make(self, plan: EnvironmentPlan, console: Console, version: str) -> None:
         found = self._examined.pop(plan.folder, None)
         if found and found.doubt:
             console.heading("image", f"{project.shorten(plan.folder)} is made anew: {found.doubt}")
@@ -266,7 +269,7 @@ class ApptainerEngine:
                 code = _build((*argv[:-2], str(made), argv[-1]), staging, log)
             if code:
                 raise _explain(log, code)
-            facts = _describe(archive, made, self._version)
+            facts = _describe(archive, made, version)
             made.replace(plan.folder / SIF)
             fingerprint = _read_fingerprint(plan.folder)
         wheel, lock = archive.labels.get(naming.WHEEL_LABEL), archive.labels.get(naming.LOCK_LABEL)

@@ -233,6 +233,7 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
         if artifact and (packed := apptainer.find(artifact.folder)):
             seals.require_own(artifact.folder.parent)
             if not apptainer.examine(artifact.folder, packed.digest).doubt:
+                apptainer.find_version()  # raises EngineError if it does not run here
                 return pipeline.make_apptainer_engine(settings), packed
         container, image = pipeline.adopt_image(settings, str(link["digest"]))
     except (UsageError, EngineError):

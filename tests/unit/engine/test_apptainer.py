@@ -304,28 +304,37 @@ def test_an_archive_must_be_given(engine: ApptainerEngine, tmp_path: Path) -> No
 def test_a_machine_without_the_program_or_namespaces_is_refused(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    archive = write_archive(tmp_path / "train.tar")
+
+    def prepare() -> None:
+        engine = ApptainerEngine(tmp_path / "state", str(archive))
+        engine.prepare(engine.plan(SPEC), QUIET)
+
     with monkeypatch.context() as changed:
         changed.setenv("PATH", str(tmp_path))
         with pytest.raises(EngineError, match="no apptainer"):
-            ApptainerEngine(tmp_path, "")
+            prepare()
+        assert not (tmp_path / "state").exists()
     install("apptainer", "printf '\\033[31mFATAL:  \\033[0m user: unknown userid 12345' >&2; exit 255")
     with pytest.raises(EngineError, match="does not run for you") as caught:
-        ApptainerEngine(tmp_path, "")
+        prepare()
     assert caught.value.why == "FATAL:   user: unknown userid 12345"
     install("apptainer", PROGRAM.replace("/nowhere", str(tmp_path)))
     install("unshare", "exit 1")
     monkeypatch.setattr(os, "getuid", lambda: 1000)
     with pytest.raises(EngineError, match="cannot run images for you"):
-        ApptainerEngine(tmp_path, "")
+        prepare()
     starter = tmp_path / "apptainer/bin/starter-suid"
     starter.parent.mkdir(parents=True)
     starter.touch()
     assert module.find_version() == "1.4.5"
 
 
-def test_the_commands_of_a_plan_are_printed(run: Run, engine: ApptainerEngine, tmp_path: Path) -> None:
-    del engine
-    done = run("up", "digits", "--archive", str(tmp_path / "train.tar"), "--dry-run", "--json")
+def test_the_commands_of_a_plan_are_printed_also_where_the_program_is_not(run: Run, tmp_path: Path) -> None:
+    write_archive(tmp_path / "train.tar")
+    (tmp_path / "empty").mkdir()
+    elsewhere = {"PATH": str(tmp_path / "empty")}
+    done = run("up", "digits", "--archive", str(tmp_path / "train.tar"), "--dry-run", "--json", **elsewhere)
     assert done.returncode == 0, done.stderr
     commands = json.loads(done.stdout)["commands"]
     words = [argv[: argv.index("env")][:3] if "env" in argv else argv[:2] for argv in commands]
