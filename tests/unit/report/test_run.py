@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.tiers import slow
+from tests.tiers import weekly
 from tests.unit.record import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
@@ -198,7 +198,7 @@ def list_places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any
         yield from list_places(each, (*path, key))
 
 
-@pytest.mark.parametrize("count", [30, slow(400)])
+@pytest.mark.parametrize("count", [30, weekly(400)])
 def test_a_damaged_record_gives_a_page_or_a_message(place: Place, count: int) -> None:
     path = place.run / "manifest.json"
     whole = path.read_text()

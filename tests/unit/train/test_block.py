@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.tiers import slow
+from tests.tiers import slow, weekly
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
 from train.model import block
 from train.model.block import Mode
@@ -23,7 +23,7 @@ def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> N
     assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", ["float64", slow("float32")])
+@pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
 @pytest.mark.parametrize("jit", [False, True])
 @pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:

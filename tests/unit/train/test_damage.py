@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.tiers import slow
+from tests.tiers import weekly
 from tests.unit.train.test_data import make_split, write_idx, write_parquet
 from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
 from train.data import Split, load, published, sources
 from train.errors import DataError
 
-TRIALS = (10, slow(150))
+TRIALS = (10, weekly(150))
 COUNT = 6
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from tests.tiers import slow
+from tests.tiers import weekly
 from tests.unit.train import runs
 from train.__main__ import start
 from train.config.resolution import resolve
@@ -81,7 +81,7 @@ def test_probabilities_that_differ_or_are_no_numbers_are_refused(found: float) -
         export.compare("keras", np.array([[found, 0.5]]), expected, 1e-4)
 
 
-@pytest.mark.parametrize("defect", ["weight", slow("order"), slow("not a number")])
+@pytest.mark.parametrize("defect", ["weight", weekly("order"), weekly("not a number")])
 def test_an_export_that_differs_is_not_published(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
@@ -107,9 +107,9 @@ def test_an_export_that_differs_is_not_published(
     "options",
     [
         ("--no-bottleneck",),
-        ("--compression", "1", "--dropout", "0.1"),
+        weekly(("--compression", "1", "--dropout", "0.1")),
         ("--precision", "mixed_bfloat16", "--kernels", "native"),
-        ("--precision", "mixed_float16", "--growth", "4"),
+        weekly(("--precision", "mixed_float16", "--growth", "4")),
         ("--precision", "float64"),
     ],
     ids=" ".join,

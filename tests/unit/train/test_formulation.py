@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tiers import slow
+from tests.tiers import slow, weekly
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
 from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
@@ -35,7 +35,7 @@ def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: 
     assert measure_difference(found, expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("dtype", ["float64", slow("float32")])
+@pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(count=2, dtype=dtype)
@@ -137,7 +137,7 @@ def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) 
     assert (len(found) == len(kernels)) == once
 
 
-@pytest.mark.parametrize("memory", ["shared", slow("plain"), slow("recompute")])
+@pytest.mark.parametrize("memory", ["shared", weekly("plain"), weekly("recompute")])
 def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
     config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
     model = build(config, FOR_GPU)

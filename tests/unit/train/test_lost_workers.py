@@ -43,7 +43,7 @@ def test_a_frozen_worker_is_named_in_bounded_time(frozen: int, tmp_path: Path) -
     assert "it has not answered for 10 s: frozen, or cut off from the network" in other.output
 
 
-@pytest.mark.parametrize("asked", [0, 1])
+@pytest.mark.parametrize("asked", [weekly(0), 1])
 def test_a_request_to_stop_one_worker_stops_all_after_the_same_step(asked: int, tmp_path: Path) -> None:
     options = (*ENDLESS, "--out", str(tmp_path))
     started = [start(text, *options) for text in describe(2)]
@@ -100,6 +100,7 @@ def test_a_worker_that_never_comes_is_named(tmp_path: Path) -> None:
     assert f"error: worker 1 ({address}) did not come within 2 s" in chief.output
 
 
+@pytest.mark.weekly
 def test_a_late_worker_is_waited_for_and_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     options = (*DIGITS, "--steps", "5", "--out", str(tmp_path))
     first, second = describe(2)
@@ -124,6 +125,7 @@ def test_other_code_is_refused_by_name(tmp_path: Path) -> None:
     assert "has other code: its digest is" in chief.output
 
 
+@pytest.mark.weekly
 def test_other_data_is_refused_by_name(tmp_path: Path) -> None:
     pictures = write_pictures(tmp_path / "pictures")
     shutil.copytree(pictures, tmp_path / "copy")

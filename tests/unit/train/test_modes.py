@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tiers import slow
+from tests.tiers import slow, weekly
 from tests.unit.train.blocks import UNITS, make_input, make_layers
 from train.config.resolution import resolve
 from train.model import block
@@ -84,8 +84,8 @@ def take_plain_step(case: str, precision: str) -> dict[str, Any]:
         slow("eager", "float64"),
         slow("XLA", "float64"),
         ("no bottleneck", "float64"),
-        slow("no bottleneck, XLA", "float32"),
-        slow("graph", "float32"),
+        weekly("no bottleneck, XLA", "float32"),
+        weekly("graph", "float32"),
     ],
 )
 def test_networks_agree_in_all_modes(case: str, precision: str) -> None:
@@ -97,10 +97,10 @@ def test_networks_agree_in_all_modes(case: str, precision: str) -> None:
 
 HALF_CASES = [
     ("graph", "float16"),
-    slow("eager", "float16"),
+    weekly("eager", "float16"),
     slow("graph", "bfloat16"),
-    slow("XLA", "bfloat16"),
-    slow("no bottleneck", "bfloat16"),
+    weekly("XLA", "bfloat16"),
+    weekly("no bottleneck", "bfloat16"),
 ]
 
 

@@ -32,7 +32,7 @@ def repeat(folder: Path, *options: str, spans: list[tuple[int, int]] = SPANS, ev
     [
         (),
         slow(("--best", "--validation", "200")),
-        slow(("--patience", "1", "--validation", "200")),
+        weekly(("--patience", "1", "--validation", "200")),
         slow(("--ema", "0.9", "--optimizer", "adamw")),
         slow(("--shards", "2")),
         weekly(("--precision", "mixed_float16", "--kernels", "stock")),

@@ -21,7 +21,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pictures(tmp_path_factory.mktemp("pictures"))
 
 
-@pytest.mark.parametrize(("job", "kernels"), [("digits", "native"), weekly("pictures", "stock")])
+@pytest.mark.parametrize(("job", "kernels"), [weekly("digits", "native"), weekly("pictures", "stock")])
 def test_the_number_of_workers_does_not_change_the_weights(
     job: str, kernels: str, pictures: Path, tmp_path: Path
 ) -> None:

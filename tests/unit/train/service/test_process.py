@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+from tests.tiers import weekly
 from tests.unit.train import runs
 from tests.unit.train.service.serving import DIGITS, Client, encode, list_guesses, make_form
 from toolkit import inference
@@ -133,7 +134,7 @@ def test_the_host_engine_serves_until_it_is_asked_to_stop(
     assert failed.value.exit_code == 4
 
 
-@pytest.mark.parametrize("kernels", ["native", "stock"])
+@pytest.mark.parametrize("kernels", ["native", weekly("stock")])
 def test_a_thousand_requests_are_answered_as_predict_does(kernels: str, tmp_path: Path) -> None:
     """Whatever the requests, their sizes, and the batches that they come into."""
     run = runs.make(tmp_path / "runs", "--epochs", "3", "--kernels", kernels)
