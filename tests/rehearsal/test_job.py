@@ -22,8 +22,7 @@ FIND_BATCH = case("cifar10", *JOBS[0], "--depth", "22", options=())
     "case",
     [
         FIND_BATCH,
-        *(case("cifar10", *job, tier=weekly) for job in JOBS[:-1]),
-        case("cifar10", *JOBS[-1]),
+        *(case("cifar10", *job, tier=weekly) for job in JOBS),
         # XLA compiles each layer, which takes two minutes for all layers of the usual model.
         *(case("cifar10", *job, "--jit", "--depth", "22", tier=weekly) for job in JOBS[:-1]),
         case("cifar10", *JOBS[-1], "--jit", "--depth", "22"),
