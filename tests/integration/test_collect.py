@@ -1,6 +1,5 @@
 """What Bazel downloads is collected by its own answer, and a build without the internet takes it from there."""
 
-import contextlib
 import hashlib
 import io
 import json
@@ -234,15 +233,6 @@ def test_a_machine_without_a_network_makes_wheel_and_image_from_the_folder(tree:
         assert done.returncode == 2, done.stderr
         assert "was collected for another build" in done.stderr
         assert "spec cuda: locked 12.6.1, now 12.5.1" in done.stderr
-        images = tree.out / "images.tar"
-        with flipped(images):
-            done = alone.build()
-        assert done.returncode == 8, done.stderr
-        assert f"{images} is damaged" in done.stderr
-        assert alone.docker("images", "--quiet") == "", "nothing of it was loaded"
-        with flipped(next((tree.out / "packages").iterdir())):
-            assert alone.build().returncode == 8
-
         done = alone.build()
         assert done.returncode == 0, done.stderr
         wheel = json.loads(done.stdout)
@@ -255,19 +245,3 @@ def test_a_machine_without_a_network_makes_wheel_and_image_from_the_folder(tree:
         assert alone.docker(*says, "import tensorflow, six; print(six.__version__)") == "1.17.0"
     done = tree.workspace.build("--json")
     assert json.loads(done.stdout)["reused"], "where there is a network, it is the wheel of the same plan"
-
-
-@contextlib.contextmanager
-def flipped(path: Path) -> Iterator[None]:
-    """Turn one bit of a file while the block runs."""
-    flip(path)
-    yield
-    flip(path)
-
-
-def flip(path: Path) -> None:
-    with path.open("r+b") as stream:
-        stream.seek(1000)
-        (byte,) = stream.read(1)
-        stream.seek(1000)
-        stream.write(bytes([byte ^ 1]))
