@@ -9,7 +9,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.tiers import weekly
 from toolkit import keys, naming
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -47,7 +46,7 @@ def _containers() -> list[str]:
 def chain(variables: dict[str, str], folder: Path) -> dict[str, object]:
     keys.make(folder / "key")
     signed = variables | {"SIGNING_KEY": (folder / "key").read_text()}
-    done = _toolkit(signed, "up", "digits", "--epochs", "4", "--sign", "env:SIGNING_KEY", "--json")
+    done = _toolkit(signed, "up", "digits", "--epochs", "1", "--sign", "env:SIGNING_KEY", "--json")
     assert done.returncode == 0, done.stderr
     value: dict[str, object] = json.loads(done.stdout)
     return value
@@ -72,15 +71,6 @@ def test_each_link_is_signed(chain: dict[str, object], folder: Path, variables: 
     assert [path for path in folder.rglob("*") if path.is_file() and line in path.read_bytes()] == [folder / "key"]
 
 
-def test_host_and_container_train_the_same_weights(chain: dict[str, object], folder: Path) -> None:
-    argv = [sys.executable, "-m", "train", "digits", "--epochs", "4", "--out", str(folder / "host")]
-    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True)
-    host, container = (
-        json.loads(next(folder.glob(f"{name}/digits-*/manifest.json")).read_text()) for name in ("host", "runs")
-    )
-    assert host["weights_sha256"] == container["weights_sha256"]
-
-
 def test_outputs_belong_to_the_owner_of_the_folder_around_them(chain: dict[str, object], folder: Path) -> None:
     owners = {path.stat().st_uid for path in [folder / "runs", *(folder / "runs").rglob("*")]}
     assert owners == {os.getuid()}
@@ -92,7 +82,7 @@ def test_no_container_is_left(chain: dict[str, object]) -> None:
 
 def test_the_second_time_everything_is_reused(chain: dict[str, object], variables: dict[str, str]) -> None:
     start = time.monotonic()
-    done = _toolkit(variables, "up", "digits", "--epochs", "4")
+    done = _toolkit(variables, "up", "digits", "--epochs", "1")
     assert done.returncode == 0
     assert "image    reused" in done.stderr
     assert "(reused)" in done.stderr
@@ -127,7 +117,8 @@ def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: 
     assert not list((folder / "runs").glob("cifar100-*"))
 
 
-@pytest.mark.parametrize("asked", [signal.SIGINT, weekly(signal.SIGTERM), weekly(signal.SIGHUP)])
+@pytest.mark.weekly
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     chain: dict[str, object], variables: dict[str, str], folder: Path, asked: signal.Signals
 ) -> None:
@@ -144,7 +135,7 @@ def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
     assert "resum" in done.stderr.lower()
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.45, 0.6, 0.8])
+@pytest.mark.parametrize("seconds", [0.3, 0.6])
 def test_an_interrupt_at_any_moment_leaves_no_container(
     chain: dict[str, object], variables: dict[str, str], seconds: float
 ) -> None:
@@ -170,7 +161,7 @@ def test_an_image_without_python_is_said_to_be_one(variables: dict[str, str], tm
 
 
 def test_a_folder_with_a_colon_is_a_folder(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
-    done = _toolkit(variables, "train", "digits", "--epochs", "1", "--out", str(folder / "a:b"))
+    done = _toolkit(variables, "train", "digits", "--steps", "1", "--out", str(folder / "a:b"))
     assert done.returncode == 0, done.stderr
     assert list(folder.glob("a:b/digits-*/manifest.json"))
 

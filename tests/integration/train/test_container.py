@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.integration.docker import stages
+from tests.tiers import weekly
 from toolkit import inference, naming, ownership
 from toolkit.engine import container
 
@@ -81,7 +82,7 @@ def test_docker_stop_saves_and_the_same_command_goes_on(image: str, runs: Path) 
     assert read_manifest(runs)["result"]["epochs"] == 12
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, weekly(signal.SIGTERM)])
 def test_an_interrupt_is_said_once_with_what_is_saved(image: str, tmp_path: Path, number: signal.Signals) -> None:
     """As a user does it; ``image`` has made the layers."""
     variables = {**os.environ, "TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(tmp_path / "runs")}
