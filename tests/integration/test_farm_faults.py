@@ -137,6 +137,7 @@ def test_kills_at_random_moments_leave_no_wrong_wheel_and_the_next_run_goes_on(
     assert 2 * failed >= len(calls), "most kills came too late"
 
 
+@pytest.mark.weekly
 def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
     farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace, clone: Path
 ) -> None:

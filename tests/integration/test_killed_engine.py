@@ -52,6 +52,7 @@ def training_engine(tmp_path: Path) -> Iterator[SmallEngine]:
         yield engine
 
 
+@pytest.mark.weekly
 def test_an_engine_killed_during_training_is_named_with_what_is_saved(
     training_engine: SmallEngine, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def test_executor_serves_its_results_as_a_cache_alone(
     assert second["digest"] == first["digest"]
 
 
+@pytest.mark.weekly
 def test_casd_gives_the_wheel_of_a_build_here_and_then_keeps_all_results(
     built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_the_run_gives_its_weights_again(run: Path, folder: Path) -> None:
     assert [path.name for path in run.parent.iterdir()] == [run.name]
 
 
+@pytest.mark.weekly
 def test_the_host_gives_the_weights_of_the_container(run: Path, folder: Path) -> None:
     maker.borrow_environment(folder / "state")
     done = toolkit(folder, "reproduce", str(run), "--engine", "host", "--json")

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 COMPILER = re.compile(r"(.*-)?(cc|c\+\+|c89|c99|cpp|gcc|g\+\+|clang|clang\+\+|ld|as|make)(-[\w.]+)?")
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("line", "words"),
     [

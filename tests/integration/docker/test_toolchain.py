@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
+from tests.tiers import weekly
 
 pytestmark = pytest.mark.engine
 
@@ -86,7 +87,7 @@ def test_libraries_of_another_machine_do_not_prove_aarch64(tmp_path: Path) -> No
     ("change", "code", "words"),
     [
         pytest.param(drop(LIMITS), 7, "limits:2089:27: error: __float128 is not supported", id="without limits"),
-        pytest.param(drop(FLOATN), 7, "bits/floatn.h:97:9: error: __float128 is not supported", id="without floatn"),
+        weekly(drop(FLOATN), 7, "bits/floatn.h:97:9: error: __float128 is not supported", id="without floatn"),
         pytest.param(invert, 7, "host code must keep numeric_limits<__float128>", id="inverted condition"),
         pytest.param(drift, 1, f"{LIMITS} does not fit exactly", id="drifted header"),
         pytest.param(
@@ -123,7 +124,7 @@ def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: in
     [
         # The row of 12.8.1 has no patch: TensorFlow 2.19 has only 12.8.0 in its tables.
         ("2.19.0", "12.8.1", "18", "matches function template specialization 'ThreadLoadVolatilePointer'"),
-        ("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
+        weekly("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
     ],
 )
 def test_a_cub_that_does_not_match_tensorflow_is_found(tensorflow: str, cuda: str, llvm: str, words: str) -> None:
