@@ -69,7 +69,7 @@ def test_the_site_of_a_release_is_built_by_make_and_published_by_a_job_that_runs
     assert jobs["site"]["steps"][-1]["with"]["path"] == str(SITE.relative_to(ROOT))
     assert jobs["publish"]["needs"] == "site"
     assert [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]] == ["actions/deploy-pages"]
-    assert "\nmake docs\n" in (ROOT / ".ci" / "run").read_text(), "each change builds it, too"
+    assert "make docs\n" in (ROOT / ".ci" / "run").read_text(), "each change builds it, too"
 
 
 def test_what_signs_runs_nothing_of_the_repository_and_signs_what_was_built(tmp_path: Path) -> None:
