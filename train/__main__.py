@@ -27,8 +27,8 @@ def start(argv: Sequence[str] | None = None) -> int:
 
 def _start(argv: Sequence[str]) -> int:
     if argv and argv[0] in COMMANDS:
-        found: int = import_module(COMMANDS[argv[0]]).main(argv[1:])
-        return found
+        exit_code: int = import_module(COMMANDS[argv[0]]).main(argv[1:])
+        return exit_code
     from train.cli import main
 
     return main(argv, close_network=True)

@@ -39,7 +39,7 @@ def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Param
     """Yield a parameter of the command for each option of a configuration, by panels."""
     fields = {field.name: field.default for field in dataclasses.fields(configuration)}
     kinds = get_type_hints(configuration) | {"depth": int}
-    shown = [(name, each) for name, each in {"depth": DEPTH, **list_options(configuration)}.items() if each.help]
+    shown = [(name, option) for name, option in {"depth": DEPTH, **list_options(configuration)}.items() if option.help]
     for name, option in sorted(shown, key=lambda pair: get_args(Panel).index(pair[1].panel)):
         asked = fields.get(name, MISSING) if option.asked is UNSET else option.asked
         kind, asked = str if option.read else kinds[name], None if asked is MISSING else asked
@@ -49,9 +49,9 @@ def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Param
 
 
 SWITCHES: Final = {
-    (each.flag or name_flag(name)).removeprefix("--"): get_type_hints(TrainConfig)[name] is bool
-    for name, each in OPTIONS.items()
-    if each.help
+    (option.flag or name_flag(name)).removeprefix("--"): get_type_hints(TrainConfig)[name] is bool
+    for name, option in OPTIONS.items()
+    if option.help
 } | {"depth": False, "config": False}
 """The name of each option, with whether it has no value: it is there or not."""
 
@@ -62,12 +62,16 @@ def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 def give_options(function: Callable[..., Any], configuration: type = TrainConfig) -> Callable[..., Any]:
     """Give a function the parameters that Typer reads from its signature and annotations."""
-    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    own.append(_declare("dataset", Annotated[str | None, _DATASET], None))
-    own.append(_declare("config", Annotated[Path | None, _FILE], None))
-    parameters = [*own, *declare_options(configuration)]
+    leading = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+    leading.append(_declare("dataset", Annotated[str | None, _DATASET], None))
+    leading.append(_declare("config", Annotated[Path | None, _FILE], None))
+    parameters = [*leading, *declare_options(configuration)]
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return function
 
 
@@ -127,10 +131,12 @@ def _find_given(context: typer.Context, values: dict[str, Any]) -> dict[str, Any
 
 def _change(recorded: TrainConfig, values: dict[str, Any], given: dict[str, Any]) -> TrainConfig:
     """Return a recorded configuration with the output of this command, and the options that were given."""
-    own = {name: values[name] for name in ("out", "cache_dir", "progress", "json", "report_broken", "strict_data")}
+    output_options = {
+        name: values[name] for name in ("out", "cache_dir", "progress", "json", "report_broken", "strict_data")
+    }
     if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
         given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
-    return apply_options(recorded, own | given)
+    return apply_options(recorded, output_options | given)
 
 
 # Newer releases of Typer contain a copy of click, older ones import click. Take the class from the one in use.
@@ -162,9 +168,9 @@ def run_command(function: Callable[..., int], name: str, argv: Sequence[str]) ->
 
 
 def _call(app: typer.Typer, argv: Sequence[str], program: str) -> Any:
-    if said := addresses.find_in(argv):
+    if credentials := addresses.find_in(argv):
         raise UsageError(
-            f"an option has {said} in an address",
+            f"an option has {credentials} in an address",
             why="it would stand in the records of the run",
             remedy="leave it out: HF_TOKEN and .netrc keep credentials",
         )
@@ -181,26 +187,26 @@ _NUMBERS: Final = {"valid integer": "is no whole number", "valid number": "is no
 
 def explain_usage(error: Any, program: str) -> UsageError:
     """Turn Typer's error about a command line, whose class is not public, into a UsageError."""
-    what, context = str(error.format_message()).rstrip("."), getattr(error, "ctx", None)
+    message, context = str(error.format_message()).rstrip("."), getattr(error, "ctx", None)
     for theirs, ours in _NUMBERS.items():
-        if theirs in what and (option := re.search(r"'(--?[\w-]+)'|for '(\w+)'", what)):
-            what = f"the value of {option[1] or option[2]} {ours}"
-    if missing := re.fullmatch(r"Missing argument '(\w+)(?:\.\.\.)?'", what):
-        what = f"{missing[1].upper()} is missing"
+        if theirs in message and (option := re.search(r"'(--?[\w-]+)'|for '(\w+)'", message)):
+            message = f"the value of {option[1] or option[2]} {ours}"
+    if missing := re.fullmatch(r"Missing argument '(\w+)(?:\.\.\.)?'", message):
+        message = f"{missing[1].upper()} is missing"
     usage = " ".join(context.get_usage().split()).removeprefix("Usage: ") if context else ""
     usage = re.sub(r"\{(\w+)\}", lambda argument: argument[1].upper(), usage)  # Typer puts braces around an argument
     path = context.command_path if context else program
-    return UsageError(what, why=f"the usage is: {usage}" if usage else "", remedy=f"{path} --help")
+    return UsageError(message, why=f"the usage is: {usage}" if usage else "", remedy=f"{path} --help")
 
 
 def find_config(argv: Sequence[str]) -> Path | None:
     """Return the file that ``--config`` names on a valid command line, without reading it."""
-    found = None
+    file = None
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name == "--config":
-            found = Path(value if equals else following)
-    return found
+            file = Path(value if equals else following)
+    return file
 
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:

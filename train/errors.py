@@ -89,13 +89,13 @@ def explain_unreadable(path: Path, error: OSError, name: str = "") -> DataError:
     name = name or str(path)
     if not isinstance(error, PermissionError):
         return DataError(f"cannot read {name}", why=error.strerror or str(error))
-    closed = next((each for each in reversed(path.absolute().parents) if not os.access(each, os.X_OK)), path)
-    found = closed.stat()
-    owner, own = _name_user(found.st_uid), _name_user(os.geteuid())
+    closed = next((parent for parent in reversed(path.absolute().parents) if not os.access(parent, os.X_OK)), path)
+    status = closed.stat()
+    owner, user = _name_user(status.st_uid), _name_user(os.geteuid())
     return DataError(
         f"cannot read {name}",
-        why=f"{closed} belongs to {owner} and has mode {stat.S_IMODE(found.st_mode):04o}, and this job runs as {own}",
-        remedy=f"let {own} read it (`chmod -R a+rX {closed}`, by {owner} or root), or give a copy that {own} owns",
+        why=f"{closed} belongs to {owner} and has mode {stat.S_IMODE(status.st_mode):04o}, and this job runs as {user}",
+        remedy=f"let {user} read it (`chmod -R a+rX {closed}`, by {owner} or root), or give a copy that {user} owns",
     )
 
 
@@ -181,13 +181,13 @@ def explaining_failures(report: Path) -> Iterator[None]:
         if not any(kind.endswith(("errors_impl.OpError", "XlaRuntimeError")) for kind in kinds):
             raise
         text = str(error)
-        found = next((match[1] or match[2] for match in _NODE.finditer(text)), "")
+        operation = next((match[1] or match[2] for match in _NODE.finditer(text)), "")
         lines = [line.strip() for line in text.splitlines()]
-        said = next((line for line in lines if line and not line.startswith(_PREAMBLE)), type(error).__name__)
+        message = next((line for line in lines if line and not line.startswith(_PREAMBLE)), type(error).__name__)
         place = _write_traceback(report)
         raise ToolkitError(
-            f"TensorFlow failed{f' in the operation {found}' if found else ''}",
-            why=f"{type(error).__name__}: {said}",
+            f"TensorFlow failed{f' in the operation {operation}' if operation else ''}",
+            why=f"{type(error).__name__}: {message}",
             remedy="; ".join([*([f"the whole traceback is in {place}"] if place else []), _advise(kinds, text)]),
         ) from error
 
@@ -220,8 +220,8 @@ def _explaining_memory() -> Iterator[None]:
         if isinstance(error, MemoryError):
             why = str(error) or "Python could not allocate what it needs"
         # TensorFlow's class is known by its name, because loading TensorFlow takes seconds.
-        elif type(error).__name__ == "ResourceExhaustedError" and (found := _NO_MEMORY.search(str(error))):
-            why = found[0]
+        elif type(error).__name__ == "ResourceExhaustedError" and (match := _NO_MEMORY.search(str(error))):
+            why = match[0]
         if not why:
             raise
         raise PreflightError(

@@ -49,8 +49,8 @@ def find_slurm(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
             remedy="give srun --ntasks-per-node",
         )
     port = read_whole(variables, "TOOLKIT_PORT", PORT)
-    each = count // len(hosts)
-    return describe([f"{hosts[index // each]}:{port + index}" for index in range(count)], rank)
+    tasks_per_node = count // len(hosts)
+    return describe([f"{hosts[index // tasks_per_node]}:{port + index}" for index in range(count)], rank)
 
 
 def find_kubernetes(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -68,12 +68,12 @@ def find_compose(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     """
     service = _read(variables, "TOOLKIT_SERVICE")
     addresses = wait_for_replicas(service, read_whole(variables, "TOOLKIT_WORKERS", 0))
-    own = socket.gethostbyname(socket.gethostname())
-    if own not in addresses:
+    own_address = socket.gethostbyname(socket.gethostname())
+    if own_address not in addresses:
         raise PreflightError(
             f"the name {service} does not lead to this container", remedy="start it by `docker compose up`"
         )
-    index = addresses.index(own)
+    index = addresses.index(own_address)
     return describe([f"{address}:{PORT}" for address in addresses], index) | {"CUDA_VISIBLE_DEVICES": str(index)}
 
 
@@ -85,16 +85,18 @@ def wait_for_replicas(
     known: set[str] = set()
     while True:
         try:
-            found = {str(item[4][0]) for item in socket.getaddrinfo(service, None, socket.AF_INET, socket.SOCK_STREAM)}
+            addresses = {
+                str(item[4][0]) for item in socket.getaddrinfo(service, None, socket.AF_INET, socket.SOCK_STREAM)
+            }
         except socket.gaierror:
-            found = set()
+            addresses = set()
         now = time.monotonic()
-        known, changed = found, changed if found == known else now
-        if found and (len(found) == asked or (not asked and now - changed >= settled)):
-            return sorted(found, key=ip_address)
+        known, changed = addresses, changed if addresses == known else now
+        if addresses and (len(addresses) == asked or (not asked and now - changed >= settled)):
+            return sorted(addresses, key=ip_address)
         if now - begun > patience:
             raise PreflightError(
-                f"{len(found)} containers of the service {service} are running"
+                f"{len(addresses)} containers of the service {service} are running"
                 + (f", not {asked}" if asked else ", and their number changes"),
                 remedy=f"docker compose up --scale {service}={asked or 2} {service}",
             )

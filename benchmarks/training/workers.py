@@ -95,13 +95,13 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
     with group.connected(["0" * 64] * len(KINDS), threads=threads) if group else nullcontext():
         state, rule = step.start(config, form)
         sharded = ShardedStep(state, rule, config, 0 * unit, unit, form=form, group=group)
-        own = batch // config.shards * len(sharded.own)
+        own = batch // config.shards * len(sharded.local_shards)
         images, labels = np.zeros((own, *config.shape), np.uint8), np.zeros(own, np.int32)
         for _ in range(WARM_UP + steps):
             began = time.perf_counter()
             sharded(images, labels, np.float32(0)).read()
             times.append(time.perf_counter() - began)
-        rows = tf.zeros([len(sharded.own), sharded.columns])
+        rows = tf.zeros([len(sharded.local_shards), sharded.columns])
         for _ in range(EXCHANGES if group else 0):
             began = time.perf_counter()
             group.all_gather_number(STEP)  # type: ignore[union-attr]

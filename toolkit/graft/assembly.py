@@ -74,8 +74,8 @@ def has_no_gpu_suffix(text: bytes) -> bool:
 
 def read_target(text: bytes) -> int:
     """Return the GPU that PTX is for, such as 90; 0 if it names none."""
-    found = _NUMBER.search(text)
-    return int(found[1]) if found else 0
+    match = _NUMBER.search(text)
+    return int(match[1]) if match else 0
 
 
 def assemble(
@@ -108,10 +108,10 @@ def assemble(
             size, total = 0, sum(text.size for text in waiting)
             progress(Work("", size, total, "bytes"))
             for count, job in enumerate(as_completed(jobs), len(every) - len(waiting) + 1):
-                text, said = jobs[job], job.result()
+                text, refusal = jobs[job], job.result()
                 size += text.size
-                if said:
-                    done.refused[text.digest] = said
+                if refusal:
+                    done.refused[text.digest] = refusal
                 else:
                     done.cubins[text.digest] = assembler.locate(text.digest, architecture)
                 progress(Work(f"{count} of {len(every)} PTX modules", size, total, "bytes"))
@@ -145,8 +145,8 @@ class _Running:
             )
             self._processes.add(process)
         try:
-            said, _ = process.communicate(timeout=_SECONDS)
-            return process.returncode, said
+            output, _ = process.communicate(timeout=_SECONDS)
+            return process.returncode, output
         finally:
             if process.poll() is None:
                 process.kill()
@@ -169,7 +169,7 @@ def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running:
         try:
             source.write_bytes(text.read())
             argv = [str(assembler.ptxas), *OPTIONS, f"-arch=sm_{architecture}", str(source), "-o", str(result)]
-            code, said = running.run(argv)
+            code, output = running.run(argv)
             if code == 0:
                 write_result(target, result.read_bytes())
                 return ""
@@ -179,15 +179,15 @@ def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running:
             ) from error
         except OSError as error:
             raise BuildError(f"ptxas cannot run: {error.strerror or error}", why=str(assembler.ptxas)) from error
-    if DISK_FULL.search(said):
+    if DISK_FULL.search(output):
         raise describe_full_disk(f"of {assembler.cache} filled up")
     if code < 0:
         raise BuildError(
             f"ptxas was ended by signal {-code}",
-            why="most often because memory ran out" if code == -9 else said[-500:],
+            why="most often because memory ran out" if code == -9 else output[-500:],
             remedy="run the same command again when more memory is free: it goes on where it stopped",
         )
-    return said.strip()[:500] or f"exit code {code}"
+    return output.strip()[:500] or f"exit code {code}"
 
 
 def write_result(file: Path, cubin: bytes) -> None:

@@ -59,10 +59,10 @@ def read_compatibility(data: bytes) -> bytes:
 
 def _list_sections(data: bytes) -> Iterator[tuple[str, int, int]]:
     """Yield name, offset and size of each section."""
-    table, each, number, names = _HEADER.unpack_from(data)
-    if each != _SECTION.size or table + each * number > len(data) or names >= number:
+    table, entry_size, number, names = _HEADER.unpack_from(data)
+    if entry_size != _SECTION.size or table + entry_size * number > len(data) or names >= number:
         raise ValueError("damaged machine code: its section headers lie outside of it")
-    headers = [_SECTION.unpack_from(data, table + each * index) for index in range(number)]
+    headers = [_SECTION.unpack_from(data, table + entry_size * index) for index in range(number)]
     _, _, _, _, strings, size, *_ = headers[names]
     for name, _, _, _, start, length, *_ in headers:
         yield _read_name(data, strings, size, name), start, length

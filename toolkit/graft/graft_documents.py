@@ -50,18 +50,18 @@ def describe(plan: GraftPlan, source: Path, wheel: Path, outcome: "Outcome", ran
     )
 
 
-def find_mismatches(plan: GraftPlan, found: Inspection) -> list[str]:
+def find_mismatches(plan: GraftPlan, wheel: Inspection) -> list[str]:
     """Return how a wheel differs from what a plan asks for."""
     spec = plan.lock.spec
     wrong = []
-    if found.public_version != spec["tensorflow"]:
-        wrong.append(f"it is TensorFlow {found.version}, not {spec['tensorflow']}")
-    if not found.version.endswith(plan.local):
+    if wheel.public_version != spec["tensorflow"]:
+        wrong.append(f"it is TensorFlow {wheel.version}, not {spec['tensorflow']}")
+    if not wheel.version.endswith(plan.local):
         wrong.append(f"its local version is not {plan.local}")
     for number in plan.architectures:
-        if f"sm_{number}" not in found.architectures:
+        if f"sm_{number}" not in wheel.architectures:
             wrong.append(f"its libraries hold no machine code for sm_{number}")
-        if f"sm_{number}" not in found.build.capabilities:
+        if f"sm_{number}" not in wheel.build.capabilities:
             wrong.append(f"its build_info does not name sm_{number}")
     return wrong
 

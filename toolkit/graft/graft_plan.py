@@ -172,11 +172,11 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
 
 
 def _list_served(
-    table: Table, mode: Mode, capabilities: Sequence[str], found: inspection.Inspection | None
+    table: Table, mode: Mode, capabilities: Sequence[str], inspected: inspection.Inspection | None
 ) -> list[str]:
     """Return the capabilities of all machine code that the new wheel will have."""
-    held = found.architectures if found else table.published_code.capabilities
-    kept = [numbers.to_plain(item) for item in held if item.startswith("sm_") and mode != "only"]
+    present = inspected.architectures if inspected else table.published_code.capabilities
+    kept = [numbers.to_plain(item) for item in present if item.startswith("sm_") and mode != "only"]
     return [*kept, *capabilities]
 
 

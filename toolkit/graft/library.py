@@ -135,11 +135,11 @@ def take_inventory(data: mmap.mmap) -> Inventory:
         sections = dict(reversed(listed))  # the first of each name
         coded = [item for item in listed if item[0] in _CODE or item[0].startswith(_SEGMENT_NAME)]
         coded.sort(key=itemgetter(0))
-        found = [item for name, header in coded for item in _list_containers(data, name, header)]
-        references = _find_references(data, sections, {address: item for _, address, item in found})
+        containers = [item for name, header in coded for item in _list_containers(data, name, header)]
+        references = _find_references(data, sections, {address: item for _, address, item in containers})
         blobs = [
             FatBinary(section=name, address=address, container=item, reference=references.get(address))
-            for name, address, item in found
+            for name, address, item in containers
         ]
         relocatable, plain = sections.get(RELOCATABLE), sections.get(".rodata")
         return Inventory(
@@ -165,7 +165,7 @@ def _list_containers(data: mmap.mmap, name: str, section: Mapping[str, int]) -> 
 def _list_texts(data: mmap.mmap, section: Mapping[str, int]) -> Iterator[str]:
     """Yield the targets of PTX outside of fat binaries. What MLIR packed begins as such a text too."""
     start, end = section["sh_offset"], section["sh_offset"] + section["sh_size"]
-    packed = [(each.start, each.end) for each in fatbin.search_containers(data, start, end)]
+    packed = [(container.start, container.end) for container in fatbin.search_containers(data, start, end)]
     for match in _TEXTS.finditer(data, start, end):
         if not any(first <= match.start() < last for first, last in packed):
             yield match[1].decode()
@@ -175,13 +175,15 @@ def _find_references(
     data: mmap.mmap, sections: Mapping[str, Mapping[str, int]], known: Mapping[int, Container]
 ) -> dict[int, Reference]:
     """Return where the address of each fat binary stands, if exactly one place names it."""
-    found: dict[int, Reference] = {}
+    references: dict[int, Reference] = {}
     named = Counter[int]()
     for address, reference in (*_find_relocations(data, sections), *_find_instructions(data, sections, known)):
         if address in known:
             named[address] += 1
-            found[address] = reference
-    return {address: reference for address, reference in found.items() if named[address] == 1 and reference.base >= 0}
+            references[address] = reference
+    return {
+        address: reference for address, reference in references.items() if named[address] == 1 and reference.base >= 0
+    }
 
 
 def _find_relocations(data: mmap.mmap, sections: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[int, Reference]]:
@@ -241,7 +243,7 @@ def write(
         table, size = elf["e_phoff"], len(data)
         headers = [_SEGMENT.unpack_from(data, table + index * _SEGMENT.size) for index in range(elf["e_phnum"])]
         sections = _read_sections(data, elf)
-        tail = next((each for each in headers if _is_tail(each, elf, size)), None)
+        tail = next((header for header in headers if _is_tail(header, elf, size)), None)
     end = max(address + length for kind, _, _, address, _, _, length, _ in headers if kind == _LOAD)
     # An earlier graft's segment grows. Else there is a new one, behind the longer copy of the table of sections.
     copied = _round_up(size, 8)
@@ -253,12 +255,12 @@ def write(
     if segment:
         if tail:
             length = origin + segment - tail[2]
-            others = [(*each[:5], length, length, each[7]) if each is tail else each for each in headers]
+            others = [(*header[:5], length, length, header[7]) if header is tail else header for header in headers]
             pieces += sections.resize(tail[2], length)
         else:
             others = _replace_header(headers, (_LOAD, _READ, origin, address, address, segment, segment, _PAGE))
             pieces += sections.extend(copied, address, origin, segment)
-        pieces.append((table, b"".join(_SEGMENT.pack(*each) for each in others)))
+        pieces.append((table, b"".join(_SEGMENT.pack(*header) for header in others)))
     changed = [(start, start + len(piece)) for start, piece in pieces if start < size]
     changed += [(size, origin + segment)] if segment else []
     pieces += [(move.start, contents[move.blob.start]) for move in moves]
@@ -295,7 +297,7 @@ class _Sections:
         if self.name < 0:
             return []
         added = (self.name, _PROGRAM_DATA, self.flags, address, offset, size, 0, 0, _ALIGNMENT, 0)
-        table = b"".join(_SECTION_HEADER.pack(*each) for each in (*self.headers, added))
+        table = b"".join(_SECTION_HEADER.pack(*header) for header in (*self.headers, added))
         count = struct.pack("<H", len(self.headers) + 1)
         return [(_TABLE_FIELD, struct.pack("<Q", start)), (_COUNT_FIELD, count), (start, table)]
 
@@ -353,7 +355,7 @@ def _place(inventory: Inventory, contents: Mapping[int, bytes], origin: int, add
     for blob, size in growing:
         if blob.reference is None:
             raise ValueError(f"the fat binary at {blob.start:#x} cannot be moved: no place or several have its address")
-        free = next((each for each in room if each.stop - each.start >= size), None)
+        free = next((place for place in room if place.stop - place.start >= size), None)
         if free is None:
             moves.append(Move(blob=blob, start=origin + used, address=address + used, size=size))
             used += _round_up(size, _ALIGNMENT)
@@ -372,13 +374,13 @@ class _Room:
 
 def _find_room(blobs: list[FatBinary]) -> list[_Room]:
     """Return the places of fat binaries that are moved; neighbours are joined."""
-    found: list[_Room] = []
+    places: list[_Room] = []
     for blob in blobs:
-        if found and found[-1].stop == blob.start:
-            found[-1].stop = blob.container.end
+        if places and places[-1].stop == blob.start:
+            places[-1].stop = blob.container.end
         else:
-            found.append(_Room(blob.start, blob.container.end, blob.address - blob.start))
-    return found
+            places.append(_Room(blob.start, blob.container.end, blob.address - blob.start))
+    return places
 
 
 def _replace_header(headers: list[tuple[int, ...]], added: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -388,10 +390,10 @@ def _replace_header(headers: list[tuple[int, ...]], added: tuple[int, ...]) -> l
     has none, or else of a note. Raises ValueError: there is neither.
     """
     for kind in (_SELF, _NOTE):
-        given = next((each for each in headers if each[0] == kind), None)
+        given = next((header for header in headers if header[0] == kind), None)
         if given is not None:
-            kept = [each for each in headers if each is not given]
-            last = max(index for index, each in enumerate(kept) if each[0] == _LOAD)
+            kept = [header for header in headers if header is not given]
+            last = max(index for index, header in enumerate(kept) if header[0] == _LOAD)
             return [*kept[: last + 1], added, *kept[last + 1 :]]
     raise ValueError("no program header of the library can be given up for another segment")
 

@@ -73,11 +73,11 @@ def prove(
 def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> None:
     """Raise ValueError if the files differ anywhere but in the ranges that were changed on purpose."""
     start = 0
-    with memoryview(before) as one, memoryview(after) as two:
-        for first, last in (*layout.changed, (len(one), len(one))):
-            while start < min(first, len(one)):
-                stop = min(start + _PIECE, first, len(one))
-                if one[start:stop] != two[start:stop]:
+    with memoryview(before) as old, memoryview(after) as new:
+        for first, last in (*layout.changed, (len(old), len(old))):
+            while start < min(first, len(old)):
+                stop = min(start + _PIECE, first, len(old))
+                if old[start:stop] != new[start:stop]:
                     raise ValueError(f"bytes between {start:#x} and {stop:#x} differ, which hold no GPU code")
                 start = stop
             start = max(start, last)
@@ -143,47 +143,47 @@ def _compare(
     for architecture in sorted(added):
         if architecture not in code:
             raise ValueError(f"the fat binary at {old.start:#x} has no machine code for sm_{architecture}")
-        found = cubin.read(fatbin.unpack(after, code[architecture]))
-        _require_kernels(found, names, reference, architecture)
-        count += len(found.kernels)
+        code_for_gpu = cubin.read(fatbin.unpack(after, code[architecture]))
+        _require_kernels(code_for_gpu, names, reference, architecture)
+        count += len(code_for_gpu.kernels)
     return count, changed
 
 
 def find_newest(container: Container) -> Entry | None:
     """Return the machine code of the latest GPU in a fat binary, or None."""
     code = (entry for entry in container.entries if entry.kind == "sm")
-    return max(code, key=lambda each: each.architecture, default=None)
+    return max(code, key=lambda candidate: candidate.architecture, default=None)
 
 
-def _require_kernels(found: cubin.Cubin, names: set[str], reference: cubin.Cubin | None, architecture: int) -> None:
-    if found.architecture != architecture:
-        raise ValueError(f"machine code of sm_{found.architecture} stands where that of sm_{architecture} should")
-    if found.kernels.keys() != names:
-        wrong = min(found.kernels.keys() ^ names)
+def _require_kernels(code: cubin.Cubin, names: set[str], reference: cubin.Cubin | None, architecture: int) -> None:
+    if code.architecture != architecture:
+        raise ValueError(f"machine code of sm_{code.architecture} stands where that of sm_{architecture} should")
+    if code.kernels.keys() != names:
+        wrong = min(code.kernels.keys() ^ names)
         raise ValueError(f"machine code and PTX differ in the kernel {wrong}")
-    for name, kernel in found.kernels.items() if reference else ():
+    for name, kernel in code.kernels.items() if reference else ():
         if kernel != reference.kernels.get(name):  # type: ignore[union-attr]
             raise ValueError(f"the kernel {name} has other parameters than in the machine code of earlier GPUs")
-    if reference and found.variables != reference.variables:
+    if reference and code.variables != reference.variables:
         raise ValueError("the machine code has other variables than that of earlier GPUs")
 
 
 def _find_same(before: mmap.mmap, after: mmap.mmap, entry: Entry, new: Container) -> bool:
     raw = before[entry.start : entry.end]
-    return any(each.name == entry.name and after[each.start : each.end] == raw for each in new.entries)
+    return any(other.name == entry.name and after[other.start : other.end] == raw for other in new.entries)
 
 
 def _compare_texts(before: mmap.mmap, after: mmap.mmap, old: Container, new: Container) -> tuple[bytes | None, bool]:
     """Return the PTX of a fat binary, if it has any, and whether only the suffix of its target has changed."""
-    texts = [[each for each in item.entries if each.kind == "compute"] for item in (old, new)]
+    texts = [[entry for entry in item.entries if entry.kind == "compute"] for item in (old, new)]
     if len(texts[0]) != len(texts[1]):
         raise ValueError(f"the fat binary at {old.start:#x} has lost PTX, or has more of it")
     changed = False
-    found = None
-    for one, two in zip(*texts, strict=True):
-        found, now = fatbin.unpack(before, one), fatbin.unpack(after, two)
-        if found != now:
-            if assembly.drop_gpu_suffix(found) != now:
+    text = None
+    for old_entry, new_entry in zip(*texts, strict=True):
+        text, now = fatbin.unpack(before, old_entry), fatbin.unpack(after, new_entry)
+        if text != now:
+            if assembly.drop_gpu_suffix(text) != now:
                 raise ValueError(f"the fat binary at {old.start:#x} has other PTX")
             changed = True
-    return found, changed
+    return text, changed

@@ -17,7 +17,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -33,10 +33,7 @@ from packaging.utils import canonicalize_name
 from toolkit import manifest
 from toolkit.errors import CheckError, IntegrityError, PreflightError
 from toolkit.graft import library, proof
-from toolkit.wheel import archive, elf, repack
-
-LOCAL: Final = "repaired"
-"""The local version of a wheel whose search paths were corrected."""
+from toolkit.wheel import archive, elf
 
 _LOADER: Final = b"_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
 """The function that calls ``dlopen`` (tsl/platform/load_library.cc), so that the search path of its library counts."""
@@ -245,35 +242,6 @@ def _complain(name: str, why: str) -> CheckError:
     )
 
 
-def repair_wheel(path: Path, out: Path) -> Path:
-    """Write a wheel with corrected search paths into a folder, and return it; return ``path`` if it needs none.
-
-    Raises UsageError: it is no wheel; IntegrityError: it is damaged; CheckError: a corrected library is not right.
-    """
-    with ExitStack() as stack:
-        work = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out)))
-        opened = stack.enter_context(archive.open_wheel(path))
-        replaced = {}
-        for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
-            with _naming_damage(path.name, name):
-                correction = correct(name, content)
-            if correction is None or not correction.words:
-                continue
-            source = work / f"{number}.so"
-            with source.open("wb") as stream:
-                stream.write(content)
-            replaced[name] = work / f"{number}.new.so"
-            _rewrite(name, source, replaced[name], correction)
-        if not replaced:
-            return path
-        version = opened.identity.version
-        longer = repack.extend_version(version, LOCAL)
-        made = out / path.name.replace(f"-{version}-", f"-{longer}-")
-        repack.repack(path, work / made.name, replaced, (version, longer))
-        (work / made.name).replace(made)
-    return made
-
-
 @dataclass(frozen=True, kw_only=True)
 class Repaired:
     """A library of an installed TensorFlow."""
@@ -309,9 +277,9 @@ def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: 
         correction = correct(row[0], data) if data[:4] == elf.MAGIC else None
     if correction is None:
         return []
-    found = Repaired(name=row[0], added=correction.added, impossible=correction.impossible)
+    repaired = Repaired(name=row[0], added=correction.added, impossible=correction.impossible)
     if not correction.words:
-        return [found]
+        return [repaired]
     try:
         with tempfile.TemporaryDirectory(prefix=".toolkit-", dir=path.parent) as folder:
             new = Path(folder, path.name)
@@ -334,7 +302,7 @@ def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: 
             why=error.strerror or str(error),
             remedy="run it as the owner of the folder, with free space for a copy of the file",
         ) from error
-    return [found]
+    return [repaired]
 
 
 def _rewrite(name: str, source: Path, target: Path, correction: Correction) -> None:

@@ -41,10 +41,10 @@ class Locked:
 def select(locked: Path, name: str) -> Locked:
     """Return a package of a locked set. Raises BuildError if it is not there."""
     entries = re.split(r"(?m)^(?=\S)", locked.read_text())
-    found = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
-    if found is None:
+    entry = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
+    if entry is None:
         raise BuildError(f"{locked.name} does not hold {name}", remedy="make the set again: toolkit lock")
-    return Locked(name=name, entry=found)
+    return Locked(name=name, entry=entry)
 
 
 def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
@@ -66,11 +66,11 @@ def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console:
         with console.timed("download", package.entry.split()[0]):
             _download(_list_command(requirements, result, python, ca_bundle))
         requirements.unlink()
-        found = next(iter(result.glob("*.whl")), None)
-        if found is None or digest.digest_file(found) not in package.digests:
-            raise processes.describe_wrong_package(f"pip gave {found.name if found else 'no wheel'}")
+        wheel = next(iter(result.glob("*.whl")), None)
+        if wheel is None or digest.digest_file(wheel) not in package.digests:
+            raise processes.describe_wrong_package(f"pip gave {wheel.name if wheel else 'no wheel'}")
         result.replace(folder)
-    return folder / found.name
+    return folder / wheel.name
 
 
 def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str) -> list[str]:
@@ -85,20 +85,20 @@ def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str)
 def _download(argv: list[str]) -> None:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if not process.returncode:
         return
-    if processes.OTHER_BYTES.search(said):
-        raise processes.describe_wrong_package(said.strip()[-500:])
-    if processes.DISK_FULL.search(said):
+    if processes.OTHER_BYTES.search(output):
+        raise processes.describe_wrong_package(output.strip()[-500:])
+    if processes.DISK_FULL.search(output):
         raise processes.describe_full_disk("filled up while downloading")
-    if "No module named pip" in said:
+    if "No module named pip" in output:
         raise PreflightError(
             "this Python has no pip",
             why=sys.executable,
             remedy=f"{sys.executable} -m ensurepip, or install python3-pip",
         )
-    lines = "\n    ".join(said.strip().splitlines()[-_TAIL_LINES:])
+    lines = "\n    ".join(output.strip().splitlines()[-_TAIL_LINES:])
     raise BuildError("the download failed", why=f"pip's last lines:\n    {lines}", remedy="run the same command again")
 
 

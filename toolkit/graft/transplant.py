@@ -59,11 +59,11 @@ class Outcome:
         kernels = sum(item.kernels for item in self.libraries)
         general = sum(item.general for item in self.libraries)
         changed = sum(item.changed for item in self.libraries)
-        said = [f"{kernels} kernels in {changed} fat binaries"] if kernels else []
-        said += [f"{general} PTX texts made general"] if general else []
-        found = sorted({folder for item in self.libraries for folder in item.search_path})
-        said += [f"search path with {', '.join(found)}"] if found else []
-        return ", ".join(said) or "nothing to do"
+        parts = [f"{kernels} kernels in {changed} fat binaries"] if kernels else []
+        parts += [f"{general} PTX texts made general"] if general else []
+        folders = sorted({folder for item in self.libraries for folder in item.search_path})
+        parts += [f"search path with {', '.join(folders)}"] if folders else []
+        return ", ".join(parts) or "nothing to do"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Librar
     with archive.open_wheel(wheel) as opened:
         for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
             try:
-                found, correction = library.take_inventory(content), search_paths.correct(name, content)
-                if not found.blobs and not found.relocatable and not correction:
+                inventory, correction = library.take_inventory(content), search_paths.correct(name, content)
+                if not inventory.blobs and not inventory.relocatable and not correction:
                     continue
                 path = work / f"{number}.so"
                 with path.open("wb") as stream:
@@ -94,7 +94,7 @@ def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Librar
                     f"{wheel.name} holds a damaged library", why=f"{name}: {error}", remedy=archive.REMEDY
                 ) from error
             data = stack.enter_context(library.mapping(path))
-            yield Library(name=name, path=path, data=data, inventory=found, correction=correction)
+            yield Library(name=name, path=path, data=data, inventory=inventory, correction=correction)
 
 
 def transplant(
@@ -105,25 +105,25 @@ def transplant(
     # ptxas takes PTX without its suffix only if nothing in it is for one GPU alone.
     numbers = (plan.architectures or (_GENERAL,)) if texts else ()
     results = {number: _assemble(assembler, texts, number, console) for number in numbers}
-    if texts and not any(each.cubins for each in results.values()):
-        said = next(text for each in results.values() for text in each.refused.values())
-        raise BuildError("no machine code could be made", why=said, remedy="please report it")
+    if texts and not any(result.cubins for result in results.values()):
+        refusal = next(text for result in results.values() for text in result.refused.values())
+        raise BuildError("no machine code could be made", why=refusal, remedy="please report it")
     done, replaced = [], {}
     for item in libraries:
         contents, left = _compose(plan, item, texts, results)
         if item.correction and item.correction.impossible:
             left["libraries for which the search path has no room"] = len(item.correction.impossible)
-        found = _describe(item, left)
+        grafted = _describe(item, left)
         if contents or (item.correction and item.correction.words):
             replaced[item.name] = work / f"{item.path.stem}.new.so"
             with console.timed("write", item.name):
-                found = _rewrite(plan, item, contents, found, replaced[item.name])
-        done.append(found)
-    refused = {key: text for each in results.values() for key, text in each.refused.items()}
+                grafted = _rewrite(plan, item, contents, grafted, replaced[item.name])
+        done.append(grafted)
+    refused = {key: text for result in results.values() for key, text in result.refused.items()}
     outcome = Outcome(
         libraries=tuple(done),
-        texts=sum(len(each.cubins) for each in results.values()),
-        reused=sum(each.reused for each in results.values()),
+        texts=sum(len(result.cubins) for result in results.values()),
+        reused=sum(result.reused for result in results.values()),
         refused=refused,
     )
     _require_change(plan, done)
@@ -148,7 +148,7 @@ def _rewrite(
     plan: GraftPlan,
     item: Library,
     contents: Mapping[int, tuple[bytes, frozenset[int]]],
-    found: Grafted,
+    described: Grafted,
     target: Path,
 ) -> Grafted:
     """Write a library with other fat binaries, compare it with the original, and return what was done."""
@@ -176,7 +176,7 @@ def _rewrite(
     if item.correction and item.correction.words:
         search_paths.prove(item.name, item.path, target, item.correction)
     return replace(
-        found,
+        described,
         search_path=item.correction.added if item.correction else (),
         changed=len(contents),
         kernels=proven.kernels,
@@ -216,7 +216,9 @@ def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, in
     for item in libraries:
         for blob in item.inventory.blobs:
             entry = _find_text(blob)
-            if entry is None or (plan.architectures and not any(_needs(blob, each) for each in plan.architectures)):
+            if entry is None or (
+                plan.architectures and not any(_needs(blob, architecture) for architecture in plan.architectures)
+            ):
                 continue
             try:
                 if plan.mode == "repair" and assembly.has_no_gpu_suffix(fatbin.unpack(item.data, entry)):
@@ -243,8 +245,8 @@ def _require_stated(data: mmap, blob: FatBinary, text: bytes) -> None:
 
 def _find_text(blob: FatBinary) -> fatbin.Entry | None:
     """Return the newest PTX of a fat binary."""
-    found = [entry for entry in blob.container.entries if entry.kind == "compute"]
-    return max(found, key=lambda entry: entry.architecture, default=None)
+    texts = [entry for entry in blob.container.entries if entry.kind == "compute"]
+    return max(texts, key=lambda entry: entry.architecture, default=None)
 
 
 def _needs(blob: FatBinary, architecture: int) -> bool:
@@ -260,8 +262,8 @@ def _assemble(
     start = time.monotonic()
     with console.follow("assemble") as status:
         done = assembly.assemble(assembler, distinct.values(), architecture, status.show)
-    said = f"{len(done.cubins)} of {len(distinct)}, {done.reused} of them from earlier grafts"
-    console.heading("assemble", f"{said}, in {time.monotonic() - start:.1f} s")
+    counts = f"{len(done.cubins)} of {len(distinct)}, {done.reused} of them from earlier grafts"
+    console.heading("assemble", f"{counts}, in {time.monotonic() - start:.1f} s")
     return done
 
 

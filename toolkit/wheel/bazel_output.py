@@ -172,29 +172,29 @@ def read_work(line: str) -> Work | None:
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     """Return a build's failure as an error of its kind. ``logs``: the most useful first; missing ones are skipped."""
     present = [path for path in logs if path.is_file()]
-    said = "\n".join([*(path.read_text(errors="replace") for path in present), error.why])
+    log_text = "\n".join([*(path.read_text(errors="replace") for path in present), error.why])
     code = _CODE.search(error.why)
-    cause = diagnosis.explain(said) or (diagnosis.explain_exit_code(int(code[1])) if code else None)
-    likely = cause or diagnosis.explain(said, certain=False)
+    cause = diagnosis.explain(log_text) or (diagnosis.explain_exit_code(int(code[1])) if code else None)
+    likely = cause or diagnosis.explain(log_text, certain=False)
     shown = [_cut(line.text) for line in likely.match.lines] if likely else []
-    lines = find_causes(said)
+    lines = find_causes(log_text)
     why = "\n       ".join([*(line for line in shown if line not in lines), *lines]) or error.why
     if cause:
-        what = _ARTICLE.sub(lambda found: found[0].lower(), cause.cause.rstrip("."), count=1)
-        return ERRORS[cause.row.error](f"the build failed: {what}", why=why, remedy=cause.advice)
+        summary = _ARTICLE.sub(lambda article: article[0].lower(), cause.cause.rstrip("."), count=1)
+        return ERRORS[cause.row.error](f"the build failed: {summary}", why=why, remedy=cause.advice)
     stage = _STAGE.search(error.what)
-    what = f"the build failed in the stage {stage[1]}" if stage else error.what
+    summary = f"the build failed in the stage {stage[1]}" if stage else error.what
     kept = f"the whole log is {present[0]}" if present else error.remedy
     perhaps = f"{kept}\nperhaps: {likely.cause} {likely.advice}" if likely else kept
-    return BuildError(what, why=why, remedy=perhaps)
+    return BuildError(summary, why=why, remedy=perhaps)
 
 
-def find_causes(said: str) -> list[str]:
+def find_causes(log_text: str) -> list[str]:
     """Return the lines of a log that name a cause, each once and in order, without stack frames and commands."""
     told: dict[str, str] = {}
     causes = room = 0
     framed = False
-    for raw in said.splitlines():
+    for raw in log_text.splitlines():
         line = raw.strip()
         # The line below a stack frame is its source code.
         detail, framed = framed or bool(_DETAIL.match(line)), line.startswith('File "')

@@ -86,13 +86,13 @@ def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
     written = next(filter(None, map(_VERSION.search, texts)), None)
     # Upstream's file has a note in its second line.
     named = (folder / ".bazelversion").read_text(errors="replace").partition("\n")[0].strip()
-    for what, named_version, wanted in (
+    for predicate, named_version, wanted in (
         ("is TensorFlow", written[1] if written else tensorflow, tensorflow),
         ("is built with Bazel", named, bazel),
     ):
         if named_version != wanted:
             raise UnsupportedError(
-                f"{text} {what} {named_version[:40]}, and TensorFlow {tensorflow} was asked for",
+                f"{text} {predicate} {named_version[:40]}, and TensorFlow {tensorflow} was asked for",
                 why=f"{wanted} was expected",
                 remedy="give --tensorflow as the tree is, or another tree; `toolkit matrix` has each version's Bazel",
             )

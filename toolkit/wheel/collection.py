@@ -78,7 +78,7 @@ def collect(
     require_buildx()
     files.require_writable(folder / STORE)
     before = {archive.urls: archive for archive in read(folder)}
-    found: dict[tuple[str, ...], Archive] = {}
+    collected: dict[tuple[str, ...], Archive] = {}
     run = uuid.uuid4().hex
     # Bazel says nothing of an archive that it is given. So it is given those alone that it wanted in this run.
     with files.stage(folder, "given") as given:
@@ -93,13 +93,13 @@ def collect(
                     else:
                         whole = earlier and _is_whole(locate(folder, earlier.sha256), earlier.sha256)
                         archive = earlier if earlier and whole else _obtain_unpinned(wanted, folder, sources, console)
-                found[wanted.urls] = archive
+                collected[wanted.urls] = archive
                 if archive.origin:
                     fresh |= _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
-            _write_unpinned(given.path, found.values())
+            _write_unpinned(given.path, collected.values())
             if not fresh:
                 break
-    archives = tuple(sorted(found.values(), key=lambda archive: archive.urls[-1]))
+    archives = tuple(sorted(collected.values(), key=lambda archive: archive.urls[-1]))
     with files.changing(folder / FILE):  # both files are of one command, and the first keeps what other plans have
         _write_unpinned(folder, archives)
         listed = [asdict(archive) for archive in archives]

@@ -194,7 +194,7 @@ def edit(raw: bytes, before: bytes, after: bytes) -> bytes:
     It keeps its size, so the fat binary around it stays as it is. Raises ValueError if the byte does not stand in the
     packed payload as it is, because an earlier one is repeated there.
     """
-    places = [index for index, (one, two) in enumerate(zip(before, after, strict=True)) if one != two]
+    places = [index for index, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     entry = next(_read_entries(raw, 0, len(raw)))
     if len(places) == 1:
         context = before[max(0, places[0] - 8) : places[0] + 1]

@@ -72,9 +72,9 @@ def plan_task(plan: BuildPlan, state: Path, console: Console, *, wanted: str) ->
         with files.stage(folder.parent, folder.name) as staging:
             command = proving.command(staging.path, target=TARGET)
             buildx.build(command, log=folder.parent / "kernels.log", console=console)
-            found = read(staging.path / REPORT)
+            staged = read(staging.path / REPORT)
             files.write_atomically(folder.parent / REPORT, (staging.path / REPORT).read_text())
-        report = replace(found, path=folder.parent / REPORT)
+        report = replace(staged, path=folder.parent / REPORT)
         console.detail(report.render())
         console.heading("kernels", f"{report.summarize()}; {report.path}")
         require(report)

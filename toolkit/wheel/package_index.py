@@ -72,9 +72,9 @@ def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
     require_own(folder)
     entries = _read_sources(sources)
     texts = _compose(entries)
-    copied = {f"{each.project}/{each.name}": each.path for each in entries}
-    for each in entries:
-        copied |= {f"{each.project}/{each.name}.{end}": path for end, path in each.documents.items()}
+    copied = {f"{entry.project}/{entry.name}": entry.path for entry in entries}
+    for entry in entries:
+        copied |= {f"{entry.project}/{entry.name}.{end}": path for end, path in entry.documents.items()}
     digests = {name: digest.digest_bytes(content) for name, content in texts.items()}
     digests |= {name: digest.digest_file(path) for name, path in copied.items()}
     record = {"schema": _SCHEMA, "variants": variant.SCHEMA, "files": dict(sorted(digests.items()))}
@@ -157,43 +157,45 @@ def require_own(folder: Path) -> None:
 def _read_sources(sources: Sequence[Path]) -> list[Entry]:
     if not sources:
         raise UsageError("no wheel is named", remedy="give dist/NAME, or .whl files")
-    found: dict[tuple[str, str], Entry] = {}
+    by_name: dict[tuple[str, str], Entry] = {}
     for source in sources:
         wheel = variant.find_wheel(source)
         beside = {end: wheel.with_name(end) for end in _list_documents(source)} if source.is_dir() else {}
         entry = _read_wheel(wheel, beside)
-        same = found.setdefault((entry.project, entry.name), entry)
+        same = by_name.setdefault((entry.project, entry.name), entry)
         if same.digest != entry.digest:
             raise UsageError(
                 f"two different wheels have the name {entry.name}",
                 why=f"{same.path} and {entry.path}",
                 remedy="leave one of them out",
             )
-    entries = [found[key] for key in sorted(found)]
+    entries = [by_name[key] for key in sorted(by_name)]
     labels: dict[tuple[str, str, str], Entry] = {}
-    for each in entries:
-        if each.variant:
-            first = labels.setdefault((each.project, each.version, each.variant.label), each)
-            if first.variant != each.variant:
+    for entry in entries:
+        if entry.variant:
+            first = labels.setdefault((entry.project, entry.version, entry.variant.label), entry)
+            if first.variant != entry.variant:
                 raise UsageError(
-                    f"two wheels of {each.project} {each.version} have the label {each.variant.label}",
-                    why=f"{first.name} and {each.name} are for different cards",
+                    f"two wheels of {entry.project} {entry.version} have the label {entry.variant.label}",
+                    why=f"{first.name} and {entry.name} are for different cards",
                     remedy="give one of them another label: toolkit variant --label",
                 )
     return entries
 
 
 def _read_wheel(path: Path, documents: Mapping[str, Path]) -> Entry:
-    found = variant.inspect(path)
+    inspected = variant.inspect(path)
     with zipfile.ZipFile(path) as opened:
-        name = next(each for each in opened.namelist() if each.endswith(".dist-info/METADATA") and each.count("/") == 1)
+        name = next(
+            member for member in opened.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1
+        )
         metadata = opened.read(name)
     return Entry(
         path=path,
-        digest=found.digest,
-        size=found.bytes,
-        project=canonicalize_name(found.name),
-        version=str(Version(found.version)),
+        digest=inspected.digest,
+        size=inspected.bytes,
+        project=canonicalize_name(inspected.name),
+        version=str(Version(inspected.version)),
         metadata=metadata,
         variant=variant.read(path),
         documents=documents,
@@ -215,44 +217,44 @@ def _list_ends(wheel: Path) -> list[str]:
 def _compose(entries: Iterable[Entry]) -> dict[str, bytes]:
     """Return the text of each page and file that is made, by its name."""
     projects: dict[str, list[Entry]] = defaultdict(list)
-    for each in entries:
-        projects[each.project].append(each)
+    for entry in entries:
+        projects[entry.project].append(entry)
     texts = {
         _PAGE: _render_page("Packages", [(f"{name}/", name, {}) for name in sorted(projects)]),
         _JSON_PAGE: _render_json({"projects": [{"name": name} for name in sorted(projects)]}),
     }
-    for project, held in projects.items():
-        texts |= {f"{project}/{name}": content for name, content in _compose_project(project, held).items()}
+    for project, project_entries in projects.items():
+        texts |= {f"{project}/{name}": content for name, content in _compose_project(project, project_entries).items()}
     return texts
 
 
 def _compose_project(project: str, entries: Sequence[Entry]) -> dict[str, bytes]:
-    texts = {f"{each.name}{_METADATA}": each.metadata for each in entries}
+    texts = {f"{entry.name}{_METADATA}": entry.metadata for entry in entries}
     variants: dict[str, dict[str, Variant]] = defaultdict(dict)
-    for each in entries:
-        if each.variant:
-            stem = "-".join(each.name.split("-")[:2])
-            variants[f"{stem}-variants.json"][each.variant.label] = each.variant
+    for entry in entries:
+        if entry.variant:
+            stem = "-".join(entry.name.split("-")[:2])
+            variants[f"{stem}-variants.json"][entry.variant.label] = entry.variant
     descriptions = {name: variant.compose(labels.values()) for name, labels in variants.items()}
     texts |= descriptions
     links: list[tuple[str, str, Mapping[str, str]]] = []
     listed: list[dict[str, Any]] = []
-    for each in entries:
-        value, described = _hex(each.digest), f"sha256={_hex(digest.digest_bytes(each.metadata))}"
+    for entry in entries:
+        value, described = _hex(entry.digest), f"sha256={_hex(digest.digest_bytes(entry.metadata))}"
         attributes = {"data-core-metadata": described, "data-dist-info-metadata": described}
-        core = {"sha256": _hex(digest.digest_bytes(each.metadata))}
-        item: dict[str, Any] = {"filename": each.name, "url": quote(each.name), "hashes": {"sha256": value}}
-        item |= {"size": each.size, "core-metadata": core, "dist-info-metadata": core}
-        if each.requires_python:
-            attributes["data-requires-python"] = item["requires-python"] = each.requires_python
-        links.append((f"{quote(each.name)}#sha256={value}", each.name, attributes))
+        core = {"sha256": _hex(digest.digest_bytes(entry.metadata))}
+        item: dict[str, Any] = {"filename": entry.name, "url": quote(entry.name), "hashes": {"sha256": value}}
+        item |= {"size": entry.size, "core-metadata": core, "dist-info-metadata": core}
+        if entry.requires_python:
+            attributes["data-requires-python"] = item["requires-python"] = entry.requires_python
+        links.append((f"{quote(entry.name)}#sha256={value}", entry.name, attributes))
         listed.append(item)
     for name, content in sorted(descriptions.items()):
         value = _hex(digest.digest_bytes(content))
         links.append((f"{quote(name)}#sha256={value}", name, {}))
         listed.append({"filename": name, "url": quote(name), "hashes": {"sha256": value}, "size": len(content)})
     texts[_PAGE] = _render_page(f"Links for {project}", links)
-    versions = sorted({each.version for each in entries}, key=Version)
+    versions = sorted({entry.version for entry in entries}, key=Version)
     texts[_JSON_PAGE] = _render_json({"name": project, "versions": versions, "files": listed})
     return texts
 
@@ -300,10 +302,10 @@ def _list_files(folder: Path) -> Iterator[str]:
 
 def _find_wrong(folder: Path, record: Mapping[str, Any]) -> list[str]:
     """Return in words which files of an index are missing, changed, or not its own."""
-    held = {*_list_files(folder)} - {RECORD}
-    wrong = [f"{name} is missing" for name in sorted(record["files"].keys() - held)]
-    wrong += [f"{name} is not of the index" for name in sorted(held - record["files"].keys())]
-    for name in sorted(held & record["files"].keys()):
+    present = {*_list_files(folder)} - {RECORD}
+    wrong = [f"{name} is missing" for name in sorted(record["files"].keys() - present)]
+    wrong += [f"{name} is not of the index" for name in sorted(present - record["files"].keys())]
+    for name in sorted(present & record["files"].keys()):
         path = folder / name
         if path.is_symlink() or digest.digest_file(path) != record["files"][name]:
             wrong.append(f"{name} has changed")

@@ -132,11 +132,11 @@ def _change_requirement(line: str, requirements: Mapping[str, str]) -> str:
     if name != "Requires-Dist" or EXTRA not in text:
         return line
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
         return line
-    bounds = requirements.get(canonicalize_name(found.name))
-    return f"{name}: {found.name}{bounds}; {found.marker}" if bounds and found.marker else line
+    bounds = requirements.get(canonicalize_name(requirement.name))
+    return f"{name}: {requirement.name}{bounds}; {requirement.marker}" if bounds and requirement.marker else line
 
 
 def _describe(item: zipfile.ZipInfo, name: str) -> zipfile.ZipInfo:

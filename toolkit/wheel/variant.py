@@ -62,21 +62,21 @@ def compose(variants: Iterable[Variant]) -> bytes:
         "$schema": SCHEMA,
         "default-priorities": {"namespace": [NAMESPACE]},
         "providers": PROVIDERS,
-        "variants": {each.label: each.properties for each in variants},
+        "variants": {variant.label: variant.properties for variant in variants},
     }
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
-def describe(found: Inspection, label: str = "") -> Variant:
+def describe(wheel: Inspection, label: str = "") -> Variant:
     """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
 
     Raises UsageError: ``label`` cannot be one, or without it none follows from the wheel; UnsupportedError: the wheel
     has no machine code.
     """
-    names = [name for name in found.architectures if name.startswith("sm_")]
+    names = [name for name in wheel.architectures if name.startswith("sm_")]
     if not names:
-        raise UnsupportedError(f"{found.file} has no machine code for a GPU", remedy="it is chosen without a variant")
-    local = Version(found.version).local or ""
+        raise UnsupportedError(f"{wheel.file} has no machine code for a GPU", remedy="it is chosen without a variant")
+    local = Version(wheel.version).local or ""
     chosen = label or "_".join(re.findall(r"sm\d+", local)) or "_".join(name.replace("_", "") for name in names)
     if not _LABEL.fullmatch(chosen) or chosen == "null":
         raise UsageError(
@@ -85,7 +85,7 @@ def describe(found: Inspection, label: str = "") -> Variant:
             remedy="choose one: --label sm120",
         )
     table = load_table()
-    built = found.build.cuda or table.published_code.cuda
+    built = wheel.build.cuda or table.published_code.cuda
     cuda = bounds.find_first_cuda(table, built, map(numbers.to_plain, names))
     driver = ".".join((cuda or built).split(".")[:2])
     return Variant(
@@ -107,22 +107,22 @@ def read(path: Path) -> Variant | None:
     _, label = split_name(path.name)
     try:
         with zipfile.ZipFile(path) as opened:
-            held = [name for name in opened.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{re.escape(FILE)}", name)]
-            value = json.loads(opened.read(held[0])) if held else None
+            members = [name for name in opened.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{re.escape(FILE)}", name)]
+            value = json.loads(opened.read(members[0])) if members else None
     except (OSError, zipfile.BadZipFile, ValueError) as error:
         raise IntegrityError(f"{path.name} cannot be read", why=str(error), remedy=archive.REMEDY) from error
     if value is None and not label:
         return None
     if isinstance(value, dict):
         require_draft(path.name, value.get("$schema"))
-    found = value.get("variants") if isinstance(value, dict) else None
-    if not isinstance(found, dict) or list(found) != [label] or not _has_form(found[label]):
+    variants = value.get("variants") if isinstance(value, dict) else None
+    if not isinstance(variants, dict) or list(variants) != [label] or not _has_form(variants[label]):
         raise IntegrityError(
             f"{path.name} is no whole variant",
             why=f"its {FILE} does not describe the label {label!r} alone" if value else f"it has no {FILE}",
             remedy="make it again: toolkit variant",
         )
-    return Variant(label=label, properties=found[label])
+    return Variant(label=label, properties=variants[label])
 
 
 def require_draft(name: str, schema: object) -> None:
@@ -155,17 +155,17 @@ def inspect(path: Path) -> Inspection:
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder, plain)
         link.symlink_to(path.resolve())
-        found = inspection.inspect(link)
+        inspected = inspection.inspect(link)
     variant = read(path)
     named = variant.properties.get(NAMESPACE, {}).get(ARCHITECTURE, []) if variant else []
     wanted = {f"sm_{match[1]}" for match in map(_REAL.fullmatch, named) if match}
-    if lacking := sorted(wanted - set(found.architectures)):
+    if lacking := sorted(wanted - set(inspected.architectures)):
         raise CheckError(
             f"{path.name} names {', '.join(lacking)}, and has no machine code for it",
-            why=f"it has {', '.join(name for name in found.architectures if name.startswith('sm_')) or 'none'}",
+            why=f"it has {', '.join(name for name in inspected.architectures if name.startswith('sm_')) or 'none'}",
             remedy="make the variant again: toolkit variant",
         )
-    return found
+    return inspected
 
 
 def find_wheel(source: Path) -> Path:
@@ -194,18 +194,18 @@ def make(source: Path, out: Path, label: str = "") -> Path:
     wheel = find_wheel(source)
     if split_name(wheel.name)[1]:
         raise UsageError(f"{wheel.name} is a variant already", remedy="give the wheel that it was made from")
-    found = inspection.inspect(wheel)
-    variant = describe(found, label)
-    name = wheel.name.replace(f"-{found.version}-", f"-{found.public_version}-")
+    inspected = inspection.inspect(wheel)
+    variant = describe(inspected, label)
+    name = wheel.name.replace(f"-{inspected.version}-", f"-{inspected.public_version}-")
     name = f"{name.removesuffix('.whl')}-{variant.label}.whl"
     target = out / name.removesuffix(".whl")
     files.require_writable(out)
-    with files.stage(out, digest.shorten(found.digest)) as staging:
+    with files.stage(out, digest.shorten(inspected.digest)) as staging:
         made = staging.path / "variant"
         made.mkdir()
-        versions = found.version, found.public_version
+        versions = inspected.version, inspected.public_version
         repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
-        statement = _describe_provenance(made / name, wheel, found.digest, variant)
+        statement = _describe_provenance(made / name, wheel, inspected.digest, variant)
         files.write_json(made / wheel_documents.PROVENANCE, statement)
         sums = wheel_folder.write_sums(made)
         if target.exists():

@@ -29,8 +29,8 @@ class Cluster:
 
     def divide(self, shards: int) -> range:
         """Return the shards of this worker. Raises a UsageError if the workers cannot share them equally."""
-        each = share(shards, len(self.addresses))
-        return range(each * self.index, each * (self.index + 1))
+        count = share(shards, len(self.addresses))
+        return range(count * self.index, count * (self.index + 1))
 
 
 def share(shards: int, workers: int) -> int:

@@ -71,8 +71,8 @@ def digest_code() -> str:
 def digest_environment(environment: Mapping[str, Any]) -> str:
     """Return the digest of what the bits of a step depend on, apart from the processor."""
     names = ["tensorflow", "numpy", "tf32", "flags", "kernels", *([] if environment.get("kernels") else ["threads"])]
-    found = {name: environment.get(name) for name in names}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    facts = {name: environment.get(name) for name in names}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def configure(cluster: Cluster) -> None:
@@ -160,7 +160,7 @@ class WorkerGroup:
         import tensorflow as tf
 
         # Workers wait for each other here, not in a scatter: of a lost one, a gather tells all and a scatter the chief.
-        return [int(each) for each in self._gather(tf.constant([number]), ORDER).numpy()]
+        return [int(given) for given in self._gather(tf.constant([number]), ORDER).numpy()]
 
     def all_to_all(self, rows: "tf.Tensor") -> "tf.Tensor":
         """Return this worker's slice of the columns of all workers' rows, in order: (all rows, columns / workers).
@@ -170,13 +170,13 @@ class WorkerGroup:
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
 
-        (own, columns), count = rows.shape, len(self.cluster.addresses)
+        (row_count, columns), count = rows.shape, len(self.cluster.addresses)
         width = -(-columns // count)
-        slices = tf.reshape(tf.pad(rows, [[0, 0], [0, count * width - columns]]), [own, count, width])
+        slices = tf.reshape(tf.pad(rows, [[0, 0], [0, count * width - columns]]), [row_count, count, width])
         with self.explaining(), tf.device("CPU:0"):
-            found = collective_ops.all_to_all_v2(tf.transpose(slices, [1, 0, 2]), count, GROUP, SLICES)
-            found.numpy()  # waits for the result, and raises its error here
-        return tf.reshape(found, [count * own, width])
+            result = collective_ops.all_to_all_v2(tf.transpose(slices, [1, 0, 2]), count, GROUP, SLICES)
+            result.numpy()  # waits for the result, and raises its error here
+        return tf.reshape(result, [count * row_count, width])
 
     def all_gather(self, part: "tf.Tensor") -> "tf.Tensor":
         """Return the parts that all workers give, one after the other."""
@@ -190,8 +190,8 @@ class WorkerGroup:
 
     def require_equal_weights(self, digest: str, step: int) -> None:
         """Raise a CheckError that names each worker whose weights have another digest than the chief's."""
-        chief, *found = self._gather_digests([digest], DIGEST)
-        other = [self.cluster.name(index) for index, each in enumerate(found, start=1) if each != chief]
+        chief, *digests = self._gather_digests([digest], DIGEST)
+        other = [self.cluster.name(index) for index, theirs in enumerate(digests, start=1) if theirs != chief]
         if other:
             raise CheckError(
                 f"{', '.join(other)} has other weights than the chief after step {step}",
@@ -214,8 +214,8 @@ class WorkerGroup:
         def send(part: bytes, words: int, key: int) -> bytes:
             with self.explaining(), tf.device("CPU:0"):
                 if not self.cluster.is_chief:
-                    found = collective_ops.broadcast_recv_v2([words], tf.int32, count, GROUP, key).numpy()
-                    return bytes(found.tobytes())
+                    received = collective_ops.broadcast_recv_v2([words], tf.int32, count, GROUP, key).numpy()
+                    return bytes(received.tobytes())
                 array = np.frombuffer(part.ljust(4 * words, b"\0"), np.int32)
                 collective_ops.broadcast_send_v2(tf.constant(array), count, GROUP, key).numpy()
                 return part
@@ -223,8 +223,8 @@ class WorkerGroup:
         length = int.from_bytes(send(len(content).to_bytes(8, "little"), 2, LENGTH), "little")
         content = send(content, -(-length // 4), CONTENT)[:length]
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = json.loads(arrays["about"].tobytes())
-            return {name: arrays[str(index)] for index, name in enumerate(found["names"])}, found["facts"]
+            description = json.loads(arrays["about"].tobytes())
+            return {name: arrays[str(index)] for index, name in enumerate(description["names"])}, description["facts"]
 
     def gather_in_graph(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
         """Return the values of all workers in order, also in a graph. At any time, each key has one exchange."""
@@ -236,18 +236,18 @@ class WorkerGroup:
 
     def _gather(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
         with self.explaining():
-            found = self.gather_in_graph(value, key)
-            found.numpy()  # waits for the result, and raises its error here
-            return found
+            gathered = self.gather_in_graph(value, key)
+            gathered.numpy()  # waits for the result, and raises its error here
+            return gathered
 
     def _gather_digests(self, digests: Sequence[str], key: int, *, first: int = 0) -> list[str]:
         import tensorflow as tf
 
         words = np.frombuffer(bytes.fromhex("".join(digests)), np.int32)
-        found = self._gather(tf.constant([[self.cluster.index, first, *words]], tf.int32), key).numpy()
-        if found[:, 0].tolist() != list(range(len(found))):
+        rows = self._gather(tf.constant([[self.cluster.index, first, *words]], tf.int32), key).numpy()
+        if rows[:, 0].tolist() != list(range(len(rows))):
             raise RuntimeError("TensorFlow gathers workers in another order than their numbers")
-        return [bytes(np.ascontiguousarray(row[1:]).tobytes()).hex() for row in found]
+        return [bytes(np.ascontiguousarray(row[1:]).tobytes()).hex() for row in rows]
 
     def _compare_digests(self, digests: Sequence[str], threads: int) -> bool:
         rows = self._gather_digests(digests, HELLO, first=threads)

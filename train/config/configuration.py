@@ -93,8 +93,8 @@ class TrainConfig:
         least=0,
         later=True,
     )
-    image_shape: tuple[int, ...] = derived((), found=True)
-    class_names: tuple[str, ...] = derived((), found=True)
+    image_shape: tuple[int, ...] = derived((), from_data=True)
+    class_names: tuple[str, ...] = derived((), from_data=True)
 
     model: str = option("Model", "Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.")
     by_size: bool = derived(False, later=True)
@@ -373,10 +373,10 @@ OPTIONS: Final = list_options(TrainConfig)
 DEPTH: Final = Option(help="Depth, instead of the preset's.", panel="Model")
 """The one option that is no field: it becomes the layers of the model."""
 
-INCIDENTAL: Final = frozenset(name for name, each in OPTIONS.items() if not each.decides)
+INCIDENTAL: Final = frozenset(name for name, option in OPTIONS.items() if not option.decides)
 """Fields that do not change what is computed, only places of files, output and times of saving."""
 
-OPEN: Final = {name: each.open for name, each in OPTIONS.items() if each.open is not UNSET}
+OPEN: Final = {name: option.open for name, option in OPTIONS.items() if option.open is not UNSET}
 """Fields that may have these values. The run then chooses the value itself and records it."""
 
 DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
@@ -388,7 +388,7 @@ def digest_fields(fields: Mapping[str, Any], configuration: type = TrainConfig) 
     The digest of the files stands for their name, and the rule that chose a model by their size for the model.
     """
     options = list_options(configuration)
-    implied = {name for name, each in options.items() if each.found or not each.decides}
+    implied = {name for name, option in options.items() if option.from_data or not option.decides}
     implied |= {field.name for field in dataclasses.fields(configuration) if _is_usual(field, options, fields)}
     implied |= {"dataset"} if fields.get("data_sha256") else set()
     implied |= MODEL if fields.get("by_size") else set()

@@ -38,7 +38,7 @@ class Option:
     below: float | None = None
     share: str = ""  # what it is a share of; it is at least 0 and less than 1
     decides: bool = True  # whether it changes what is computed, not only places of files, output and times of saving
-    found: bool = False  # whether it follows from the data, and is filled in once they are read
+    from_data: bool = False  # whether it follows from the data, and is filled in once they are read
     later: bool = False  # whether older runs lack it; they used the default, so a default is left out of the digest
     open: Any = UNSET  # value with which the run chooses the value itself, and records it
 

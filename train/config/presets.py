@@ -26,8 +26,8 @@ def read_table(name: str, folder: Path = FOLDER) -> dict[str, Any]:
 def describe_datasets() -> str:
     """Return the help text of an argument DATASET."""
     *names, last = read_table("datasets")
-    own = "the path of a folder, .zip or .tar of your own images, by class"
-    return f"{', '.join(names)} or {last}; or {own}; or hf:OWNER/NAME[@REVISION]."
+    own_images = "the path of a folder, .zip or .tar of your own images, by class"
+    return f"{', '.join(names)} or {last}; or {own_images}; or hf:OWNER/NAME[@REVISION]."
 
 
 def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -39,10 +39,10 @@ def complete(config: TrainConfig, shape: Sequence[int] = (), names: Sequence[str
     if not config.own:
         return config
     shape = (*shape[:2], 3) if shape and config.padding == "even" else shape  # Keras' networks take colour
-    found: dict[str, Any] = {"image_shape": tuple(shape), "class_names": tuple(names)}
+    facts: dict[str, Any] = {"image_shape": tuple(shape), "class_names": tuple(names)}
     if config.by_size and (shape[0] if shape else config.image_size) > origin.SMALL:
-        found |= _resolve_model(origin.OWN["large"], {})
-    return dataclasses.replace(config, **found)
+        facts |= _resolve_model(origin.OWN["large"], {})
+    return dataclasses.replace(config, **facts)
 
 
 def _resolve_model(preset: str, changed: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,18 +62,18 @@ def apply_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfi
         given |= _resolve_model(given.pop("model"), changed)
     for name, value in given.items():
         if name == "depth":
-            held, same = (
+            current, same = (
                 list(config.layers),
                 presets.count_layers(value, bottleneck=config.bottleneck) == list(config.layers),
             )
         else:
-            held = getattr(config, name)
-            same = value == held
-        if name in INCIDENTAL or (name in OPEN and held == OPEN[name]):
+            current = getattr(config, name)
+            same = value == current
+        if name in INCIDENTAL or (name in OPEN and current == OPEN[name]):
             changes[name] = value
         elif not same:
             raise UsageError(
-                f"--{name.replace('_', '-')} {value} contradicts the recorded configuration, which has {held}",
+                f"--{name.replace('_', '-')} {value} contradicts the recorded configuration, which has {current}",
                 remedy="leave the option out; for another run, leave out --config or --continue and give the options "
                 "themselves",
             )

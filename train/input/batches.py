@@ -134,8 +134,8 @@ class Batches:
         if self.augmentation and self.config.resized and isinstance(images, Pictures):
             return images.crop(self._take(step), self.config.seed, epoch, flip=self.augmentation.flip)
         chosen, draws = self.choose(step)
-        found: NDArray[np.uint8] = images[chosen]
-        return augment(found, draws, self.augmentation.pad, fill) if self.augmentation else found
+        chosen_images: NDArray[np.uint8] = images[chosen]
+        return augment(chosen_images, draws, self.augmentation.pad, fill) if self.augmentation else chosen_images
 
     def rate(self, step: int) -> float:
         warm_up = round(self.config.warm_up * self.steps_per_epoch)

@@ -60,7 +60,7 @@ def _adjust(name: str, *arguments: Callable[[float], int]) -> Operation:
     def change(image: "Image", strength: float, _: Fill) -> "Image":
         from PIL import ImageOps
 
-        changed: Image = getattr(ImageOps, name)(image, *(each(abs(strength)) for each in arguments))
+        changed: Image = getattr(ImageOps, name)(image, *(convert(abs(strength)) for convert in arguments))
         return changed
 
     return change

@@ -116,12 +116,12 @@ def _recompute(run: _LayerFunction, *, compiled: bool) -> _LayerFunction:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def forward(*inputs: tf.Tensor) -> Any:
         def differentiate(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            first, held = (_wait_compiled if compiled else _wait)(upstream[0], list(inputs))
+            first, delayed = (_wait_compiled if compiled else _wait)(upstream[0], list(inputs))
             with tf.GradientTape() as tape:
-                tape.watch(held)
-                results = run(*held)
+                tape.watch(delayed)
+                results = run(*delayed)
             gradients: list[tf.Tensor] = tape.gradient(
-                results, held, [first, *upstream[1:]], unconnected_gradients=tf.UnconnectedGradients.ZERO
+                results, delayed, [first, *upstream[1:]], unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
             return gradients
 
@@ -145,14 +145,14 @@ def dense_block_inference(
             between = apply_statistics(new, unit.gamma, unit.beta, inner[index], form)
             new = convolve(tf.nn.relu(between), unit.kernel, form)
         start = normal.shape[axis]
-        own = Statistics(*(part[start : start + new.shape[axis]] for part in features))
-        normal = tf.concat([normal, _standardize_by(new, own, form)], axis=axis)
+        statistics = Statistics(*(part[start : start + new.shape[axis]] for part in features))
+        normal = tf.concat([normal, _standardize_by(new, statistics, form)], axis=axis)
     return normal
 
 
 def _run_native(x: tf.Tensor, layers: Sequence[Layer], dropout: Dropout) -> Block:
-    found = operations.run_block(x, _flatten(layers), rate=dropout.rate, seed=dropout.numbers)
-    maps, *features, inner_mean, inner_variance = found
+    results = operations.run_block(x, _flatten(layers), rate=dropout.rate, seed=dropout.numbers)
+    maps, *features, inner_mean, inner_variance = results
     inner = zip(tf.unstack(inner_mean), tf.unstack(inner_variance), strict=True)
     return Block(maps, (Statistics(*features),), tuple(Statistics(*pair) for pair in inner))
 
@@ -253,8 +253,8 @@ def _run_shared(x: tf.Tensor, layers: Sequence[Layer], form: Formulation, *, dro
 
         return forward.results, differentiate
 
-    maps, *found = run(x, *_flatten(layers))
-    statistics = [Statistics(*found[start : start + 2]) for start in range(0, len(found), 2)]
+    maps, *moments = run(x, *_flatten(layers))
+    statistics = [Statistics(*moments[start : start + 2]) for start in range(0, len(moments), 2)]
     features = len(layers) + 1
     return Block(maps, tuple(statistics[:features]), tuple(statistics[features:]))
 
@@ -275,7 +275,7 @@ class _Forward:
             maps = self.gathering.append(maps, self._standardize(new), index)
         self.maps = join(maps, form.axis)
         statistics = [*self.features, *(between for between, _ in self.inner)]
-        self.results = (self.maps, *(tensor for each in statistics for tensor in each))
+        self.results = (self.maps, *(tensor for pair in statistics for tensor in pair))
 
     def _standardize(self, x: tf.Tensor) -> tf.Tensor:
         normal, statistics = standardize(x, self.form)
@@ -313,9 +313,9 @@ class _Forward:
         weights: list[tf.Tensor] = []
         for index in reversed(range(count)):
             gradients, last = self.gathering.take_last(gradients, index)
-            last, held = wait(last, [*parts, *self.between[index]])
-            parts, normal = self.gathering.take_last(held[: len(parts)], index)
-            kept = held[len(held) - len(self.between[index]) :]
+            last, delayed = wait(last, [*parts, *self.between[index]])
+            parts, normal = self.gathering.take_last(delayed[: len(parts)], index)
+            kept = delayed[len(delayed) - len(self.between[index]) :]
             last = self._differentiate_standardize(index + 1, last, normal)
             d_maps, d_units = self._differentiate_layer(index, parts, kept, last)
             gradients = [gradient + part for gradient, part in zip(gradients, d_maps, strict=True)]
@@ -373,5 +373,5 @@ def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Te
     """Do as `_wait` inside XLA, which ignores control dependencies and would merge the second run with the first."""
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    *held, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])
-    return gradient, held
+    *delayed, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])
+    return gradient, delayed

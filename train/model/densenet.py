@@ -44,12 +44,12 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
         return [keras.layers.ZeroPadding2D(pixels, **options)] if even and not form.native else []
 
     channels, even = config.list_channels(), config.padding == "even"
-    own: dict[str, Any] = {"seed": config.seed, "form": form, "dtype": policy}
+    shared: dict[str, Any] = {"seed": config.seed, "form": form, "dtype": policy}
     layers = [keras.layers.Permute((3, 1, 2), name="channels_first", dtype=policy)] if form.channels_first else []
     if config.stem == "imagenet":
         layers += [*pad(3, "stem_pad"), convolve(channels[0], 7, "stem", strides=2)]
-        layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **own)]
-        layers += [ScaleRectify(pooling="maximum" if form.native else "", even=even, name="stem_scale", **own)]
+        layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **shared)]
+        layers += [ScaleRectify(pooling="maximum" if form.native else "", even=even, name="stem_scale", **shared)]
         layers += pad(1, "stem_pool_pad")  # zeros, which no map is less than after its ReLU
         padding = "VALID" if even else "SAME"
         layers += [] if form.native else [Pool("max", 3, form, padding, name="stem_pool", dtype=policy)]
@@ -67,14 +67,14 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 place=number,
                 compiled=config.jit,
                 name=f"block{number}",
-                **own,
+                **shared,
             )
         )
         layers.append(
             ScaleRectify(
                 pooling="average" if form.native and not config.dropout and number < len(config.layers) else "",
                 name=f"scale{number}",
-                **own,
+                **shared,
             )
         )
         if number < len(config.layers):

@@ -23,8 +23,8 @@ Gather = Callable[[tf.Tensor, int], tf.Tensor]
 class ShardSync:
     """The shards of this worker, and a way to those of the others."""
 
-    def __init__(self, own: int, shards: int, gather: Gather | None = None) -> None:
-        self.own, self.shards, self.gather = own, shards, gather
+    def __init__(self, local_count: int, shards: int, gather: Gather | None = None) -> None:
+        self.local_count, self.shards, self.gather = local_count, shards, gather
         self.local = threading.local()  # what belongs to the shard of a thread: its place, and the seed of its dropout
 
     @property
@@ -35,7 +35,7 @@ class ShardSync:
     def run(self, work: Callable[[int], Result]) -> list[Result]:
         """Return the results of `work` for each shard of this worker, counted from 0."""
         graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
-        self._turns = [threading.Semaphore(0) for _ in range(self.own)]
+        self._turns = [threading.Semaphore(0) for _ in range(self.local_count)]
         self._values: list[tf.Tensor] = []
         self._exchanged: list[tf.Tensor] = []
         self._exchanges, self._failed = 0, False
@@ -50,10 +50,10 @@ class ShardSync:
                 self._failed = True
                 raise
             finally:
-                self._turns[(place + 1) % self.own].release()
+                self._turns[(place + 1) % self.local_count].release()
 
-        with ThreadPoolExecutor(self.own) as pool:
-            futures = [pool.submit(run, place) for place in range(self.own)]
+        with ThreadPoolExecutor(self.local_count) as pool:
+            futures = [pool.submit(run, place) for place in range(self.local_count)]
             self._turns[0].release()
         errors = [error for future in futures if (error := future.exception())]
         if errors:
@@ -64,14 +64,14 @@ class ShardSync:
         """Return the values that all shards of all workers give in this call, from the first shard to the last."""
         place = self.local.place
         self._values.append(value)
-        if place == self.own - 1:
+        if place == self.local_count - 1:
             values = tf.stack(self._values)
             # No gradient is taken through them. TensorFlow looks for variables in all that a custom gradient needs:
             # without this, in all earlier layers of all other shards.
             values = tf.stop_gradient(self.gather(values, self._exchanges) if self.gather else values)
             self._exchanged = tf.unstack(values, self.shards)
             self._values, self._exchanges = [], self._exchanges + 1
-        self._turns[(place + 1) % self.own].release()
+        self._turns[(place + 1) % self.local_count].release()
         self._await_turn(place)
         return self._exchanged
 

@@ -265,14 +265,14 @@ def _combine(x: tf.Tensor, form: Formulation) -> Statistics:
     """Return each channel's mean and biased variance, of all shards if they are in lockstep."""
     if x.dtype == tf.float64:
         mean = tf.reduce_mean(x, form.reduced)
-        own = Statistics(mean, tf.reduce_mean(tf.square(x - form.spread(mean)), form.reduced))
+        statistics = Statistics(mean, tf.reduce_mean(tf.square(x - form.spread(mean)), form.reduced))
     else:
-        own = _combine_columns(x, form)
+        statistics = _combine_columns(x, form)
     if not form.lockstep:
-        return own
-    means, variances = zip(*map(tf.unstack, form.lockstep.exchange(tf.stack(own))), strict=True)
+        return statistics
+    means, variances = zip(*map(tf.unstack, form.lockstep.exchange(tf.stack(statistics))), strict=True)
     mean = reduce(add, means) / len(means)
-    parts = [variance + tf.square(each - mean) for each, variance in zip(means, variances, strict=True)]
+    parts = [variance + tf.square(shard_mean - mean) for shard_mean, variance in zip(means, variances, strict=True)]
     return Statistics(mean, reduce(add, parts) / len(parts))
 
 
@@ -328,6 +328,6 @@ def _differentiate_by_moments(dy: tf.Tensor, normal: tf.Tensor, gamma: tf.Tensor
 def _differentiate_together(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> Gradients:
     """Do as `_differentiate_by_moments` with the sums of all shards. Scale and shift get the gradients of this one."""
     assert form.lockstep  # noqa: S101 - for the type checker
-    own, count = scale_shift_gradient(dy, normal, scale, form), _count(normal, form) * form.shards
-    d_gamma, d_beta = tf.unstack(form.lockstep.add(tf.stack(own[1:])) / count)
-    return own._replace(x=own.x - scale_shift(normal, scale * d_gamma, scale * d_beta, form))
+    gradients, count = scale_shift_gradient(dy, normal, scale, form), _count(normal, form) * form.shards
+    d_gamma, d_beta = tf.unstack(form.lockstep.add(tf.stack(gradients[1:])) / count)
+    return gradients._replace(x=gradients.x - scale_shift(normal, scale * d_gamma, scale * d_beta, form))

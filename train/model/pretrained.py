@@ -55,10 +55,10 @@ def identify(source: str) -> Source:
     path = Path(source)
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
             for name, known in files.items():
-                if found == known:
-                    return Source(_find_size(name), f"md5:{found}", name)
+                if md5 == known:
+                    return Source(_find_size(name), f"md5:{md5}", name)
             file.seek(0)
             return Source(_count_layers(path), hashlib.file_digest(file, "sha256").hexdigest(), "")
     except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ def _count_layers(path: Path) -> str:
     """Return the model with as many layers in each block as a file names."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         named = {(int(block), int(layer)) for block, layer in _LAYER.findall(content)}
-    layers = [max((layer for each, layer in named if each == block), default=0) for block in range(2, 6)]
+    layers = [max((layer for number, layer in named if number == block), default=0) for block in range(2, 6)]
     for size in SIZES:
         if read_table("presets")[size]["layers"] == layers:
             return size
@@ -90,9 +90,9 @@ def _refuse(path: Path, why: str) -> DataError:
 
 def describe(source: str) -> dict[str, Any]:
     """Return the fields of a configuration that follow from the weights: model, padding, and their digest."""
-    found = identify(source)
-    model = presets.resolve(read_table("presets"), found.size, {})
-    return {**model, "padding": PADDING, "init_sha256": found.digest}
+    weights = identify(source)
+    model = presets.resolve(read_table("presets"), weights.size, {})
+    return {**model, "padding": PADDING, "init_sha256": weights.digest}
 
 
 def fetch(config: TrainConfig) -> Path:
@@ -133,10 +133,10 @@ def _convert(layers: "Iterator[list[NDArray[Any]]]", blocks: list[int]) -> "Iter
     import numpy as np
 
     def take(count: int) -> Any:
-        found = next(layers, [])
-        if len(found) != count:
-            raise ValueError(f"it has a layer with {len(found)} weights in place of {count}")
-        return found
+        weights = next(layers, [])
+        if len(weights) != count:
+            raise ValueError(f"it has a layer with {len(weights)} weights in place of {count}")
+        return weights
 
     def convolution(name: str) -> Iterator[tuple[str, Any]]:
         yield f"{name}kernel", take(1)[0]

@@ -127,8 +127,8 @@ def explain_processor(machine: str = "", facts: Path = Path("/proc/cpuinfo")) ->
         return f"{facts} cannot be read: {error.strerror}"
     # An emulator may show the facts of the processor around it: then the check of the library has to tell.
     named = (line.split(":", 1)[1].split() for line in lines if line.startswith(kind.label))
-    found = next(named, list(kind.needed))
-    missing = [name for name in kind.needed if name not in found]
+    features = next(named, list(kind.needed))
+    missing = [name for name in kind.needed if name not in features]
     return f"it has no {' and no '.join(missing)}" if missing else ""
 
 
@@ -268,9 +268,9 @@ def compile_library(compiler: str, folder: Path) -> Path:
     for name, flags in kind.instructions.items():
         objects.append((SOURCE / INNER, folder / f"{name}.o", [*flags, f"-DNATIVE_PRIMITIVES={name.upper()}"]))
     with ThreadPoolExecutor(count_cores()) as pool:
-        list(pool.map(lambda each: _run([*words, *each[2], "-c", str(each[0]), "-o", str(each[1])], folder), objects))
+        list(pool.map(lambda unit: _run([*words, *unit[2], "-c", str(unit[0]), "-o", str(unit[1])], folder), objects))
     library = folder / "kernels.so"
-    _run([compiler, *LINK_FLAGS, *(str(each[1]) for each in objects), "-o", str(library)], folder)
+    _run([compiler, *LINK_FLAGS, *(str(unit[1]) for unit in objects), "-o", str(library)], folder)
     return library
 
 

@@ -31,12 +31,12 @@ def load() -> Any:
     try:
         ctypes.CDLL(str(framework), mode=ctypes.RTLD_GLOBAL)  # TensorFlow 2.18 hides it from other libraries
         with _lowering_letters():
-            found = tf.load_op_library(str(path))
+            loaded = tf.load_op_library(str(path))
     except (OSError, tf.errors.OpError) as error:
         raise _refuse(str(error)) from error
-    if not hasattr(found, "toolkit_block"):
+    if not hasattr(loaded, "toolkit_block"):
         raise _refuse(f"{framework} lacks the C interface of operations and kernels")
-    return found
+    return loaded
 
 
 @contextmanager
@@ -70,8 +70,8 @@ def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tens
         def differentiate(dy: tf.Tensor) -> tuple[tf.Tensor | None, tf.Tensor]:
             if first:
                 return None, _shape(load().toolkit_convolution_kernel_gradient(dy=dy, x=x, kernel=kernel), kernel.shape)
-            found = load().toolkit_convolution_gradient(dy=dy, x=x, kernel=kernel)
-            return _shape(found.dx, x.shape), _shape(found.d_kernel, kernel.shape)
+            gradients = load().toolkit_convolution_gradient(dy=dy, x=x, kernel=kernel)
+            return _shape(gradients.dx, x.shape), _shape(gradients.d_kernel, kernel.shape)
 
         y = load().toolkit_convolution(x=x, kernel=kernel)
         return _shape(y, [x.shape[0], kernel.shape[-1], *x.shape[2:]]), differentiate
@@ -128,8 +128,8 @@ def scale_rectify(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
-            found = getattr(load(), f"{forward}_gradient")(dy=dy, x=x, gamma=gamma, beta=beta)
-            return _shape_all(found, [x.shape, gamma.shape, beta.shape])
+            gradients = getattr(load(), f"{forward}_gradient")(dy=dy, x=x, gamma=gamma, beta=beta)
+            return _shape_all(gradients, [x.shape, gamma.shape, beta.shape])
 
         sizes = [halve(size, pooling) for size in x.shape[2:]]
         y = getattr(load(), forward)(x=x, gamma=gamma, beta=beta)
@@ -195,8 +195,8 @@ def apply_dense(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
         def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
-            found = load().toolkit_dense_gradient(dy=dy, x=x, kernel=kernel)
-            return _shape_all(found, [x.shape, kernel.shape, bias.shape])
+            gradients = load().toolkit_dense_gradient(dy=dy, x=x, kernel=kernel)
+            return _shape_all(gradients, [x.shape, kernel.shape, bias.shape])
 
         y = load().toolkit_dense(x=x, kernel=kernel, bias=bias)
         return _shape(y, [x.shape[0], kernel.shape[1]]), differentiate
@@ -209,9 +209,9 @@ def measure_loss(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(logits: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
-        found = load().toolkit_cross_entropy(logits=logits, targets=targets)
-        gradient = _shape(found.gradient, logits.shape)
-        return _shape(found.loss, []), lambda upstream: upstream * gradient
+        results = load().toolkit_cross_entropy(logits=logits, targets=targets)
+        gradient = _shape(results.gradient, logits.shape)
+        return _shape(results.loss, []), lambda upstream: upstream * gradient
 
     return run(logits)
 
@@ -220,11 +220,11 @@ def update_by_momentum(
     weight: tf.Variable, velocity: tf.Variable, gradient: tf.Tensor, rate: tf.Tensor, *, momentum: float, decay: float
 ) -> None:
     """Run a step of gradient descent with Nesterov momentum and an L2 penalty, as `train.step.optimizer.make_sgd`."""
-    found = load().toolkit_momentum(
+    updated = load().toolkit_momentum(
         weight=weight, velocity=velocity, gradient=gradient, rate=rate, momentum=momentum, decay=decay
     )
-    weight.assign(_shape(found.new_weight, weight.shape))
-    velocity.assign(_shape(found.new_velocity, velocity.shape))
+    weight.assign(_shape(updated.new_weight, weight.shape))
+    velocity.assign(_shape(updated.new_velocity, velocity.shape))
 
 
 def raise_to(base: float, exponent: tf.Tensor) -> tf.Tensor:
@@ -254,11 +254,11 @@ def run_block(
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Gradient]:
-        found = load().toolkit_block(x=x, rate=rate, seed=seed, weights=weights)
+        results = load().toolkit_block(x=x, rate=rate, seed=seed, weights=weights)
         inner = weights[2].shape[3] if weights else 0
-        maps = _shape(found.maps, [x.shape[0], channels, *x.shape[2:]])
+        maps = _shape(results.maps, [x.shape[0], channels, *x.shape[2:]])
         statistics = _shape_all(
-            [found.mean, found.variance, found.inner_mean, found.inner_variance],
+            [results.mean, results.variance, results.inner_mean, results.inner_variance],
             [[channels]] * 2 + [[layers, inner]] * 2,
         )
 
@@ -267,11 +267,11 @@ def run_block(
             dx, gradients = load().toolkit_block_gradient(
                 upstream=upstream,
                 maps=maps,
-                between=found.between,
-                scale=found.scale,
-                inner_mean=found.inner_mean,
-                inner_variance=found.inner_variance,
-                inner_scale=found.inner_scale,
+                between=results.between,
+                scale=results.scale,
+                inner_mean=results.inner_mean,
+                inner_variance=results.inner_variance,
+                inner_scale=results.inner_scale,
                 rate=rate,
                 seed=seed,
                 weights=weights,

@@ -131,14 +131,14 @@ class Audit:
 
 def check(record: RunRecord) -> str:
     """Compare the leaves of a finished run with its manifest, its metrics and its last checkpoint."""
-    lines, said = read_lines(record.folder), record.value["audit"]
-    if (len(lines), hash_tree(lines)) != (said["leaves"], said["root"]):
+    lines, stated = read_lines(record.folder), record.value["audit"]
+    if (len(lines), hash_tree(lines)) != (stated["leaves"], stated["root"]):
         raise IntegrityError(f"{FILE} has {len(lines)} leaves with root {hash_tree(lines)}, and the manifest another")
     leaves = [parse(line) for line in lines]
     step, state = record.value.get("continued_after", 0), leaves[0]["before"]
     if step and not record.config.get("continue_sha256"):
         raise IntegrityError("the run says that it went on from another one, and its configuration names none")
-    known = [strip_times(each) for each in reader.read_lines(record.folder)]
+    known = [strip_times(record_line) for record_line in reader.read_lines(record.folder)]
     origin = (record.value["config_sha256"], record.environment["data_sha256"])
     for leaf in leaves:
         if (leaf["first"], leaf["before"]) != (step, state) or leaf["last"] <= step:
@@ -146,11 +146,11 @@ def check(record: RunRecord) -> str:
         if (leaf["config"], leaf["data"]) != origin:
             raise IntegrityError(f"the leaf after step {step} is of another configuration or of other data")
         step, state = leaf["last"], leaf["after"]
-        if leaf["metrics"] != [each for each in known if leaf["first"] < each["step"] <= step]:
+        if leaf["metrics"] != [record_line for record_line in known if leaf["first"] < record_line["step"] <= step]:
             raise IntegrityError(f"the records of steps {leaf['first'] + 1} to {step} are not those of their leaf")
     if step != record.result["steps"]:
         raise IntegrityError(f"the leaves end with step {step}, and the run with {record.result['steps']}")
     saved = reader.read_newest_state(record.folder)
     if saved and state != digest_progress(reader.digest_weights(saved, everything=True), saved.position):
         raise IntegrityError(f"{saved.path.name} does not hold the state of the last leaf")
-    return f"{len(leaves)} stretches, root {said['root']}"
+    return f"{len(leaves)} stretches, root {stated['root']}"

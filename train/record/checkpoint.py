@@ -91,17 +91,17 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
     """Raise an IntegrityError if a checkpoint's configuration is another or unknown, a CheckError if its data is."""
-    found = saved.position.config_sha256
-    if not found:
+    recorded = saved.position.config_sha256
+    if not recorded:
         raise IntegrityError(
             f"{saved.path} does not say which run it belongs to",
             why="an earlier version of this program wrote it",
             remedy="finish the run with that version, or begin a new one with another --out",
         )
-    if found != config_sha256:
+    if recorded != config_sha256:
         raise IntegrityError(
             f"{saved.path} is a checkpoint of another run",
-            why=f"the digest of its configuration is {found[:8]}, and that of this run is {config_sha256[:8]}; "
+            why=f"the digest of its configuration is {recorded[:8]}, and that of this run is {config_sha256[:8]}; "
             "the folder of a run ends with these digits",
             remedy=f"remove it and {saved.path.with_suffix('.json').name}; "
             "the same command then goes on from the newest checkpoint of this run",

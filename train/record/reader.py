@@ -196,8 +196,8 @@ def choose_data(
     config = read_folder_config(run)
     if dataset and dataset != config.dataset:
         # A user's own images are scaled to what the network takes.
-        own = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
-        other = resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **own, **given)
+        scaling = {} if dataset in read_table("datasets") else {"image_size": config.shape[0], "crop": config.crop}
+        other = resolve(dataset, data_dir=data_dir, cache_dir=cache_dir, **scaling, **given)
         if not other.data_sha256 or other.data_sha256 != config.data_sha256:
             return other
         data_dir = other.data_dir  # the run's own data, by its path
@@ -281,21 +281,23 @@ def check_epochs(record: RunRecord) -> str:
     result, lines = record.result, read_lines(record.folder)
     with io.StringIO(read_text(record.folder / metrics.CSV), newline="") as file:
         epochs = [metrics.parse_epoch(row) for row in csv.DictReader(file, strict=True)]
-    if [each.epoch for each in epochs] != list(range(1, result["epochs"] + 1)):
+    if [epoch.epoch for epoch in epochs] != list(range(1, result["epochs"] + 1)):
         raise IntegrityError(f"{metrics.CSV} has {len(epochs)} epochs, the manifest says {result['epochs']}")
     # With a validation split, each epoch evaluates that split. The test split is then evaluated once, at the end.
     watched = "validation" if "validation_accuracy" in result else "test"
     last = epochs[-1]
     evaluated = epochs[int(result["best_epoch"]) - 1] if record.config.get("best") else last
-    for name, found, recorded in (
+    for name, in_csv, recorded in (
         ("steps", last.step, result["steps"]),
         ("accuracy", evaluated.test_accuracy, result[f"{watched}_accuracy"]),
         ("loss", evaluated.test_loss, result[f"{watched}_loss"]),
         ("seconds", last.seconds, result["train_seconds"]),
     ):
-        if found != recorded:
+        if in_csv != recorded:
             which = "last" if evaluated is last else "best"
-            raise IntegrityError(f"{name} of the {which} epoch is {found} in {metrics.CSV}, {recorded} in the manifest")
+            raise IntegrityError(
+                f"{name} of the {which} epoch is {in_csv} in {metrics.CSV}, {recorded} in the manifest"
+            )
     drawn = [line for line in lines if line["kind"] == "epoch"]
     for epoch, line in zip(epochs, drawn, strict=False):
         if any(line[name] != value for name, value in asdict(epoch).items()):

@@ -63,9 +63,9 @@ def compose(name: str, manifest: Mapping[str, Any], pictures: Sequence[str] = ()
 
 def find_hub_name(config: TrainConfig) -> str:
     """Return the name of the data set on the Hub; an empty text if it is not there."""
-    found = HUB.fullmatch(config.dataset)
-    if found:
-        return found["repository"]
+    match = HUB.fullmatch(config.dataset)
+    if match:
+        return match["repository"]
     return str(read_table("data/sources").get(config.dataset, {}).get("hub", {}).get("repository", ""))
 
 
@@ -141,7 +141,7 @@ def _describe_data(config: TrainConfig, inputs: reader.Inputs, data: Mapping[str
     yield f"- SHA-256 of images and labels: `{data['sha256']}`"
     mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (inputs.mean, inputs.std))
     yield f"- normalized by mean {mean} and deviation {std} of bytes, by channel"
-    for text in (*data["notes"], *(f"warning: {each}" for each in data["warnings"])):
+    for text in (*data["notes"], *(f"warning: {warning}" for warning in data["warnings"])):
         yield f"- {_escape(text)}"
 
 

@@ -59,7 +59,7 @@ def _describe_target(label: Any, names: Sequence[str]) -> tuple[tuple[str, str],
     if not np.ndim(label):
         return ((shorten(names, int(label)), "black"),)
     order = np.argsort(-label, kind="stable")[:2].tolist()
-    return tuple((shorten(names, each, f" {label[each]:.0%}"), "black") for each in order if label[each])
+    return tuple((shorten(names, index, f" {label[index]:.0%}"), "black") for index in order if label[index])
 
 
 def draw_mistakes(
@@ -70,18 +70,18 @@ def draw_mistakes(
     Returns the same for each image, with its number in the split and its place in the picture.
     """
     tiles, described = [], []
-    images = split.images[np.array([each.example for each in evaluation.worst], np.int64)]
-    for image, each in zip(images, evaluation.worst, strict=True):
-        true = int(split.labels[each.example])
-        text = "→ " + shorten(names, each.predicted, f" {each.probability:.0%}")
-        color = "tab:green" if each.predicted == true else "tab:red"
+    images = split.images[np.array([mistake.example for mistake in evaluation.worst], np.int64)]
+    for image, mistake in zip(images, evaluation.worst, strict=True):
+        true = int(split.labels[mistake.example])
+        text = "→ " + shorten(names, mistake.predicted, f" {mistake.probability:.0%}")
+        color = "tab:green" if mistake.predicted == true else "tab:red"
         tiles.append(Tile(image, ((shorten(names, true), "black"), (text, color))))
-        described.append({**each._asdict(), "true": true})
+        described.append({**mistake._asdict(), "true": true})
     wrong = round((1 - evaluation.accuracy) * len(split))
     title = f"test images with the highest loss; {wrong} of {len(split)} are taken for another class"
     _write(folder, MISTAKES, tiles, title, step)
     places = _place(tiles)
-    return [each | {"box": [*place, SIDE, SIDE]} for each, place in zip(described, places, strict=True)]
+    return [mistake | {"box": [*place, SIDE, SIDE]} for mistake, place in zip(described, places, strict=True)]
 
 
 def _place(tiles: Sequence[Tile]) -> list[tuple[int, int]]:
@@ -132,12 +132,12 @@ def find_fonts(text: str) -> tuple[str, ...]:
     for font in font_manager.fontManager.ttflist:
         if not font.name.startswith(LAST_RESORT):
             (usual if font.name == "DejaVu Sans" else others).append(font)
-    found, missing = [], {letter for letter in text if not letter.isspace()}
+    chosen, missing = [], {letter for letter in text if not letter.isspace()}
     for font in (*usual[:1], *others):
         if missing and (had := _find_letters(font.fname, missing)):
-            found.append(font.name)
+            chosen.append(font.name)
             missing -= had
-    return () if missing else tuple(found)
+    return () if missing else tuple(chosen)
 
 
 def choose_fonts(text: str) -> tuple[str, ...]:
@@ -202,11 +202,11 @@ def _scale(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     longer = max(image.shape[:2])
     size = tuple(max(1, round(length * SIDE / longer)) for length in (image.shape[1], image.shape[0]))
-    found = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGB")
-    return np.asarray(found.resize(size, Image.Resampling.NEAREST if longer < SIDE else Image.Resampling.LANCZOS))
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGB")
+    return np.asarray(picture.resize(size, Image.Resampling.NEAREST if longer < SIDE else Image.Resampling.LANCZOS))
 
 
 def digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the SHA-256 of each of these files that exists."""
-    found = [folder / name for name in names if (folder / name).exists()]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    paths = [folder / name for name in names if (folder / name).exists()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

@@ -109,13 +109,13 @@ def read_parent() -> dict[str, Any] | None:
 
 
 def describe_software() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def make_manifest(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:

@@ -52,11 +52,11 @@ def load(config: TrainConfig, folder: Path) -> "Checkpoint":
     from train.record import checkpoint
 
     place = Path(config.continue_from)
-    found = _digest(place, _read(place))
-    if found != config.continue_sha256:
+    digest = _digest(place, _read(place))
+    if digest != config.continue_sha256:
         raise IntegrityError(
             f"{place} is not what this run goes on from",
-            why=f"the digest of its state is {found[:12]}, and the configuration has {config.continue_sha256[:12]}",
+            why=f"the digest of its state is {digest[:12]}, and the configuration has {config.continue_sha256[:12]}",
             remedy="give the run that it went on from by --continue",
         )
     saved, _ = checkpoint.load(place / reader.CHECKPOINTS)

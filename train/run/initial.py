@@ -67,11 +67,11 @@ def load(config: TrainConfig) -> Weights:
     from train.record import checkpoint
 
     place = Path(config.init_from)
-    found = describe(config.init_from)["init_sha256"]
-    if found != config.init_sha256:
+    digest = describe(config.init_from)["init_sha256"]
+    if digest != config.init_sha256:
         raise IntegrityError(
             f"the weights of {place} are not those that this run begins with",
-            why=f"their digest is {found[:12]}, and the configuration has {config.init_sha256[:12]}",
+            why=f"their digest is {digest[:12]}, and the configuration has {config.init_sha256[:12]}",
             remedy="give the run that it began with by --init-from",
         )
     if _is_keras(config.init_from):

@@ -1,4 +1,10 @@
-"""Runs a training job: from its data to its manifest, alone or as one of several workers; or parts of one again."""
+"""Runs a training job, alone or as one of several workers.
+
+:func:`run` loads the data. The chief, or the only worker, then takes the lead: it locks the folder of the run, finds
+the state to begin with, sets up TensorFlow, makes the loop of steps, and at the end writes the manifest. The other
+workers set up TensorFlow, take the chief's state, and compute their part of each step. :func:`replay` trains parts of a
+finished run again.
+"""
 
 import fcntl
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,32 +43,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
-    """Where a run starts: after a checkpoint of its own or of another run, from other weights, or anew."""
+class StartingPoint:
+    """The state before the first step: that of a checkpoint, or initial weights, or a new one if neither is given."""
 
     saved: checkpoint.Checkpoint | None = None
-    continued: bool = False  # whether the checkpoint is of another run
+    continued: bool = False  # whether the checkpoint is the last one of another run
     weights: initial.Weights | None = None
 
     @property
-    def environment(self) -> dict[str, Any]:
-        """What the checkpoint recorded, which decides what the configuration leaves open."""
+    def recorded(self) -> dict[str, Any]:
+        """The facts that the checkpoint recorded."""
         return self.saved.position.environment if self.saved else {}
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """A run whose TensorFlow is set up, and that has chosen what the configuration leaves open."""
+class Setup:
+    """What all steps of a run share: its images, and its options with the choices that were made for this machine."""
 
     config: TrainConfig  # as it is recorded
-    fixed: TrainConfig  # with the batch size and the kernels that are used
+    fixed: TrainConfig  # the same with the batch size and the kernels that were chosen
     dataset: Dataset
     threads: int
-    environment: dict[str, Any]  # what is recorded of machine and TensorFlow, and, by the chief, of the images
+    environment: dict[str, Any]  # what is recorded of the machine and TensorFlow
 
 
 def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast | None = None) -> dict[str, Any]:
-    """Train, or go on with a run, and return its manifest; a worker that is not the chief returns an empty one.
+    """Train, or resume a run, and return its manifest. A worker that is not the chief returns an empty one.
 
     With `close_network`, the process gives up the network once the data is loaded. ``forecast`` says how long the run
     takes. Raises a ToolkitError if the run fails.
@@ -77,90 +83,17 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
         config, dataset = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
         if is_chief:
             return _lead(config, dataset, cluster, stop=stop, display=display, forecast=forecast or Forecast())
-        prepared = _prepare(config, dataset, Start(), cluster, display)
-        with _connect(prepared, cluster, stop, display) as (group, done):
-            if group and not done:
-                _serve_chief(prepared, group, stop)
+        setup = _set_up(config, dataset, cluster, display, recorded={})
+        with _connect(setup, cluster, stop, display) as (group, finished):
+            if group and not finished:
+                _serve_chief(setup, group, stop)
         return {}
 
 
-def _lead(
-    config: TrainConfig,
-    dataset: Dataset,
-    cluster: Cluster | None,
-    *,
-    stop: signals.StopSignal,
-    display: Display,
-    forecast: Forecast,
-) -> dict[str, Any]:
-    """Train, alone or as the chief, which writes the folder of the run."""
-    oddities = describe_oddities(dataset)
-    for oddity in oddities:
-        display.warn(oddity)
-    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
-        start = _find_start(config, dataset, folder, display)
-        prepared = _prepare(config, dataset, start, cluster, display)
-        prepared = replace(prepared, environment=prepared.environment | _describe_inputs(prepared, cluster))
-        position = Position(environment=prepared.environment, config_sha256=config.digest)
-        with _connect(prepared, cluster, stop, display) as (group, _):
-            loop = _make_loop(prepared, folder, position=position, display=display, stop=stop, group=group)
-            plot.draw_model(folder / "model.png", prepared.fixed)
-            plot.write_summary(folder / "model.txt", loop.state.model)
-            _begin(loop, start, group)
-            loop.listener, loop.forecast = sent.add, forecast
-            # A scheduler may end this worker soon after the others, which stay until its work is done.
-            with workers.ending(loop.end, group):
-                watched = loop.run()
-                result = conclusion.conclude(config, loop, watched, prepared.environment, oddities)
-                sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
-        return result
-
-
-def replay(
-    config: TrainConfig, record: reader.RunRecord, spans: Iterable[tuple[int, int]], *, close_network: bool = False
-) -> Iterator[list[str]]:
-    """Train stretches of a finished run again, and yield their leaves.
-
-    Raises a PreflightError if this machine must compute other bits.
-    """
-    display, recorded = Display("quiet"), dict(record.environment)
-    if reader.name_kernels(recorded) == "native":
-        config, recorded["threads"] = replace(config, threads=0), 0
-    with signals.listen() as stop:
-        config, dataset = _load(config, display, is_chief=True, close_network=close_network)
-        weights = initial.load(config) if config.init_sha256 else None
-        known = checkpoint.Checkpoint({}, Position(environment=recorded), record.folder)
-        with runtime.hiding_optional_packages():  # nothing is drawn
-            prepared = _prepare(config, dataset, Start(saved=known, weights=weights), None, display)
-        reader.require_same_bits(record.environment, prepared.environment | _describe_inputs(prepared, None))
-        position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
-        loop = _make_loop(prepared, config.run_dir, position=position, display=display, stop=stop, group=None)
-        if weights:
-            initial.assign(loop.state.model, weights, dataset.class_names)
-            loop.state.restart_averages()
-        begun, begin = loop.state.read(), record.value.get("continued_after", 0)
-        for first, last in spans:
-            loop.folder, loop.evaluation, loop.shows = config.run_dir / f"{first}-{last}", None, False
-            loop.audit = Audit(loop.folder, config.audit_every)
-            saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
-            saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved
-            if saved and saved.position.step != first:
-                raise IntegrityError(f"{saved.path} is of step {saved.position.step}, not of step {first}")
-            loop.state.write(saved.values if saved else begun)
-            sums = {name: getattr(saved.position, name) for name in SUMS} if saved else {}
-            loop.position = replace(position, step=first, **sums)
-            loop.advance(last)
-            if config.best and last == record.result["steps"]:
-                loop.finish()
-            elif first == last:
-                loop.save()
-            yield loop.audit.lines
-
-
 def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_network: bool) -> tuple[TrainConfig, Dataset]:
-    """Load the data, and fetch what else comes by the network, before it is closed.
+    """Load the data, and fetch everything else that comes by the network, before the network is closed.
 
-    Returns the data, and the configuration with what only the data says.
+    Returns the configuration, completed by facts that only the data tells, and the data.
     """
     if is_chief and (change := reader.find_change(config)):
         display.say(change)
@@ -186,103 +119,36 @@ def _close_network() -> None:
         output.say(f"note: the network stays open to this job: {trouble}")
 
 
-def _find_start(config: TrainConfig, dataset: Dataset, folder: Path, display: Display) -> Start:
-    """Return where the run starts. Raises an IntegrityError if a checkpoint is of another run or of other data."""
-    saved, problems = checkpoint.load(folder / "checkpoints")
-    continued = bool(config.continue_sha256 and not saved)
-    saved = continuation.load(config, folder) if continued else saved
-    if saved:
-        checkpoint.require_same_run(saved, config.digest, dataset.digest)
-    display.begin("preparing" if config.batch_size else "finding the batch size")
-    for problem in problems:
-        display.say(f"checkpoint left out: {problem}")
-    if problems and not saved:
-        display.say("no good checkpoint is left: the run begins anew")
-    return Start(saved, continued, initial.load(config) if config.init_sha256 and not saved else None)
-
-
-def _prepare(
-    config: TrainConfig, dataset: Dataset, start: Start, cluster: Cluster | None, display: Display
-) -> Prepared:
-    """Choose what the configuration leaves open, and set up TensorFlow."""
-    recorded = start.environment
-    known = start.weights or (reader.read_inputs(recorded, config) if recorded and config.init_sha256 else None)
-    if known and len(known.mean) == config.shape[-1]:
-        dataset = _normalize_by(dataset, known.mean, known.std)
-    threads = runtime.choose_threads(config, recorded.get("threads"))
-    chosen, reason = kernel_choice.fix_kernels(config, recorded)
-    if reason:
-        display.say(reason)
-    fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
-    connect = partial(workers.configure, cluster) if cluster else None
-    environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=connect)
-    display.batch_size = min(fixed.batch_size, len(dataset.train))
-    return Prepared(config=config, fixed=fixed, dataset=dataset, threads=threads, environment=environment)
-
-
-def _normalize_by(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> Dataset:
-    return replace(dataset, moments=(np.array(mean), np.array(std)), divided=False)
-
-
-def _describe_inputs(prepared: Prepared, cluster: Cluster | None) -> dict[str, Any]:
-    """Return what is recorded of the images, so that the network can be used without them."""
-    dataset, config = prepared.dataset, prepared.config
-    return {
-        "batch_size": prepared.fixed.batch_size,
-        "data_sha256": dataset.digest,
-        "mean": dataset.mean.tolist(),
-        "std": dataset.std.tolist(),
-        "class_names": list(dataset.class_names),
-        "shape": list(config.shape),
-        "center": config.center,
-        **({"workers": len(cluster.addresses) if cluster else 1} if config.shards > 1 else {}),
-    }
-
-
-@contextmanager
-def _connect(
-    prepared: Prepared, cluster: Cluster | None, stop: signals.StopSignal, display: Display
-) -> Iterator[tuple[workers.WorkerGroup | None, bool]]:
-    """Wait for the other workers, if there are any; yields what they share, and whether the run is finished."""
-    if not cluster:
-        yield None, False
-        return
-    group = workers.WorkerGroup(cluster, stop)
-    display.begin("waiting for the other workers")
-    digests = [prepared.dataset.digest, prepared.config.digest, workers.digest_code()]
-    digests.append(workers.digest_environment(prepared.environment))
-    with group.connected(digests, threads=prepared.threads) as done:
-        yield group, done
-
-
-def _begin(loop: "Loop", start: Start, group: workers.WorkerGroup | None) -> None:
-    """Give the first step of all workers its state: from a checkpoint, from other weights, or a new one."""
-    environment, display = loop.position.environment, loop.display
-    if start.saved:
-        _resume(loop, start.saved, environment, continued=start.continued)
-    elif start.weights:
-        taken = initial.assign(loop.state.model, start.weights, loop.batches.dataset.class_names)
-        loop.state.restart_averages()
-        display.say(f"starts from {start.weights.origin}: {taken}")
-    if start.continued or not start.saved:
-        display.begin("drawing samples")
-        gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), loop.position.step)
-    display.begin("making the graph of the first step")
-    if group:
-        group.broadcast(
-            loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
-        )
-
-
-def _serve_chief(prepared: Prepared, group: workers.WorkerGroup, stop: signals.StopSignal) -> None:
-    """Run steps as a worker that is not the chief: with the chief's state, and without a folder of its own."""
-    from train.run import shards
-
-    values, facts = group.broadcast({}, {})
-    dataset = _normalize_by(prepared.dataset, facts["mean"], facts["std"])
-    training = shards.prepare(prepared.fixed, dataset, group)
-    training.state.write(values)
-    shards.serve_chief(training, dataset, facts["step"], stop)
+def _lead(
+    config: TrainConfig,
+    dataset: Dataset,
+    cluster: Cluster | None,
+    *,
+    stop: signals.StopSignal,
+    display: Display,
+    forecast: Forecast,
+) -> dict[str, Any]:
+    """Train, alone or as the chief, which writes the folder of the run."""
+    oddities = describe_oddities(dataset)
+    for oddity in oddities:
+        display.warn(oddity)
+    with lock_run_folder(config) as folder, sinks.sending(config, folder, display) as sent:
+        start = _find_start(config, dataset, folder, display)
+        setup = _set_up(config, dataset, cluster, display, recorded=start.recorded, weights=start.weights)
+        environment = setup.environment | _describe_images(setup, cluster)
+        position = Position(environment=environment, config_sha256=config.digest)
+        with _connect(setup, cluster, stop, display) as (group, _):
+            loop = _make_loop(setup, folder, position=position, display=display, stop=stop, group=group)
+            plot.draw_model(folder / "model.png", setup.fixed)
+            plot.write_summary(folder / "model.txt", loop.state.model)
+            _begin(loop, start, group)
+            loop.listener, loop.forecast = sent.add, forecast
+            # A scheduler may end this worker soon after the others, which stay until its work is done.
+            with workers.ending(loop.end, group):
+                watched = loop.run()
+                result = conclusion.conclude(config, loop, watched, environment, oddities)
+                sent.finish(result["result"], [folder / name for name in (card.CARD, *card.PICTURES)])
+        return result
 
 
 @contextmanager
@@ -309,14 +175,92 @@ def lock_run_folder(config: TrainConfig) -> Iterator[Path]:
                 why=f"{error.strerror}: two processes could train in it at the same time",
                 remedy="choose a folder on a file system with locks with --out, and copy the run later",
             ) from error
-        for each in (folder, folder / "checkpoints"):
-            sweep(each)
+        for swept in (folder, folder / "checkpoints"):
+            sweep(swept)
         write_text(folder / "config.yaml", yaml.safe_dump(config.as_dict(), sort_keys=False))
         yield folder
 
 
+def _find_start(config: TrainConfig, dataset: Dataset, folder: Path, display: Display) -> StartingPoint:
+    """Find the starting point of the run. Raises an IntegrityError if a checkpoint is of another run or other data."""
+    saved, problems = checkpoint.load(folder / "checkpoints")
+    continued = bool(config.continue_sha256 and not saved)
+    saved = continuation.load(config, folder) if continued else saved
+    if saved:
+        checkpoint.require_same_run(saved, config.digest, dataset.digest)
+    display.begin("preparing" if config.batch_size else "finding the batch size")
+    for problem in problems:
+        display.say(f"checkpoint left out: {problem}")
+    if problems and not saved:
+        display.say("no good checkpoint is left: the run begins anew")
+    return StartingPoint(saved, continued, initial.load(config) if config.init_sha256 and not saved else None)
+
+
+def _set_up(
+    config: TrainConfig,
+    dataset: Dataset,
+    cluster: Cluster | None,
+    display: Display,
+    *,
+    recorded: dict[str, Any],
+    weights: initial.Weights | None = None,
+) -> Setup:
+    """Choose what the configuration leaves open, and set up TensorFlow.
+
+    ``recorded``: the facts that an interrupted or finished run recorded, whose choices are made again. ``weights``:
+    initial weights, whose mean and deviation the images are normalized by.
+    """
+    inputs = weights or (reader.read_inputs(recorded, config) if recorded and config.init_sha256 else None)
+    if inputs and len(inputs.mean) == config.shape[-1]:
+        dataset = _normalize_by(dataset, inputs.mean, inputs.std)
+    threads = runtime.choose_threads(config, recorded.get("threads"))
+    chosen, reason = kernel_choice.fix_kernels(config, recorded)
+    if reason:
+        display.say(reason)
+    fixed = budget.fix_batch_size(chosen, recorded.get("batch_size", 0), threads, dataset.train)
+    join_cluster = partial(workers.configure, cluster) if cluster else None
+    environment = runtime.prepare(threads, tf32=config.tf32, kernels=fixed.kernels, connect=join_cluster)
+    display.batch_size = min(fixed.batch_size, len(dataset.train))
+    return Setup(config=config, fixed=fixed, dataset=dataset, threads=threads, environment=environment)
+
+
+def _normalize_by(dataset: Dataset, mean: Sequence[float], std: Sequence[float]) -> Dataset:
+    return replace(dataset, moments=(np.array(mean), np.array(std)), divided=False)
+
+
+def _describe_images(setup: Setup, cluster: Cluster | None) -> dict[str, Any]:
+    """Return what is recorded of the images, so that the network can be used without them."""
+    dataset, config = setup.dataset, setup.config
+    return {
+        "batch_size": setup.fixed.batch_size,
+        "data_sha256": dataset.digest,
+        "mean": dataset.mean.tolist(),
+        "std": dataset.std.tolist(),
+        "class_names": list(dataset.class_names),
+        "shape": list(config.shape),
+        "center": config.center,
+        **({"workers": len(cluster.addresses) if cluster else 1} if config.shards > 1 else {}),
+    }
+
+
+@contextmanager
+def _connect(
+    setup: Setup, cluster: Cluster | None, stop: signals.StopSignal, display: Display
+) -> Iterator[tuple[workers.WorkerGroup | None, bool]]:
+    """Wait for the other workers, if there are any. Yields the group of workers, and whether the run is finished."""
+    if not cluster:
+        yield None, False
+        return
+    group = workers.WorkerGroup(cluster, stop)
+    display.begin("waiting for the other workers")
+    digests = [setup.dataset.digest, setup.config.digest, workers.digest_code()]
+    digests.append(workers.digest_environment(setup.environment))
+    with group.connected(digests, threads=setup.threads) as finished:
+        yield group, finished
+
+
 def _make_loop(
-    prepared: Prepared,
+    setup: Setup,
     folder: Path,
     *,
     position: Position,
@@ -325,7 +269,7 @@ def _make_loop(
     group: workers.WorkerGroup | None,
 ) -> "Loop":
     """Build the network, its compiled step and the loop around it."""
-    config, dataset = prepared.fixed, prepared.dataset
+    config, dataset = setup.fixed, setup.dataset
     # These modules import TensorFlow, whose threads must be set first. The caller has done that.
     from train.input.batches import Batches
     from train.model import formulation
@@ -379,6 +323,25 @@ def _compile_step(
     return step.compile_train_step(training, config, resident=resident)
 
 
+def _begin(loop: "Loop", start: StartingPoint, group: workers.WorkerGroup | None) -> None:
+    """Give all workers the state of the starting point."""
+    environment, display = loop.position.environment, loop.display
+    if start.saved:
+        _resume(loop, start.saved, environment, continued=start.continued)
+    elif start.weights:
+        taken = initial.assign(loop.state.model, start.weights, loop.batches.dataset.class_names)
+        loop.state.restart_averages()
+        display.say(f"starts from {start.weights.origin}: {taken}")
+    if start.continued or not start.saved:
+        display.begin("drawing samples")
+        gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), loop.position.step)
+    display.begin("making the graph of the first step")
+    if group:
+        group.broadcast(
+            loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
+        )
+
+
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any], *, continued: bool) -> None:
     names = runtime.RECORDED_NATIVE if loop.config.kernels == "native" else runtime.RECORDED
     _note_changes(saved.position.environment, environment, loop.display, names=names)
@@ -400,3 +363,55 @@ def _note_changes(
         before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")
+
+
+def _serve_chief(setup: Setup, group: workers.WorkerGroup, stop: signals.StopSignal) -> None:
+    """Run steps as a worker that is not the chief. It takes the chief's state, and has no folder."""
+    from train.run import shards
+
+    values, facts = group.broadcast({}, {})
+    dataset = _normalize_by(setup.dataset, facts["mean"], facts["std"])
+    training = shards.prepare(setup.fixed, dataset, group)
+    training.state.write(values)
+    shards.serve_chief(training, dataset, facts["step"], stop)
+
+
+def replay(
+    config: TrainConfig, record: reader.RunRecord, spans: Iterable[tuple[int, int]], *, close_network: bool = False
+) -> Iterator[list[str]]:
+    """Train stretches of a finished run again, and yield the lines that each adds to the audit.
+
+    ``spans`` has the steps before and after each stretch. Raises a PreflightError if this machine cannot compute the
+    same bits.
+    """
+    display, recorded = Display("quiet"), dict(record.environment)
+    if reader.name_kernels(recorded) == "native":
+        config, recorded["threads"] = replace(config, threads=0), 0
+    with signals.listen() as stop:
+        config, dataset = _load(config, display, is_chief=True, close_network=close_network)
+        weights = initial.load(config) if config.init_sha256 else None
+        with runtime.hiding_optional_packages():  # nothing is drawn
+            setup = _set_up(config, dataset, None, display, recorded=recorded, weights=weights)
+        reader.require_same_bits(record.environment, setup.environment | _describe_images(setup, None))
+        position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
+        loop = _make_loop(setup, config.run_dir, position=position, display=display, stop=stop, group=None)
+        if weights:
+            initial.assign(loop.state.model, weights, dataset.class_names)
+            loop.state.restart_averages()
+        begun, begin = loop.state.read(), record.value.get("continued_after", 0)
+        for first, last in spans:
+            loop.folder, loop.evaluation, loop.shows = config.run_dir / f"{first}-{last}", None, False
+            loop.audit = Audit(loop.folder, config.audit_every)
+            saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
+            saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved
+            if saved and saved.position.step != first:
+                raise IntegrityError(f"{saved.path} is of step {saved.position.step}, not of step {first}")
+            loop.state.write(saved.values if saved else begun)
+            sums = {name: getattr(saved.position, name) for name in SUMS} if saved else {}
+            loop.position = replace(position, step=first, **sums)
+            loop.advance(last)
+            if config.best and last == record.result["steps"]:
+                loop.finish()
+            elif first == last:
+                loop.save()
+            yield loop.audit.lines

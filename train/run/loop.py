@@ -187,10 +187,10 @@ class Loop:
         """Evaluate the model on a split. If asked to stop, save the state and raise an InterruptionError."""
         self.display.begin("evaluating")
         with self.state.evaluating():
-            found = evaluate(self.evaluation_step, split, self.stop)
-        if found is None:
+            evaluation = evaluate(self.evaluation_step, split, self.stop)
+        if evaluation is None:
             raise self._save_and_stop(self.stop())
-        return found
+        return evaluation
 
     def _account(self, outcome: Outcome | PackedOutcome, recorder: Recorder) -> None:
         (loss, correct), step, size = outcome.read(), self.position.step, self.batches.size
@@ -282,9 +282,9 @@ class Loop:
             plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
-        found = [evaluation.accuracy, evaluation.loss]
-        if (self.config.best or self.config.patience) and (not now.best or found[0] > now.best[1]):
-            self.position = replace(self.position, best=[self.epoch, *found])
+        score = [evaluation.accuracy, evaluation.loss]
+        if (self.config.best or self.config.patience) and (not now.best or score[0] > now.best[1]):
+            self.position = replace(self.position, best=[self.epoch, *score])
             if self.config.best:
                 self.state.keep_best()
 
@@ -306,11 +306,11 @@ class Loop:
             self.audit.close(digest(values.items()), asdict(self.position))
         checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep, every=every)
 
-    def _refuse(self, what: str, step: int) -> CheckError:
+    def _refuse(self, message: str, step: int) -> CheckError:
         saved = checkpoint.newest(self.folder / "checkpoints")
         numbers = ", ".join(str(index) for index in self.batches.indices(step))
         return CheckError(
-            what,
+            message,
             why=f"training diverged, or the batch holds bad data; its training examples are {numbers}",
             remedy=f"lower --learning-rate; last good checkpoint: {saved or 'none, this was before the first'}",
         )

@@ -52,16 +52,16 @@ class ShardedStep:
         group: WorkerGroup | None = None,
     ) -> None:
         self.state, self.rule, self.config, self.group = state, rule, config, group
-        self.own = group.cluster.divide(config.shards) if group else range(config.shards)
+        self.local_shards = group.cluster.divide(config.shards) if group else range(config.shards)
         self.weights = [variable.value for variable in state.model.trainable_variables]
         # A frozen layer has its weights among these variables too, but it is not trained.
         self.averages = [
-            each.value
+            variable.value
             for layer in state.model.layers
             if layer.trainable and not form.lockstep  # then all shards have the same, which one of them moves
-            for each in layer.non_trainable_variables
+            for variable in layer.non_trainable_variables
         ]
-        self.columns = sum(int(each.shape.num_elements()) for each in [*self.weights, *self.averages]) + 2
+        self.columns = sum(int(variable.shape.num_elements()) for variable in [*self.weights, *self.averages]) + 2
         self.differentiate = make_differentiate(state, config, mean, std, form=form, class_weights=class_weights)
         self.update = make_update(state, rule, config, form)
         wrap: Callable[..., Any] = (lambda run: run) if config.loop == "eager" else tf.function(autograph=False)
@@ -77,8 +77,8 @@ class ShardedStep:
         batches, shards = Batches(dataset, self.config), self.config.shards
         if batches.size % shards:
             raise UsageError(f"--shards {shards} does not divide the batch of {batches.size} images")
-        each = batches.size // shards
-        return replace(batches, rows=slice(each * self.own.start, each * self.own.stop))
+        shard_size = batches.size // shards
+        return replace(batches, rows=slice(shard_size * self.local_shards.start, shard_size * self.local_shards.stop))
 
     def __call__(self, images: Any, labels: Any, rate: Any) -> Outcome:
         # In lockstep, a worker computes nothing without the others, so the order comes first.
@@ -94,7 +94,7 @@ class ShardedStep:
         if self.lockstep:
             with _keeping_graphs(), self.group.explaining() if self.group else nullcontext():
                 return self._run_together(tf.constant(images), tf.constant(labels))
-        size, first = len(images) // len(self.own), self.own.start
+        size, first = len(images) // len(self.local_shards), self.local_shards.start
         return tf.stack(
             [
                 self._run_shard(
@@ -102,7 +102,7 @@ class ShardedStep:
                     tf.constant(labels[size * (shard - first) : size * (shard - first + 1)]),
                     tf.constant(shard, tf.int64),
                 )
-                for shard in self.own
+                for shard in self.local_shards
             ]
         )
 
@@ -119,7 +119,7 @@ class ShardedStep:
 
     def _run_together(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         assert self.lockstep  # noqa: S101 - for the type checker
-        size, first = images.shape[0] // len(self.own), self.own.start
+        size, first = images.shape[0] // len(self.local_shards), self.local_shards.start
 
         def run(place: int) -> tf.Tensor:
             part = slice(size * place, size * (place + 1))
@@ -160,9 +160,9 @@ class ShardedStep:
         if self.group:
             self.group.all_gather_number(END + code)
 
-    def _order(self, what: int) -> None:
+    def _order(self, order: int) -> None:
         if self.group:
-            self.group.relay_signal(self.group.all_gather_number(what))
+            self.group.relay_signal(self.group.all_gather_number(order))
 
 
 def _add(rows: tf.Tensor) -> tf.Tensor:
@@ -199,9 +199,9 @@ def choose_form(config: TrainConfig, group: WorkerGroup | None) -> Formulation:
             why="it has been made for processors, and has never been run on a GPU",
             remedy="hide the GPUs by CUDA_VISIBLE_DEVICES=-1, or leave --sync-norm out",
         )
-    own = len(group.cluster.divide(config.shards)) if group else config.shards
+    local_count = len(group.cluster.divide(config.shards)) if group else config.shards
     gather = (lambda value, number: group.gather_in_graph(value, FREE + number)) if group else None
-    return replace(form, lockstep=ShardSync(own, config.shards, gather))
+    return replace(form, lockstep=ShardSync(local_count, config.shards, gather))
 
 
 def digest_values(values: Values) -> str:

@@ -43,8 +43,8 @@ class Mlflow:
 
     def _create(self, name: str, config: TrainConfig) -> str:
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", config.dataset)
-        found = self._client.get_experiment_by_name(experiment)
-        number = found.experiment_id if found else self._client.create_experiment(experiment)
+        existing = self._client.get_experiment_by_name(experiment)
+        number = existing.experiment_id if existing else self._client.create_experiment(experiment)
         run = str(self._client.create_run(number, run_name=name).info.run_id)
         values = [self._entities.Param(key, str(value)) for key, value in describe(config).items()]
         self._client.log_batch(run, params=values)

@@ -87,15 +87,19 @@ def make_application(service: Service) -> ASGIApp:
         uploads = await read_uploads(request, service.limits)
         try:
             async with asyncio.timeout(service.limits.seconds):
-                found = await _predict(service, reading, uploads, top, explain=explain)
+                predictions = await _predict(service, reading, uploads, top, explain=explain)
         except TimeoutError:
             raise Refusal(
                 504, f"there was no answer within {service.limits.seconds:g} s", remedy="try again later", again=1
             ) from None
-        status = 200 if any(each["guesses"] for each in found) else max(each.pop("status") for each in found)
-        for each in found:
-            each.pop("status", None)
-        return JSONAnswer({"run": service.facts["run"], "predictions": found}, status)
+        status = (
+            200
+            if any(prediction["guesses"] for prediction in predictions)
+            else max(prediction.pop("status") for prediction in predictions)
+        )
+        for prediction in predictions:
+            prediction.pop("status", None)
+        return JSONAnswer({"run": service.facts["run"], "predictions": predictions}, status)
 
     async def health(_: Request) -> Response:
         return JSONAnswer({"status": "ok"})
@@ -136,11 +140,11 @@ async def _predict(
             decoded.append(await run_in_threadpool(fit, upload, network.inputs, service.limits, service.budget))
     good = [image for image in decoded if not isinstance(image, DataError)]
     shares = iter(await service.batches.classify(good) if good else ())
-    found = []
+    predictions = []
     for upload, image in zip(uploads, decoded, strict=True):
         if isinstance(image, DataError):
             status = 413 if isinstance(image, TooLargeError) else 422
-            found.append(asdict(Prediction(upload.name, problem=describe_problem(image))) | {"status": status})
+            predictions.append(asdict(Prediction(upload.name, problem=describe_problem(image))) | {"status": status})
             continue
         share = next(shares)
         entry = asdict(Prediction(upload.name, rank(network.inputs.class_names, share, top)))
@@ -148,8 +152,8 @@ async def _predict(
             draw = partial(explanation.render, network, image, int(np.argmax(share)))
             picture = base64.b64encode(await service.batches.run(draw)).decode()
             entry["explanation"] = f"data:image/png;base64,{picture}"
-        found.append(entry)
-    return found
+        predictions.append(entry)
+    return predictions
 
 
 def _read_options(request: Request, classes: int) -> tuple[int, bool]:
@@ -168,8 +172,8 @@ async def _explain(_: Request, error: Exception) -> Response:
 
 async def _explain_path(request: Request, error: Exception) -> Response:
     status = int(getattr(error, "status_code", 404))
-    what = f"there is no {request.method} {request.url.path[:100]}"
-    return refuse(Refusal(status, what, remedy="/openapi.json describes what there is"))
+    message = f"there is no {request.method} {request.url.path[:100]}"
+    return refuse(Refusal(status, message, remedy="/openapi.json describes what there is"))
 
 
 def refuse(error: Refusal) -> JSONAnswer:

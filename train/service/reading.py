@@ -108,12 +108,12 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         )
     body = await _read_body(request, limits)
     if kind == JSON:
-        found = await asyncio.to_thread(_read_json, body, limits)
+        uploads = await asyncio.to_thread(_read_json, body, limits)
     else:
-        found = await _read_form(request.headers, body, limits)
-    if not found:
+        uploads = await _read_form(request.headers, body, limits)
+    if not uploads:
         raise Refusal(422, "the request holds no image", remedy="send at least one file")
-    return found
+    return uploads
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes:
@@ -162,13 +162,13 @@ async def _read_form(headers: Headers, body: bytes, limits: Limits) -> list[Uplo
         raise Refusal(400, "the form cannot be read", why=error.message) from None
     except (KeyError, ValueError, LookupError) as error:
         raise Refusal(400, "the form cannot be read", why=str(error)) from None
-    found = []
+    uploads = []
     for name, value in form.multi_items():
         if not isinstance(value, UploadFile):
             raise _refuse_text(name, value)
-        found.append(Upload(_require_name(value.filename or name), await value.read()))
+        uploads.append(Upload(_require_name(value.filename or name), await value.read()))
         await value.close()
-    return found
+    return uploads
 
 
 def _require_name(name: str) -> str:

@@ -36,14 +36,14 @@ class Probe(NamedTuple):
     peak: int
 
 
-def choose_batch_size(config: TrainConfig, threads: int, examples: int, held: int) -> int:
+def choose_batch_size(config: TrainConfig, threads: int, examples: int, image_bytes: int) -> int:
     """Return the largest multiple of 8 that fits, at most the number of examples. Raises a PreflightError if none fits.
 
-    The data set's images take `held` bytes of the budget; a GPU holds them only if they are few.
+    The data set's images take `image_bytes` bytes of the budget; a GPU holds them only if they are few.
     """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or memory.read_free()))
-    budget -= held if not device or fits_device(held, device) else 0
+    budget -= image_bytes if not device or fits_device(image_bytes, device) else 0
     limit = min(LARGEST, examples) // UNIT * UNIT
     probes = [Probe(size, measure_peak(config, threads, size)) for size in PROBES]
     while True:
@@ -144,8 +144,8 @@ def _probe(config: TrainConfig) -> int:
 def fix_batch_size(config: TrainConfig, recorded: int, threads: int, train: Split) -> TrainConfig:
     if config.batch_size:
         return config
-    found = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)
-    return replace(config, batch_size=found)
+    size = recorded or choose_batch_size(config, threads, len(train), train.images.nbytes)
+    return replace(config, batch_size=size)
 
 
 if __name__ == "__main__":

@@ -33,12 +33,12 @@ def fill_bins(confidence: NDArray[np.float64], right: NDArray[np.bool_]) -> tupl
 
 def compute_error(bins: Sequence[Bin]) -> float:
     """Return the expected calibration error: the mean gap of the bins, weighted by their numbers of images."""
-    return sum(each.images * abs(each.confidence - each.accuracy) for each in bins) / sum(each.images for each in bins)
+    return sum(bin_.images * abs(bin_.confidence - bin_.accuracy) for bin_ in bins) / sum(bin_.images for bin_ in bins)
 
 
 def describe(bins: Sequence[Bin]) -> dict[str, Any]:
     """Return the calibration as records have it: the error, and three numbers for each bin."""
     return {
         "calibration_error": compute_error(bins),
-        "calibration": [[each.images, each.confidence, each.accuracy] for each in bins],
+        "calibration": [[bin_.images, bin_.confidence, bin_.accuracy] for bin_ in bins],
     }

@@ -53,8 +53,8 @@ class Resident:
         def take(images: tf.Tensor, labels: tf.Tensor, packed: tf.Tensor) -> Tensors:
             chosen = tf.bitcast(tf.reshape(packed[: 8 * batch], [batch, 8]), tf.int64)
             draws = tf.cast(tf.reshape(packed[8 * batch : 11 * batch], [batch, 3]), tf.int64)
-            found = self._crop(images, chosen, draws) if self.pad else tf.gather(images, chosen)
-            return found, tf.gather(labels, chosen), tf.bitcast(packed[11 * batch : 11 * batch + 4], tf.float32)
+            shown = self._crop(images, chosen, draws) if self.pad else tf.gather(images, chosen)
+            return shown, tf.gather(labels, chosen), tf.bitcast(packed[11 * batch : 11 * batch + 4], tf.float32)
 
         return tuple(take(self.images, self.labels, packed))
 

@@ -154,7 +154,7 @@ def prepare(
         tf.config.experimental.set_memory_growth(device, enable=True)
     if connect:
         connect()
-    found = _prepare_native(threads, graphics=bool(graphics)) if kernels == "native" else {}
+    native = _prepare_native(threads, graphics=bool(graphics)) if kernels == "native" else {}
     return {
         "threads": threads,
         "devices": list_devices(),
@@ -162,7 +162,7 @@ def prepare(
         "tf32": tf32,
         **describe_libraries(dict(tf.sysconfig.get_build_info()) if graphics else {}),
         "flags": {name: value for name, value in sorted(os.environ.items()) if name.startswith(FLAGS)},
-        **found,
+        **native,
     }
 
 
@@ -190,22 +190,22 @@ def _prepare_native(threads: int, *, graphics: bool) -> dict[str, Any]:
             remedy="use --kernels stock, or hide the GPU by CUDA_VISIBLE_DEVICES=-1",
         )
     operations.set_threads(threads)
-    found = library.find()
-    return {"kernels": found.source_sha256, "instructions": found.instructions, "compiler": found.origin}
+    built = library.find()
+    return {"kernels": built.source_sha256, "instructions": built.instructions, "compiler": built.origin}
 
 
 def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
     """Return the versions of NumPy and, with a GPU, of driver, CUDA and cuDNN, by TensorFlow's build information."""
-    found = {"numpy": metadata.version("numpy")}
+    versions = {"numpy": metadata.version("numpy")}
     if not build:
-        return found
-    found |= {name: str(build.get(f"{name}_version", "")) for name in ("cuda", "cudnn")}
+        return versions
+    versions |= {name: str(build.get(f"{name}_version", "")) for name in ("cuda", "cudnn")}
     for library, package in (("cuda", "nvidia-cuda-runtime-cu12"), ("cudnn", "nvidia-cudnn-cu12")):
         try:
-            found[library] = metadata.version(package)
+            versions[library] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue  # the system's library is used; it has the version that TensorFlow was built for
-    return found | {"driver": read_driver_version()}
+    return versions | {"driver": read_driver_version()}
 
 
 def read_device_peak() -> int | None:

@@ -71,13 +71,13 @@ class State:
     def evaluating(self) -> Iterator[None]:
         """Give the model the weights that the run evaluates, and then its own again."""
         weights = name_weights(self.model)
-        own = {path: weight.read_value() for path, weight in weights.items()} if self.averages else {}
-        for path in own:
+        own_weights = {path: weight.read_value() for path, weight in weights.items()} if self.averages else {}
+        for path in own_weights:
             weights[path].assign(self.averages[path])
         try:
             yield
         finally:
-            for path, value in own.items():
+            for path, value in own_weights.items():
                 weights[path].assign(value)
 
     def read(self) -> dict[str, NDArray[np.generic]]:

@@ -209,9 +209,9 @@ def accumulate(
         rows = slice(index * size, (index + 1) * size)
         part = tf.ensure_shape(images[rows], [size, *images.shape[1:]])
         chosen = tf.ensure_shape(labels[rows], [size, *labels.shape[1:]])
-        found, right, gradients = differentiate(part, chosen, index)
+        part_loss, right, gradients = differentiate(part, chosen, index)
         sums = [total + tf.cast(gradient, total.dtype) / parts for total, gradient in zip(sums, gradients, strict=True)]
-        return index + 1, loss + tf.cast(found, dtype) / parts, correct + right, sums
+        return index + 1, loss + tf.cast(part_loss, dtype) / parts, correct + right, sums
 
     start = (tf.constant(0), tf.zeros([], dtype), tf.zeros([], tf.int64), [tf.zeros_like(weight) for weight in weights])
     _, loss, correct, sums = tf.while_loop(lambda index, *_: index < parts, add, start, parallel_iterations=1)
@@ -388,6 +388,6 @@ def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluatio
         float(-likelihoods.mean()),
         float(right.mean()),
         pairs.reshape(classes, classes),
-        tuple(HardExample(each, int(predicted[each]), float(1 / sums[each])) for each in worst),
+        tuple(HardExample(index, int(predicted[index]), float(1 / sums[index])) for index in worst),
         calibration.fill_bins(1 / sums, right),
     )

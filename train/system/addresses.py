@@ -51,11 +51,11 @@ def find_in(values: Iterable[object]) -> str:
         if isinstance(value, str | Path):
             # A path has had one of the two slashes taken out of it.
             text = re.sub(r"(?<=\w):/(?!/)", "://", str(value)) if isinstance(value, Path) else value
-            said = find_credentials(text)
+            credentials = find_credentials(text)
         else:
-            said = find_in(value) if isinstance(value, list | tuple) else ""
-        if said:
-            return said
+            credentials = find_in(value) if isinstance(value, list | tuple) else ""
+        if credentials:
+            return credentials
     return ""
 
 

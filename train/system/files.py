@@ -55,15 +55,15 @@ def require_size(path: Path, limit: int = LARGEST_STATE) -> None:
 def _open_regular(path: Path, limit: int) -> BinaryIO:
     # Opened without waiting, because a pipe would wait for a writer.
     file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb")
-    found = os.fstat(file.fileno())
-    if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+    status = os.fstat(file.fileno())
+    if stat.S_ISREG(status.st_mode) and status.st_size <= limit:
         return file
     file.close()
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    raise _refuse_size(path, found.st_size, limit)
+    raise _refuse_size(path, status.st_size, limit)
 
 
 def _refuse_size(path: Path, size: int, limit: int) -> OSError:
@@ -123,11 +123,11 @@ def explain_path(error: OSError | ValueError) -> ToolkitError | None:
     if not isinstance(error.filename, str | bytes):
         return None
     name = os.fsdecode(error.filename)
-    what = f"cannot use {name if len(name) <= 300 else f'{name[:100]}…, a name of {len(name):,} letters'}"
+    message = f"cannot use {name if len(name) <= 300 else f'{name[:100]}…, a name of {len(name):,} letters'}"
     if error.errno in _USAGE:
-        return UsageError(what, why=error.strerror or "", remedy="give another path")
+        return UsageError(message, why=error.strerror or "", remedy="give another path")
     if error.errno in _MACHINE:
-        return PreflightError(what, why=error.strerror or "", remedy="choose another folder, or change its rights")
+        return PreflightError(message, why=error.strerror or "", remedy="choose another folder, or change its rights")
     return None
 
 
@@ -169,10 +169,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def replacing_folder(path: Path, names: Collection[str]) -> Iterator[Path]:
     """Make a folder that replaces `path` if the block succeeds. Raises a PreflightError if it holds other `names`."""
     with writing(path):
-        found = {entry.name for entry in path.iterdir()} if path.exists() else set()
-        if found - set(names):
+        present = {entry.name for entry in path.iterdir()} if path.exists() else set()
+        if present - set(names):
             raise PreflightError(
-                f"{path} holds something else: {', '.join(sorted(found - set(names))[:3])}",
+                f"{path} holds something else: {', '.join(sorted(present - set(names))[:3])}",
                 remedy="choose a new folder with --out",
             )
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,17 +46,17 @@ def return_free() -> None:
 
 
 def _read_machine(meminfo: Path, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
-    return int(found[1]) << 10 if found else 0
+    match = re.search(rf"^{name}:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
+    return int(match[1]) << 10 if match else 0
 
 
 def _read_groups(proc: Path) -> list[tuple[int, int]]:
-    found = []
+    limits = []
     for folder in find_groups("memory", proc):
         for names in FILES:
             try:
                 limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
             except (OSError, ValueError):  # no such file, or "max"
                 continue
-            found.append((limit, used))
-    return found
+            limits.append((limit, used))
+    return limits

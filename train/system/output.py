@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 def inline(text: str) -> str:
     """Return text as a part of one line: each character that is not printable is escaped, as ``\\n``."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 def indent(text: str) -> str:

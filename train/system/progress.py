@@ -126,7 +126,7 @@ def _count(work: Work) -> str:
     if work.unit != "bytes":
         return f"{work.done:,.0f}/{work.total:,.0f}"
     scale, name = next(
-        each for each in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")) if work.total >= each[0] or each[0] == 1
+        unit for unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B")) if work.total >= unit[0] or unit[0] == 1
     )
     digits = 0 if scale == 1 or work.total / scale >= 100 else 1
     return f"{work.done / scale:.{digits}f}/{work.total / scale:.{digits}f} {name}"
@@ -134,7 +134,7 @@ def _count(work: Work) -> str:
 
 def printable(text: str) -> str:
     """Return text as one line: without control characters, which could move the cursor."""
-    return " ".join("".join(each if each.isprintable() else " " for each in _SEQUENCE.sub("", text)).split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in _SEQUENCE.sub("", text)).split())
 
 
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -258,10 +258,10 @@ class Status:
 
     def _measure_terminal(self) -> int:
         try:
-            found = os.get_terminal_size(self.stream.fileno()).columns
+            columns = os.get_terminal_size(self.stream.fileno()).columns
         except (OSError, ValueError):
-            found = 0
-        return found or shutil.get_terminal_size((WIDTH, 24)).columns
+            columns = 0
+        return columns or shutil.get_terminal_size((WIDTH, 24)).columns
 
     def _watch(self) -> None:
         while not self._ended.wait(self._pause()):

@@ -26,7 +26,7 @@ def label_runs(configs: Sequence[dict[str, Any]], *, leave_out: frozenset[str] =
     names = [name for name in configs[0] if name not in INCIDENTAL | leave_out]
     different = [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
     if not different:
-        return ["all runs"] * len(configs) if leave_out else [f"run {each}" for each in range(1, len(configs) + 1)]
+        return ["all runs"] * len(configs) if leave_out else [f"run {number}" for number in range(1, len(configs) + 1)]
     return [", ".join(f"{name.replace('_', ' ')} {config.get(name)}" for name in different) for config in configs]
 
 
@@ -91,12 +91,12 @@ def draw(groups: Mapping[str, Sequence[Run]], path: Path) -> None:
     for label, runs in groups.items():
         epochs = list(zip(*(run.epochs for run in runs), strict=False))  # those that all runs of the group have
         for column, along in enumerate(("epoch", "seconds")):
-            places = [_mean(each, attrgetter(along)) for each in epochs]
+            places = [_mean(same_epoch, attrgetter(along)) for same_epoch in epochs]
             for axes, read in ((panels[0][column], _read_loss), (panels[1][column], _read_error)):
-                means = [_mean(each, read) for each in epochs]
+                means = [_mean(same_epoch, read) for same_epoch in epochs]
                 (line,) = axes.plot(places, means, marker=".", label=label)
                 if len(runs) > 1:
-                    wide = [statistics.stdev(map(read, each)) for each in epochs]
+                    wide = [statistics.stdev(map(read, same_epoch)) for same_epoch in epochs]
                     low, high = ([mean + sign * by for mean, by in zip(means, wide, strict=True)] for sign in (-1, 1))
                     axes.fill_between(places, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     for column, along in enumerate(("epoch", "seconds of training")):

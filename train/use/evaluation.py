@@ -78,21 +78,21 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     step = compile_evaluation_step(trained.compute_logits, trained.config)
     logits = compute_logits(step, dataset.test, lambda: "")
     assert logits is not None  # noqa: S101 - nothing stops it
-    found = measure(logits, labels)
-    reliability = calibration.describe(found.bins)
-    own = config.dataset == trained.config.dataset
-    changed = own and dataset.digest != trained.position.environment["data_sha256"]
+    measured = measure(logits, labels)
+    reliability = calibration.describe(measured.bins)
+    is_own = config.dataset == trained.config.dataset
+    changed = is_own and dataset.digest != trained.position.environment["data_sha256"]
     return Report(
         config.dataset,
         dataset.source,
         len(labels),
         dataset.digest,
-        found.accuracy,
-        found.loss,
+        measured.accuracy,
+        measured.loss,
         reliability["calibration_error"],
         reliability["calibration"],
-        tuple(report_classes(found.confusion, trained.inputs.class_names)),
-        found.confusion.tolist(),
+        tuple(report_classes(measured.confusion, trained.inputs.class_names)),
+        measured.confusion.tolist(),
         "; ".join(
             filter(None, [trained.note, *dataset.notes, "the data is not what the run was trained on" * changed])
         ),
@@ -115,22 +115,22 @@ def match_labels(dataset: "Dataset", names: Sequence[str]) -> NDArray[np.int32]:
 def report_classes(confusion: NDArray[np.int64], names: Sequence[str]) -> Iterator[ClassReport]:
     for index, name in enumerate(names):
         right, predicted, true = (
-            int(each) for each in (confusion[index, index], confusion[:, index].sum(), confusion[index].sum())
+            int(count) for count in (confusion[index, index], confusion[:, index].sum(), confusion[index].sum())
         )
         yield ClassReport(name, true, right / predicted if predicted else None, right / true if true else None)
 
 
 def describe(report: Report) -> str:
-    names = [escape(each.label) for each in report.classes]
+    names = [escape(row.label) for row in report.classes]
     width = max(len("class"), *map(len, names))
     lines = [
         f"{report.dataset}: {report.images} test images, from {translate(report.source)}",
         f"accuracy {report.accuracy:.2%}  loss {report.loss:.4f}  calibration error {report.calibration_error:.2%}",
         f"{'class':<{width}}  {'images':>6}  {'precision':>9}  {'recall':>7}",
     ]
-    for name, each in zip(names, report.classes, strict=True):
-        shares = ("-" if share is None else f"{share:.2%}" for share in (each.precision, each.recall))
-        lines.append("{:<{}}  {:>6}  {:>9}  {:>7}".format(name, width, each.images, *shares))
+    for name, row in zip(names, report.classes, strict=True):
+        shares = ("-" if share is None else f"{share:.2%}" for share in (row.precision, row.recall))
+        lines.append("{:<{}}  {:>6}  {:>9}  {:>7}".format(name, width, row.images, *shares))
     lines += _describe_matrix(report.confusion, names) if len(names) <= SHOWN else _list_confusions(report, names)
     return "\n".join([*lines, *filter(None, [report.note])])
 
@@ -150,7 +150,7 @@ def _list_confusions(report: Report, names: Sequence[str]) -> Iterator[str]:
         for predicted, count in enumerate(row)
         if count and true != predicted
     ]
-    for count, true, predicted in sorted(wrong, key=lambda each: (-each[0], *each[1:]))[:SHOWN]:
+    for count, true, predicted in sorted(wrong, key=lambda mistake: (-mistake[0], *mistake[1:]))[:SHOWN]:
         yield f"{names[true]} taken for {names[predicted]}: {count}"
 
 
@@ -179,7 +179,7 @@ def collect(  # noqa: PLR0917
     if out:
         from train.report.plot import write_confusion
 
-        names = [each.label for each in report.classes]
+        names = [row.label for row in report.classes]
         write_confusion(out, np.array(report.confusion), names)
         write_text(out / "evaluation.json", output.dump_json(asdict(report)) + "\n")
     if json:

@@ -87,25 +87,25 @@ def export(folder: Path, out: Path, formats: Sequence[Format]) -> dict[Format, f
     model = portable.build(trained)
     encoded = make_samples(trained.inputs)
     pixels = np.stack(
-        [images.center_crop(images.load(each), trained.inputs.shape, trained.inputs.center) for each in encoded]
+        [images.center_crop(images.load(content), trained.inputs.shape, trained.inputs.center) for content in encoded]
     )
     expected = trained.compute_probabilities(pixels)
     allowed = TOLERANCES[trained.config.precision]
-    found: dict[Format, float] = {}
+    differences: dict[Format, float] = {}
     with replacing_folder(out, (*FILES.values(), LABELS)) as new, writing(out, errors.OpError):
         for name in formats:
             compute = _WRITERS[name](trained, model, new / FILES[name])
             tolerance = max(allowed, ROUNDED) if name == "saved-model" else allowed
-            found[name] = compare(name, compute(encoded, pixels), expected, tolerance)
+            differences[name] = compare(name, compute(encoded, pixels), expected, tolerance)
         for name in set(FILES) - set(formats):
             _keep(out / FILES[name], new / FILES[name])
         write_text(new / LABELS, "".join(f"{label}\n" for label in trained.inputs.class_names))
-    return found
+    return differences
 
 
-def compare(name: str, found: Values, expected: Values, tolerance: float) -> float:
+def compare(name: str, actual: Values, expected: Values, tolerance: float) -> float:
     """Return the largest difference of log-probabilities, relative to the largest; raises a CheckError if too large."""
-    logs = [np.log(np.maximum(np.asarray(each, np.float64), np.exp(FLOOR))) for each in (found, expected)]
+    logs = [np.log(np.maximum(np.asarray(values, np.float64), np.exp(FLOOR))) for values in (actual, expected)]
     difference = float(np.abs(logs[0] - logs[1]).max() / np.abs(logs[1]).max())
     if not difference < tolerance:
         raise CheckError(
@@ -125,8 +125,8 @@ def make_samples(inputs: Inputs) -> list[bytes]:
     from PIL import Image
     from sklearn.datasets import load_sample_images
 
-    generator, found = np.random.default_rng(0), []
-    photographs = [(each - each.mean((0, 1))) / each.std((0, 1)) for each in load_sample_images().images]
+    generator, samples = np.random.default_rng(0), []
+    photographs = [(picture - picture.mean((0, 1))) / picture.std((0, 1)) for picture in load_sample_images().images]
     for index in range(BATCH):
         values = photographs[index % len(photographs)] * inputs.std + inputs.mean
         photograph = Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8))
@@ -136,8 +136,8 @@ def make_samples(inputs: Inputs) -> list[bytes]:
         part = photograph.crop((left, top, left + side, top + side - index * side // 8))
         file = io.BytesIO()
         part.save(file, "PNG")
-        found.append(file.getvalue())
-    return found
+        samples.append(file.getvalue())
+    return samples
 
 
 def _keep(old: Path, new: Path) -> None:
@@ -332,10 +332,10 @@ def collect(
     for name in formats or ():
         require_choice("format", name, FORMATS)
     out = out or run / "export"
-    found = export(run, out, [name for name in FILES if (name in formats if formats else name != "onnx")])
+    differences = export(run, out, [name for name in FILES if (name in formats if formats else name != "onnx")])
     if json:
-        output.show_json({"folder": translate(str(out)), "differences": found})
-    for name, difference in found.items() if not json else ():
+        output.show_json({"folder": translate(str(out)), "differences": differences})
+    for name, difference in differences.items() if not json else ():
         output.show(translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
     return 0
 

@@ -80,15 +80,15 @@ def name_weights(
     for number, count in enumerate(blocks, start=1):
         block = f"block{number}"
         for index in range(1, count + 1):
-            own, first = f"{block}/layer{index}", "1x1" if bottleneck else "3x3"
+            layer, first = f"{block}/layer{index}", "1x1" if bottleneck else "3x3"
             name = f"{block}_layer{index}"
-            channels = len(values[f"{own}_{first}_gamma"])
-            yield f"{name}_{first}_norm", norm(f"{own}_{first}_", f"{block}/maps", channels)
-            yield f"{name}_{first}", [values[f"{own}_{first}_kernel"]]
+            channels = len(values[f"{layer}_{first}_gamma"])
+            yield f"{name}_{first}_norm", norm(f"{layer}_{first}_", f"{block}/maps", channels)
+            yield f"{name}_{first}", [values[f"{layer}_{first}_kernel"]]
             if bottleneck:
-                channels = len(values[f"{own}_3x3_gamma"])
-                yield f"{name}_3x3_norm", norm(f"{own}_3x3_", f"{own}_3x3", channels)
-                yield f"{name}_3x3", [values[f"{own}_3x3_kernel"]]
+                channels = len(values[f"{layer}_3x3_gamma"])
+                yield f"{name}_3x3_norm", norm(f"{layer}_3x3_", f"{layer}_3x3", channels)
+                yield f"{name}_3x3", [values[f"{layer}_3x3_kernel"]]
         yield f"norm{number}", norm(f"scale{number}/", f"{block}/maps", len(values[f"scale{number}/gamma"]))
         if number < len(blocks):
             yield f"transition{number}", [values[f"transition{number}/kernel"]]

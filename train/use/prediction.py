@@ -50,17 +50,17 @@ def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> tuple[list[
     Files are those that are named, all images below a folder, and for ``-`` the `listed` ones. Raises a DataError if a
     folder has no images, and a UsageError for an address.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     left_out: list[str] = []
-    for name in (each for given in names for each in (listed if given == "-" else [given])):
+    for name in (entry for given in names for entry in (listed if given == "-" else [given])):
         origin.refuse_address(name)
         if not os.path.isdir(name):  # noqa: PTH112
-            found.append(Path(name))
+            files.append(Path(name))
             continue
         below = [str(path.relative_to(name)) for path in sorted(Path(name).rglob("*")) if not path.is_dir()]
-        below = [each for each in below if not origin.is_foreign(each)]
+        below = [entry for entry in below if not origin.is_foreign(entry)]
         others = layout.describe_others(
-            layout.Place(Path(name), name), [each for each in below if not origin.is_image(each)]
+            layout.Place(Path(name), name), [entry for entry in below if not origin.is_image(entry)]
         )
         if not any(map(origin.is_image, below)):
             raise DataError(
@@ -70,8 +70,8 @@ def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> tuple[list[
                 else f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
             )
         left_out += [others] * bool(others)
-        found += [Path(name) / each for each in below if origin.is_image(each)]
-    return found, left_out
+        files += [Path(name) / entry for entry in below if origin.is_image(entry)]
+    return files, left_out
 
 
 def predict(network: "Network", files: Sequence[Path], top: int, explain: Path | None = None) -> Iterator[Prediction]:
@@ -141,21 +141,23 @@ def collect(  # noqa: PLR0917
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     from train.use import network
 
-    found, width = [], max(len(output.inline(translate(str(file)))) for file in files)
+    predictions, width = [], max(len(output.inline(translate(str(file)))) for file in files)
     for prediction in predict(network.load(run, exact=True), files, top, explain):
         shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
-        found.append(shown)
+        predictions.append(shown)
         if not json:
             output.show(describe(shown, width))
     for sentence in left_out:
         output.say(f"note: left out: {translate(sentence)}")
-    bad = [each for each in found if each.problem]
+    bad = [prediction for prediction in predictions if prediction.problem]
     if report_broken:
-        write_report(report_broken, [(each.image, each.problem) for each in bad])
+        write_report(report_broken, [(prediction.image, prediction.problem) for prediction in bad])
     if json:
-        output.show_json({"run": translate(str(run)), "predictions": [asdict(each) for each in found]})
+        output.show_json(
+            {"run": translate(str(run)), "predictions": [asdict(prediction) for prediction in predictions]}
+        )
     if bad:
-        output.say(f"error: {_count_bad(len(bad), len(found))}")
+        output.say(f"error: {_count_bad(len(bad), len(predictions))}")
     return DataError.exit_code if bad else 0
 
 

@@ -13,12 +13,12 @@ from train.system import output
 def main(argv: Sequence[str]) -> int:
     try:
         config = parse(argv)
-        found = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
-        found |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
+        facts = runtime.prepare(runtime.choose_threads(config, None), kernels=config.kernels)
+        facts |= {"batch_size": config.batch_size, "data_sha256": load(config).digest}
     except ToolkitError as error:
         output.say(f"error: {error}")
         return error.exit_code
-    output.show_json(found)
+    output.show_json(facts)
     return 0
 
 

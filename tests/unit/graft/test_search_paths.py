@@ -214,13 +214,3 @@ def test_a_wheel_with_the_machine_code_is_not_grafted_for_its_search_path_alone(
     files[maker.LIBRARY] = maker.make_library([maker.make_container("one", cubins=(80, 120))])
     with pytest.raises(UnsupportedError, match=r"(?s)nothing to graft.*--repair"):
         graft(make_wheel(tmp_path, version="2.21.0", files=files), "12.0")
-
-
-def test_a_wheel_is_repaired_without_a_record(tmp_path: Path, make_loader: Callable[..., bytes]) -> None:
-    source, out = make_source(tmp_path, make_loader(SPARSE, SPARSE)), tmp_path / "out"
-    out.mkdir()
-    made = search_paths.repair_wheel(source, out)
-    assert [path.name for path in out.iterdir()] == ["tensorflow-2.21.0+repaired-cp311-cp311-linux_x86_64.whl"]
-    assert inspection.inspect(made).version == "2.21.0+repaired"
-    assert read_search_path(made, tmp_path) == [SPARSE, SOLVER]
-    assert search_paths.repair_wheel(made, out) == made
