@@ -46,7 +46,7 @@ class Assembler:
 
 @dataclass(frozen=True, kw_only=True)
 class PtxModule:
-    """A PTX module that fat binaries of a wheel hold, perhaps several of them."""
+    """A PTX module of a wheel, which one or more of its fat binaries hold."""
 
     digest: str
     size: int  # bytes
@@ -56,14 +56,15 @@ class PtxModule:
 @dataclass
 class Assembled:
     cubins: dict[str, Path] = field(default_factory=dict)  # file of the result by the digest of the PTX
-    refused: dict[str, str] = field(default_factory=dict)  # what ptxas said of each PTX that it does not take
+    refused: dict[str, str] = field(default_factory=dict)  # message of ptxas for each PTX that it does not take
     reused: int = 0  # results of earlier grafts
 
 
 def drop_gpu_suffix(text: bytes) -> bytes:
     """Return PTX without the suffix of its target, as in ``sm_90a``, with a blank in its place.
 
-    Such PTX is for one GPU alone. Whether it uses what only that GPU has is what ptxas tells: it refuses it then.
+    PTX with a suffix is for one GPU alone. If it uses a feature that only that GPU has, ptxas refuses it without the
+    suffix.
     """
     return _TARGET.sub(rb"\1 ", text, count=1)
 
@@ -81,9 +82,10 @@ def read_target(text: bytes) -> int:
 def assemble(
     assembler: Assembler, texts: Iterable[PtxModule], architecture: int, progress: Callable[[Work], object]
 ) -> Assembled:
-    """Assemble PTX; ``progress`` gets what is done of their bytes. An interrupt ends every ptxas.
+    """Assemble PTX, several texts at a time. ``progress`` is told how many bytes of it are done.
 
-    Raises BuildError if ptxas cannot run, is killed, or takes too long; PreflightError if the cache cannot be written.
+    An interrupt ends every ptxas. Raises BuildError if ptxas cannot run, is killed, or takes too long, and
+    PreflightError if the cache cannot be written.
     """
     done, waiting = Assembled(), []
     every = sorted(texts, key=lambda text: (-text.size, text.digest))  # a long one at the end would be waited for
@@ -162,7 +164,7 @@ class _Running:
 
 
 def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running: _Running, work: Path) -> str:
-    """Assemble one text into the cache. Return what ptxas said if it refuses the text, else nothing."""
+    """Assemble one text into the cache. Return the message of ptxas if it refuses the text, else an empty text."""
     target = assembler.locate(text.digest, architecture)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         source, result = Path(folder, "kernels.ptx"), Path(folder, "kernels.cubin")
@@ -196,7 +198,7 @@ def write_result(file: Path, cubin: bytes) -> None:
 
 
 def read_result(file: Path) -> bytes:
-    """Return a result. Raises OSError, or ValueError: it is damaged."""
+    """Return a result. Raises ValueError if it is damaged, and OSError if it cannot be read."""
     data = file.read_bytes()
     if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
         raise ValueError(f"{file} is damaged")

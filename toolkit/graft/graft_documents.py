@@ -25,7 +25,7 @@ BUILDER: Final = "urn:x-tensorflow-toolkit:builder:host"
 def describe(plan: GraftPlan, source: Path, wheel: Path, outcome: "Outcome", ran: BuildRun) -> Manifest:
     """Read a grafted wheel, and return its record.
 
-    Raises CheckError if it is not what was asked for; IntegrityError if a file in it does not match its RECORD.
+    Raises CheckError if it is not what was asked for, and IntegrityError if a file in it does not match its RECORD.
     """
     original, grafted = inspection.inspect(source), inspection.inspect(wheel)
     wrong = [

@@ -23,9 +23,10 @@ from toolkit.wheel import inspection
 from toolkit.wheel.wheel_plan import WheelPlan
 
 Mode = Literal["keep", "only", "repair"]
-"""What a graft does with the machine code that is there.
+"""What a graft does with the machine code that the wheel has.
 
-keep: it stays beside the new. only: it goes. repair: it stays, no new is added, and PTX for one GPU is made general.
+keep: it stays beside the new code. only: it is removed. repair: it stays, nothing is added, and PTX that is for one GPU
+alone is made general.
 """
 
 NVCC: Final = "nvidia-cuda-nvcc-cu12"
@@ -33,7 +34,7 @@ _EXTRA: Final = "and-cuda"
 _REQUIREMENT: Final = re.compile(r"([\w-]+)([<>=]\S+)")
 _TENSORFLOW: Final = "tensorflow"
 _RECIPE: Final = ("toolkit/graft", "toolkit/wheel/fatbin.py", "toolkit/wheel/repack.py")
-"""The code that decides the bytes."""
+"""The code that decides the bytes of a graft."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,9 @@ def digest_plan(mode: Mode, lock: Lock) -> str:
 def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
     """Plan a graft. The newest published TensorFlow is taken, unless one was asked for.
 
-    Raises UsageError if a name is not that of a card, or not for grafts; UnsupportedError if there is no such published
-    wheel, no ptxas for the card, or no PTX that it could run; IntegrityError if the user's wheel is damaged.
+    Raises UsageError if a name is not that of a card, or no card may be named. Raises UnsupportedError if there is no
+    such published wheel, no ptxas for the card, or no PTX that the card could run. Raises IntegrityError if the user's
+    wheel is damaged.
     """
     for name in request.cards or ("",):
         _require_platform(table, settings, name)
@@ -174,7 +176,7 @@ def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPla
 def _list_served(
     table: Table, mode: Mode, capabilities: Sequence[str], inspected: inspection.Inspection | None
 ) -> list[str]:
-    """Return the capabilities of all machine code that the new wheel will have."""
+    """Return the capabilities for which the new wheel will have machine code."""
     present = inspected.architectures if inspected else table.published_code.capabilities
     kept = [numbers.to_plain(item) for item in present if item.startswith("sm_") and mode != "only"]
     return [*kept, *capabilities]
@@ -192,7 +194,7 @@ def _select(base: Locked | None, name: str) -> sources.Locked:
 
 
 def _require_platform(table: Table, settings: Settings, card: str) -> None:
-    """Raise UnsupportedError if published wheels have no GPU code for a card's platform, and so nothing to graft to."""
+    """Raise UnsupportedError if published wheels have no GPU code for the platform of a card."""
     place = require_platform(card, settings) if card else settings.platform
     named = f"`toolkit advise --gpu {card!r}` names the command" if card else "see `toolkit advise`"
     table.require_gpu_code(place, "no wheel can be grafted", f"build one: {named}")
@@ -214,7 +216,7 @@ def _read_capabilities(request: GraftRequest) -> tuple[str, ...]:
 
 
 def _require_covered(table: Table, capabilities: Sequence[str], inspected: inspection.Inspection | None) -> None:
-    """Raise UnsupportedError if a card is older than the PTX, so no machine code for it can be made."""
+    """Raise UnsupportedError if a card is older than the PTX, from which no machine code for it can be made."""
     architectures = inspected.architectures if inspected else table.published_code.capabilities
     ptx = [name for name in architectures if name.startswith("compute_")]
     oldest = min((numbers.parse(_name_number(name)) for name in ptx), default=None)

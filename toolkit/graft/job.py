@@ -1,4 +1,4 @@
-"""Makes a grafted wheel: wheel, PTX, machine code, libraries, proof, wheel."""
+"""Makes a grafted wheel: fetches the wheel and ptxas, assembles the PTX, writes and proves the libraries."""
 
 import time
 from collections.abc import Iterator

@@ -106,7 +106,7 @@ def mapping(path: Path) -> Iterator[mmap.mmap]:
 
 
 def take_inventory(data: mmap.mmap) -> Inventory:
-    """Return the GPU code of an ELF library. Raises ValueError: it is damaged."""
+    """Return the GPU code of an ELF library. Raises ValueError if the library is damaged."""
     try:
         elf = ELFFile(cast("IO[bytes]", data))
         # A graft adds a section of the same name as the compiler's.
@@ -233,10 +233,11 @@ def write(
 ) -> Layout:
     """Write a library with other fat binaries; return where they are now.
 
-    ``contents``: the new fat binary by the offset of the old one. One that fits stays where it is, and what is left of
-    its place is filled with zeros. ``words``: bytes that replace as many others, by their offset. Raises ValueError: a
-    fat binary that has grown cannot be moved, because its address stands in no place or in several, or there is no room
-    for another program header.
+    ``contents``: the new fat binary by the offset of the old one. One that fits stays where it is, and the rest of its
+    place is filled with zeros. ``words``: bytes that replace as many others, by their offset.
+
+    A fat binary that has grown is moved. Raises ValueError if it cannot be moved, because its address stands in no
+    place or in several, or if there is no room for another program header.
     """
     with mapping(source) as data:
         elf = ELFFile(cast("IO[bytes]", data))
@@ -330,7 +331,7 @@ def _find_sections_of_grafts(elf: ELFFile) -> list[tuple[int, int]]:
 
 
 def _redirect(reference: Reference, address: int) -> bytes:
-    """Return the bytes that name a new address. Raises ValueError: it is too far away for an instruction."""
+    """Return the bytes that name a new address. Raises ValueError if it is too far away for an instruction."""
     try:
         return struct.pack("<q" if reference.kind == "relocation" else "<i", address - reference.base)
     except struct.error as error:
@@ -340,8 +341,8 @@ def _redirect(reference: Reference, address: int) -> bytes:
 def _place(inventory: Inventory, contents: Mapping[int, bytes], origin: int, address: int) -> tuple[list[Move], int]:
     """Choose a place for each new fat binary; return them, and the bytes that the new segment needs.
 
-    First-fit in the order of the file: into the room of those that are moved, and when that is full into the segment,
-    which begins at ``origin`` in the file and at ``address`` in memory.
+    In the order of the file, each gets the first free room that is large enough: the old place of one that is moved,
+    else the new segment, which begins at ``origin`` in the file and at ``address`` in memory.
     """
     moves, growing, used = [], [], 0
     for blob in inventory.blobs:
@@ -384,10 +385,10 @@ def _find_room(blobs: list[FatBinary]) -> list[_Room]:
 
 
 def _replace_header(headers: list[tuple[int, ...]], added: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return the program headers with another segment, after the others that are loaded, as loaders require.
+    """Return the program headers with another segment after the others that are loaded, as loaders require.
 
-    It takes the place of the header that describes the headers themselves, which a loader computes for a library that
-    has none, or else of a note. Raises ValueError: there is neither.
+    The new header takes the place of the one that describes the headers themselves. A loader computes that one if a
+    library has none. If there is no such header, a note gives up its place. Raises ValueError if there is neither.
     """
     for kind in (_SELF, _NOTE):
         given = next((header for header in headers if header[0] == kind), None)
@@ -403,7 +404,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def find_offset(data: mmap.mmap, address: int) -> int:
-    """Return the offset in the file of what is loaded at an address. Raises ValueError: nothing is."""
+    """Return the offset in the file of what is loaded at an address. Raises ValueError if nothing is loaded there."""
     elf = ELFFile(cast("IO[bytes]", data))
     for index in range(elf["e_phnum"]):
         kind, _, start, first, _, size, _, _ = _SEGMENT.unpack_from(data, elf["e_phoff"] + index * _SEGMENT.size)

@@ -1,7 +1,7 @@
-"""Compares a library with the one that it was made from: what may differ, and what each new kernel must have.
+"""Compares a library with the original: what may differ, and what each new kernel must have.
 
-Everything is read again from the two files. A fat binary is found as the program finds it, by the address that the
-library names, and not by what was planned.
+Everything is read again from the two files. A fat binary is found as the program finds it: by the address that the
+library names, and not by the place that was planned.
 """
 
 import mmap
@@ -42,10 +42,10 @@ def prove(
     kept: bool,
     words: Mapping[int, bytes],
 ) -> Proven:
-    """Check a library. Raises CheckError if it differs where it must not, or new machine code is not that of its PTX.
+    """Check a library. Raises CheckError if it differs where it must not, or new machine code does not fit its PTX.
 
-    ``inventory`` and ``layout``: of the original, and of what was written. ``added``: architectures of which each fat
-    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must be
+    ``inventory``: of the original. ``layout``: of what was written. ``added``: the architectures for which each fat
+    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must still be
     there. ``words``: text that must stand at these offsets.
     """
     try:
@@ -86,7 +86,7 @@ def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> Non
 
 
 def _compare_sections(before: mmap.mmap, after: mmap.mmap) -> None:
-    """Raise ValueError unless the table of sections is as before, but for one section that holds the new segment.
+    """Raise ValueError if the table of sections differs by more than a section that holds the new segment.
 
     The section of an earlier graft may have grown with its segment.
     """

@@ -1,9 +1,10 @@
-"""Lets TensorFlow find NVIDIA's libraries by itself: corrects the search path of the library that opens them.
+"""Lets TensorFlow find NVIDIA's libraries by itself, by a correction of its search path.
 
-A published wheel finds the libraries of NVIDIA's packages by the search path (RUNPATH) of the library whose ``dlopen``
-it is. Without its folder in there, a library is found only through LD_LIBRARY_PATH, and TensorFlow drops every GPU. A
-search path cannot grow in its place. But most of its folders stand there many times, or lie outside of the folder
-that the wheel is installed in. So a missing folder takes the place of such a one, and the library keeps its length.
+A published wheel has a library that opens those of NVIDIA's packages by ``dlopen``. It finds them in the folders of its
+own search path (RUNPATH). If a folder is missing there, its library is found only by LD_LIBRARY_PATH, and TensorFlow
+drops every GPU. A search path cannot grow where it stands. But most of its folders are repeated in it, or lie outside
+of the folder that the wheel is installed in. So a missing folder takes the place of one of these, and the library keeps
+its length.
 """
 
 import base64
@@ -70,9 +71,9 @@ class Correction:
 
 
 def correct(name: str, data: mmap.mmap) -> Correction | None:
-    """Return what to change in a library; None if it opens none of NVIDIA's, or finds them all.
+    """Return what to change in a library, or None if it opens none of NVIDIA's libraries, or finds them all.
 
-    ``name``: its name in the wheel. Raises ValueError: it is damaged.
+    ``name``: the library's name in the wheel. Raises ValueError if the library is damaged.
     """
     if data.find(_LOADER) < 0:
         return None
@@ -117,9 +118,10 @@ def rearrange(name: str, text: str, folders: list[str]) -> tuple[str, list[str],
 
 
 def _choose_place(parts: list[str], length: int, above: str) -> int | None:
-    """Return the place of a part that can be given up: the last repeated one that is as long, or the next longer one.
+    """Return the index of a part that can be given up for one of this length, or None.
 
-    Without any, a part that leads outside of the folder that the wheel is installed in.
+    This is a repeated part, or if there is none, a part that leads outside of the folder that the wheel is installed
+    in. Among these it is the shortest part that is long enough, and the last one of that length.
     """
     places = [_locate(part, above) for part in parts]
     long = [index for index, part in enumerate(parts) if len(part) >= length]
@@ -182,7 +184,7 @@ def _find_search_path(elf_file: ELFFile, data: mmap.mmap) -> tuple[int, str] | N
 
 
 def _shares_text(elf_file: ELFFile, data: mmap.mmap, start: int, length: int) -> bool:
-    """Return whether another name is the end of the search path, as linkers may put them, and would change with it."""
+    """Return whether another name would change with the search path, because linkers let names share their ends."""
     table, dynamic = elf_file.get_section_by_name(".dynsym"), elf_file.get_section_by_name(".dynamic")
     if not isinstance(table, SymbolTableSection) or not isinstance(dynamic, DynamicSection):
         return True
@@ -199,9 +201,9 @@ def _shares_text(elf_file: ELFFile, data: mmap.mmap, start: int, length: int) ->
 
 
 def prove(name: str, source: Path, target: Path, correction: Correction) -> None:
-    """Check a corrected library. Raises CheckError: it has lost a folder, or does not have one that it should have.
+    """Check a corrected library. Raises CheckError if its search path lacks a folder, or has one too many.
 
-    The search path is read as the loader reads it, by the program headers. It was found by the sections.
+    The search path was found by the sections. Here it is read as the loader reads it, by the program headers.
     """
     above = posixpath.dirname(name)
     try:
@@ -216,7 +218,7 @@ def prove(name: str, source: Path, target: Path, correction: Correction) -> None
 
 
 def read_as_loader(path: Path) -> list[str]:
-    """Return the parts of a library's search path. Raises ValueError: the library is damaged."""
+    """Return the parts of a library's search path. Raises ValueError if the library is damaged."""
     try:
         with library.mapping(path) as data:
             elf_file = ELFFile(cast("IO[bytes]", data))
@@ -252,11 +254,11 @@ class Repaired:
 
 
 def repair_installed(site_packages: Path) -> list[Repaired]:
-    """Correct the search paths of the TensorFlow that is installed in a folder; return the libraries that needed it.
+    """Correct the search paths of an installed TensorFlow, and return the libraries that needed it.
 
-    RECORD gets their new hashes. A corrected library is a new file, so that one which is linked to the cache of an
-    installer stays as it is there. A second call goes on where the first one was ended. Raises IntegrityError: a
-    library is not the one that was installed; PreflightError: the folder cannot be written.
+    RECORD gets their new hashes. A corrected library is a new file, because an installer may have linked the old one to
+    its cache. If a call is interrupted, the next one completes it. Raises IntegrityError if a library is not the one
+    that was installed, and PreflightError if the folder cannot be written.
     """
     done = []
     for record in sorted(site_packages.glob("*.dist-info/RECORD")):

@@ -48,10 +48,10 @@ def select(locked: Path, name: str) -> Locked:
 
 
 def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
-    """Return the wheel of a locked package for a Python; it is downloaded unless it is in the cache already.
+    """Return the wheel of a locked package for a Python. It is downloaded unless the cache has it already.
 
-    Raises IntegrityError if a file does not have one of the hashes; BuildError if pip fails; PreflightError if there
-    is no pip, or the cache cannot be written.
+    Raises IntegrityError if a file does not have one of the hashes, BuildError if pip fails, and PreflightError if
+    there is no pip or the cache cannot be written.
     """
     folder = cache / f"{package.name}-{python}-{digest.shorten(package.digest)}"
     for path in folder.glob("*.whl"):

@@ -23,9 +23,9 @@ from toolkit.wheel import archive, elf, fatbin
 _WARNING: Final = b"jit-compiled from PTX, which could take 30 minutes or longer."
 _TRUE: Final = b"those grafted for %b, elsewhere compiled from PTX."
 _SHORT: Final = b"the grafted ones, or else compiled from PTX."
-"""What follows "CUDA kernels will be", before and after."""
+"""How TensorFlow's warning goes on after "CUDA kernels will be": its own words, and two replacements."""
 _GENERAL: Final = 90
-"""SM number. PTX with the features that only this GPU has is not taken by later GPUs, so it must not use them."""
+"""SM number of the GPU for which a repair assembles PTX, to show that it uses no feature of that GPU alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,16 @@ class Grafted:
     """What was done to one library."""
 
     name: str  # in the wheel
-    containers: int  # fat binaries in it
-    changed: int  # of these, rewritten
-    kernels: int  # new kernels
-    general: int  # PTX texts that later GPUs can take now
-    moved: int  # fat binaries that are elsewhere now
+    containers: int  # number of its fat binaries
+    changed: int  # number of those that were rewritten
+    kernels: int  # number of new kernels
+    general: int  # number of PTX texts that later GPUs can take now
+    moved: int  # number of fat binaries that have a new place
     bytes_before: int
     bytes_after: int
-    left: Mapping[str, int] = field(default_factory=dict)  # what has no machine code for the card, by reason
+    left: Mapping[str, int] = field(
+        default_factory=dict
+    )  # number of fat binaries without machine code for the card, by reason
     search_path: tuple[str, ...] = ()  # folders of NVIDIA's libraries that its search path has now, and lacked before
 
 
@@ -49,7 +51,7 @@ class Outcome:
     libraries: tuple[Grafted, ...]
     texts: int  # PTX modules that were assembled, or taken from earlier grafts
     reused: int
-    refused: Mapping[str, str]  # what ptxas said of each that it does not take
+    refused: Mapping[str, str]  # message of ptxas for each PTX module that it does not take
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,13 +74,13 @@ class Library:
     path: Path
     data: mmap
     inventory: Inventory
-    correction: Correction | None = None  # of its search path; None: it needs none
+    correction: Correction | None = None  # of its search path, or None if it needs none
 
 
 def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Library]:
-    """Check every file of a wheel against its RECORD, and yield its libraries; they lie in ``work``.
+    """Check every file of a wheel against its RECORD, and yield its libraries, which are written to ``work``.
 
-    Left out are those without GPU code whose search path needs no correction.
+    Libraries without GPU code are left out if their search path needs no correction.
     """
     with archive.open_wheel(wheel) as opened:
         for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
@@ -206,11 +208,10 @@ def _read_text(data: mmap, entry: fatbin.Entry) -> bytes:
 
 
 def _list_texts(libraries: list[Library], plan: GraftPlan) -> dict[tuple[str, int], PtxModule]:
-    """Return the PTX to assemble by library and offset of its fat binary: of those that lack machine code for a card.
+    """Return the PTX to assemble, by library and offset of its fat binary.
 
-    In a repair: what is for one GPU alone.
-
-    Raises IntegrityError: one is damaged.
+    A graft assembles the PTX of fat binaries that lack machine code for a card. A repair assembles the PTX that is for
+    one GPU alone. Raises IntegrityError if a fat binary is damaged.
     """
     texts = {}
     for item in libraries:
@@ -273,9 +274,10 @@ def _compose(
     texts: Mapping[tuple[str, int], PtxModule],
     results: Mapping[int, Assembled],
 ) -> tuple[dict[int, tuple[bytes, frozenset[int]]], dict[str, int]]:
-    """Return the new fat binaries of a library by offset, and what stays without machine code for a card, by reason.
+    """Return the new fat binaries of a library by offset, and the number of those left out, by reason.
 
-    Each comes with the architectures whose machine code is new in it.
+    Each new fat binary comes with the architectures whose machine code is new in it. Left out is what stays without
+    machine code for a card.
     """
     contents: dict[int, tuple[bytes, frozenset[int]]] = {}
     left = Counter[str]()
@@ -315,7 +317,7 @@ def _compose(
 
 
 def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str]) -> bytes:
-    """Return an entry whose PTX is for later GPUs too; one byte of it changes."""
+    """Return an entry whose PTX later GPUs can take too. One byte of it changes."""
     if entry.kind != "compute":
         return raw
     text = fatbin.unpack(data, entry)
@@ -331,8 +333,9 @@ def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str])
 def _correct(plan: GraftPlan, data: mmap) -> dict[int, bytes]:
     """Return new words for TensorFlow's warning about a GPU that it was not built for, by their offset.
 
-    It compares the GPU with a list that the compiler has made into instructions (``gpu_device.cc``), so the warning
-    itself stays. Its end, that kernels will be compiled for half an hour, is no longer true.
+    TensorFlow compares the GPU with a list that the compiler has turned into instructions (``gpu_device.cc``), so the
+    warning still appears. Its end says that kernels will be compiled for half an hour. That is no longer true, so the
+    end is replaced.
     """
     start = data.find(_WARNING)
     if not plan.architectures or start < 0 or data.find(_WARNING, start + 1) >= 0:

@@ -40,7 +40,7 @@ _DETAIL = re.compile(
 )
 """Stack frames and parts of the failed command. They are not reported as a cause."""
 _REASON = re.compile(r"\b[Ee]rror(?: in \w+)?: |Exception: ")
-"""Part of a long line that is no command, and continues an error."""
+"""A long line that continues an error, and is no command."""
 _ARTICLE = re.compile(r"(?:An?|The|There|Nothing|No|None|Two)\b")
 _CAUSES = 8
 _CONTINUED = 6
@@ -157,9 +157,10 @@ def _number(value: object) -> int:
 
 
 def read_work(line: str) -> Work | None:
-    """Return what a line says of how far a build is: Bazel's count of actions, or the kernels that are proven before.
+    """Return the progress that a line of the output shows, or None.
 
-    Bazel finds actions while it builds, so the total grows. Some of them cost nothing: links, and what a cache has.
+    It is Bazel's count of actions, or that of the kernels that are proven before. Bazel finds actions while it builds,
+    so the total grows. Links, and results from a cache, take no time.
     """
     if match := _COUNT.search(line):
         done, total = (int(match[index].replace(",", "")) for index in (1, 2))
@@ -170,7 +171,10 @@ def read_work(line: str) -> Work | None:
 
 
 def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
-    """Return a build's failure as an error of its kind. ``logs``: the most useful first; missing ones are skipped."""
+    """Return a build's failure as an error of its kind.
+
+    ``logs``: files to read, the most useful first. Missing ones are skipped.
+    """
     present = [path for path in logs if path.is_file()]
     log_text = "\n".join([*(path.read_text(errors="replace") for path in present), error.why])
     code = _CODE.search(error.why)
@@ -216,6 +220,6 @@ def find_causes(log_text: str) -> list[str]:
 
 
 def _cut(line: str) -> str:
-    # Bazel names the action first, and what it met last.
+    # Bazel names the action first, and the cause last.
     half = _WIDTH // 2
     return line if len(line) <= _WIDTH else f"{line[:half]}…{line[-half:]}"

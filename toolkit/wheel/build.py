@@ -29,14 +29,14 @@ LOG_SECONDS = 120
 
 
 def plan_task(planned: PlannedWheel, settings: Settings, console: Console, *, out: Path) -> Task[FinishedWheel]:
-    """Print what is to be known about a build, and return the task that carries it out."""
+    """Print the warnings and facts that concern a build, and return the task that carries it out."""
     plan = planned.plan
     _announce(planned, console)
 
     def make() -> FinishedWheel:
         logs = Path(settings.state) / f"wheel-{plan.name}"
         built = build(plan, dist=out, logs=logs, engine=planned.images.engine, console=console)
-        # Bazel does not fail if a cache does not answer. Only these numbers show it.
+        # Bazel does not fail if a cache does not answer. Only the numbers show it.
         console.heading("bazel", bazel_output.describe_outcome(built.record.facts["bazel"]))
         console.heading("wheel", f"built {built.wheel.name}")
         return built
@@ -58,7 +58,10 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
 
 
 def build(plan: BuildPlan, *, dist: Path, logs: Path, engine: str, console: Console) -> FinishedWheel:
-    """Build a wheel. Raises Build-, Check-, Engine-, Integrity- or PreflightError; ``dist`` is then unchanged."""
+    """Build a wheel, and return it as a folder below ``dist``.
+
+    Raises BuildError, CheckError, EngineError, IntegrityError or PreflightError; ``dist`` is then unchanged.
+    """
     require_buildx()
     files.require_writable(dist)
     if downloads := plan.contexts.get("downloads"):
@@ -76,7 +79,7 @@ def build(plan: BuildPlan, *, dist: Path, logs: Path, engine: str, console: Cons
                 argv = plan.command(staging.path, run_name=Path(name.name))
                 buildx.build(argv, log=log, console=console, step="wheel", observe=observe, keep=[staging.lock])
         except BuildError as error:
-            # buildx says only `error from receiver`.
+            # A full disk is the likely cause of `error from receiver`, which is all that buildx says.
             files.require_room(staging.path, f"{files.ROOM}; nothing has to be compiled again")
             _fetch_log(plan, logs / "bazel", run)
             raise bazel_output.explain(error, (logs / "bazel" / "build.log", log)) from error

@@ -31,10 +31,10 @@ class BuildContext:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInputs:
-    """What a build takes from this machine. Whatever affects the wheel is known by an identity or is a pin."""
+    """What a build takes from this machine. What affects the wheel has an identity, or is pinned."""
 
-    source: BuildContext | None = None  # source, bazel: they replace the pinned ones
-    bazel: BuildContext | None = None
+    source: BuildContext | None = None  # replaces the pinned source tree
+    bazel: BuildContext | None = None  # replaces the pinned Bazel
     base: str = ""  # the base image with its digest; empty for the name that the lock gives
     stages: Mapping[str, str] = field(default_factory=dict)  # contexts that replace all stages that need a network
     downloads: str = ""  # folder with the files that Bazel would download
@@ -49,7 +49,7 @@ class EngineImages:
     distribution: str = ""  # codename of its Linux distribution; empty if it is unknown
     bazel_digest: str = ""  # content digest of Bazel's image, if Bazel is an image on this machine
     engine: str = ""  # name and version of the engine, or empty
-    trouble: ToolkitError | None = None  # why the engine did not tell everything; nothing can be built then
+    trouble: ToolkitError | None = None  # why the engine could not be asked; without it nothing can be built
 
     def describe_base(self) -> dict[str, str]:
         return {"base": self.base, "digest": self.digest, "pinned": self.pinned, "distribution": self.distribution}
@@ -76,7 +76,7 @@ def find_source(text: str) -> BuildContext:
 
 
 def require_version(text: str, *, tensorflow: str, bazel: str) -> None:
-    """Raise UnsupportedError if a source folder names another TensorFlow or Bazel: it would fail only after hours."""
+    """Raise UnsupportedError if a source folder names another TensorFlow or Bazel. The build would fail after hours."""
     folder = Path(text)
     if not folder.is_dir():
         return
@@ -135,7 +135,7 @@ def _ask_git(folder: Path, *arguments: str) -> str | None:
 
 
 def find_images(settings: Settings, *, bazel: str = "", bundle: "Bundle | None" = None) -> EngineImages:
-    """Return the images that a build starts from, as far as the engine of this machine knows them.
+    """Return the images that a build starts from, with the facts that the engine of this machine knows.
 
     ``bazel``: the value of --bazel. ``bundle``: images in a folder, which the engine need not have yet.
     """
@@ -169,7 +169,7 @@ def find_bundle(settings: Settings) -> "Bundle | None":
 
 
 def require_downloads(folder: str) -> None:
-    """Raise UsageError if a folder has nothing that Bazel would look into."""
+    """Raise UsageError if a folder of downloads has none of the folders that Bazel reads."""
     if folder and not any((Path(folder) / name).is_dir() for name in _DOWNLOADS):
         raise UsageError(
             f"--downloads: {folder} has neither of {' and '.join(_DOWNLOADS)}",

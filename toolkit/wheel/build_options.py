@@ -1,8 +1,8 @@
-"""Declares the options of `toolkit build-wheel`, each once.
+"""Declares each option of `toolkit build-wheel` once.
 
-The flags and their help, the checks of their values, the build arguments of ``docker/Dockerfile`` and the parameters in
-the provenance are made from these declarations. ``tests/unit/wheelbuild/test_options.py`` compares the Dockerfile and
-the program in the container with them.
+From a declaration follow the flag, its help, the build argument of ``docker/Dockerfile``, and the parameter in the
+provenance. A Dockerfile cannot read Python, so it names its arguments again. ``tests/unit/wheelbuild/test_options.py``
+compares these, and what the program in the container reads, with the declarations.
 """
 
 import dataclasses
@@ -28,16 +28,16 @@ _CACHES: Final = ("http://", "https://", *_EXECUTORS)
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is known about an option beside its name, type and default."""
+    """What an option has besides its name, type and default."""
 
     help: str
     name: str = ""  # how it is written; empty: as the field is called
     metavar: str | None = None
     least: int | None = None
-    argument: str = ""  # the argument of docker/Dockerfile that carries it; empty if none does
-    write: Callable[[Any], str] = str  # makes the argument's text from the value
-    completed: bool = False  # whether the argument is not of every build, or has other facts in it too
-    recorded: str = ""  # its name in the provenance, if it may change the wheel and no version or pin says so
+    argument: str = ""  # its build argument in docker/Dockerfile; empty if it has none
+    write: Callable[[Any], str] = str  # turns the value into the text of the argument
+    completed: bool = False  # whether the plan fills in the argument, because it depends on other facts too
+    recorded: str = ""  # its name in the provenance; empty if versions and pins tell it, or it cannot change the wheel
 
 
 def _option(text: str, default: Any, **known: Any) -> Any:
@@ -46,7 +46,7 @@ def _option(text: str, default: Any, **known: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How a user wants a wheel to be built. Which versions are built says :class:`toolkit.settings.Settings`."""
+    """How a user wants a wheel to be built. The versions to build are in :class:`toolkit.settings.Settings`."""
 
     compute_capability: tuple[str, ...] = _option(
         "GPU to build for: 7.5, sm_75 or compute_75; repeatable.",
@@ -114,7 +114,7 @@ class BuildOptions:
     )
 
     def list_arguments(self) -> dict[str, str]:
-        """Return the arguments of docker/Dockerfile that carry a given option alone, by name."""
+        """Return the build arguments that follow from the value of one option alone, by name."""
         return {
             option.argument: option.write(getattr(self, name))
             for name, option in list_options().items()

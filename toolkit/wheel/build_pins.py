@@ -15,7 +15,10 @@ from toolkit.wheel.build_inputs import EngineImages, find_images
 
 
 def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> Spec:
-    """Return the set for these settings. ``distribution``: of the base image, if its name does not tell it."""
+    """Return the set of versions for these settings.
+
+    ``distribution``: of the base image, for an image whose name does not tell it.
+    """
     table = load_table()
     named = table.find_base(settings.base_image)
     if distribution and distribution not in table.bases:
@@ -38,7 +41,10 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
 
 
 def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = "") -> Lock:
-    """Return the present pins. The lock adds a snapshot day if none is given, and a commit if the table has none."""
+    """Return the present pins.
+
+    The lock adds the day of Debian's archive if none is given, and TensorFlow's commit if the table has none.
+    """
     pins = locked.pins if locked else {}
     return lock.collect(
         spec,
@@ -55,7 +61,7 @@ class LockRequest:
     settings: Settings
     capabilities: Sequence[str] = ()
     apt_snapshot: str = ""
-    day: str = ""  # packages that are newer are not taken into a new run-time set; empty: the table's day
+    day: str = ""  # the newest day of packages in a new run-time set; empty for the day of the table
 
     @property
     def versions(self) -> tuple[str, str, str, str]:
@@ -76,11 +82,11 @@ def check_lock(request: LockRequest, path: Path) -> Lock:
 
 
 def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
-    """Write a lock and return it. The run-time set of its versions is made first, if the clone has none."""
+    """Write a lock and return it. The run-time set of its versions is made first if there is none."""
     table, settings = load_table(), request.settings
     runtime = plan_set(table, *request.versions)
     resolve_spec(settings, request.capabilities)  # refuses what cannot work before a set is made for it
-    locked = lock.read(path)  # a lock that cannot be read ends the command before its work
+    locked = lock.read(path)  # fails before the work if the lock cannot be read
     if not find_locked(table, *request.versions):
         with console.timed("set", runtime.requirements):
             lock_set(runtime, table, day=request.day or table.updated, ca_bundle=settings.ca_bundle)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TARGET: Final = "wheel-from-source"
 LOG_TARGET: Final = "bazel-log"
 _REPLACED: Final = {"source": "tensorflow-commit", "bazel": "bazel-sha256"}
-"""The pin that each context replaces."""
+"""The pin that each replacement (--source, --bazel) makes unnecessary, by the name of its context."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class BuildPlan(WheelPlan):
     fresh: bool = False  # whether the build uses no caches
     origins: dict[str, str] = field(default_factory=dict)  # identity of each context that replaces a pinned source
     exact: bool = False  # whether the extra and-cuda requires the very versions of the build
-    # contexts that replace all stages that need a network; they say where the plan is built and are not written
+    # contexts that replace all stages that need a network; they depend on the machine, so they are not recorded
     stages: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,34 +65,41 @@ class BuildPlan(WheelPlan):
         return (*(name for name in self.lock.floating if name not in replaced), *by_name)
 
     def command(self, output: Path, *, target: str = TARGET, run_name: Path | None = None) -> tuple[str, ...]:
-        """Return the command of a stage. ``run_name``: file with the build's name, a secret: no part of cache keys."""
+        """Return the command of a stage, which writes its files to ``output``.
+
+        ``run_name``: a file with the name of this run. It is a secret, because secrets are no part of cache keys.
+        """
         secrets = self.secrets | ({"run": str(run_name)} if run_name else {})
         return self._compose(target, ["--output", quote_fields("type=local", f"dest={output}")], secrets)
 
     def image_command(self, target: str, tag: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the command of a stage that becomes an image on the engine."""
+        """Return the command of a stage that becomes an image of the engine."""
         result = ["--tag", tag, "--load", *repeat("--label", (f"{name}={value}" for name, value in labels.items()))]
         return self._compose(target, result, self.secrets)
 
     def _compose(self, target: str, result: Sequence[str], secrets: Mapping[str, str]) -> tuple[str, ...]:
         argv = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
         argv += ["--target", target, *result, "--provenance", "false", "--progress", "rawjson"]
-        # On an engine of another machine, Bazel for this platform does not start.
+        # Bazel for this platform does not start on an engine of another machine.
         argv += ["--platform", self.platform] if self.platform != FIRST_PLATFORM else []
         argv += ["--no-cache"] if self.fresh else []
         argv += repeat("--build-arg", (f"{name}={value}" for name, value in self.arguments.items()))
         contexts = self.contexts
         if self.stages:
-            # A cache or a farm may be in the same network as this machine.
+            # A remote cache or executor may be reachable even where there is no internet.
             argv += [] if {"REMOTE_CACHE", "REMOTE_EXECUTOR"} & self.arguments.keys() else ["--network", "none"]
-            # A stage already contains Bazel. The plan keeps the place of the context for the record alone.
+            # A stage already contains Bazel. The plan keeps the place of its context only for the record.
             contexts = {name: value for name, value in contexts.items() if name != "bazel"} | {**self.stages}
         argv += repeat("--build-context", (f"{name}={value}" for name, value in contexts.items()))
         argv += repeat("--secret", (quote_fields(f"id={name}", f"src={path}") for name, path in secrets.items()))
         return (*argv, str(project.ROOT))
 
     def step(self, dist: Path) -> Step:
-        """Return the build as a step. A build writes to a staging folder and renames it, so its ``dest`` differs."""
+        """Return the build as a step.
+
+        The command of the step writes to ``dist`` itself. A real build writes to a staging folder first, and then
+        renames it.
+        """
         output = dist / self.name
         return Step(
             title="wheel",
@@ -185,9 +192,10 @@ def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> Pl
 def plan(
     lock: Lock, options: BuildOptions, inputs: BuildInputs | None = None, *, pinned_flags: Sequence[str] = ()
 ) -> BuildPlan:
-    """Plan a wheel of these pins. ``pinned_flags``: flags for Bazel that the versions need; later flags win over them.
+    """Plan a wheel with these pins.
 
-    Raises UnsupportedError if TensorFlow's commit or Bazel's hash is unknown, and UsageError if an option is invalid.
+    ``pinned_flags``: flags for Bazel that the versions need. Later flags win over them. Raises UnsupportedError if
+    TensorFlow's commit or Bazel's hash is unknown, and UsageError if an option is invalid.
     """
     inputs = inputs or BuildInputs()
     _require_sources(lock, inputs)
@@ -233,7 +241,7 @@ def _list_arguments(
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
-        "GCC_VERSION": spec.get("gcc", ""),  # the plans of earlier versions have none
+        "GCC_VERSION": spec.get("gcc", ""),  # plans of earlier versions do not name it
         "CUDA_VERSION": spec["cuda"],
         "CUDNN_VERSION": spec["cudnn"],
         "COMPUTE_CAPABILITIES": spec["capabilities"],
@@ -253,7 +261,10 @@ def _list_arguments(
 
 
 def name_cache(name: str, spec: Mapping[str, str]) -> str:
-    """Return the name of the cache mounts. The C library is no input of Bazel's actions: each has caches of its own."""
+    """Return the name of the cache mounts.
+
+    Each C library has caches of its own, because Bazel's actions do not have it among their inputs.
+    """
     return f"{name}-glibc-{spec['glibc']}" if spec.get("glibc") else name
 
 
@@ -271,7 +282,7 @@ def _require_sources(lock: Lock, inputs: BuildInputs) -> None:
 
 
 def _name_distribution(settings: Settings, table: Table, bundle: "Bundle | None") -> str:
-    """Return the distribution of the base image as a bundle or the image's name tells it, or an empty text."""
+    """Return the distribution of the base image if a bundle or the image's name tells it, else an empty text."""
     if bundle:
         return bundle.base["distribution"]
     named = table.find_base(settings.base_image)
@@ -295,9 +306,10 @@ def _choose_bazel(text: str, images: EngineImages, bundle: "Bundle | None") -> B
 
 
 def _choose_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str) -> Lock:
-    """Return the present pins; those that are unknown now are taken from the lock. Raises CheckError if others differ.
+    """Return the present pins, completed by the lock where they are unknown.
 
-    Raises UnsupportedError if a day of Debian's archive is wanted, and the base image cannot read it.
+    Raises CheckError if a pin differs from the lock, and UnsupportedError if a day of Debian's archive is wanted that
+    the base image cannot read.
     """
     present = collect_pins(spec, table, images, locked, apt_snapshot)
     if present.pins["apt-snapshot"] and not table.bases[spec.base].snapshots:
@@ -313,7 +325,7 @@ def _choose_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | 
 
 
 def _require_fit(bundle: "Bundle", pins: Lock) -> None:
-    """Raise UsageError if the images of a folder are those of another build."""
+    """Raise UsageError if the images of a folder were collected for another build."""
     collected = Lock(spec=bundle.lock["spec"], pins=bundle.lock["pins"])
     if changes := lock.compare(collected, pins):
         raise UsageError(

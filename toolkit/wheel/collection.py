@@ -1,9 +1,8 @@
 """Collects what a wheel and its image are built from, for a machine without a network, and checks such a folder.
 
-Bazel is asked which archives it wants, again and again until it wants nothing more: rules that an archive brings may
-want others. Each archive is found by its hash, in git mirrors or on the network, and lies in the folder as Bazel's
-repository cache has it. What a rule downloads without a hash lies there too, by the hash that it had when it was
-collected.
+Bazel is asked which archives it wants, again and again until it wants no more, because the rules in an archive may want
+others. Each archive is found by its hash, in git mirrors or on the network, and is stored as in Bazel's repository
+cache. A rule may download a file without a pinned hash. It is stored there too, by the hash of what was collected.
 """
 
 import contextlib
@@ -42,7 +41,7 @@ FILE: Final = "collected.json"
 STORE: Final = "repository_cache/content_addressable/sha256"
 SCHEMA: Final = 1
 SECONDS: Final = 60
-"""Longest wait for a server's next bytes."""
+"""Longest time that a server may take to send more bytes."""
 
 BLOCK: Final = 1 << 20
 _AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
@@ -53,9 +52,9 @@ _HOSTED = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    sha256: str  # hex digits; empty: none is pinned, and it is missing
+    sha256: str  # hex digits; empty if none is pinned and the archive is missing
     urls: tuple[str, ...]  # addresses without scheme, in Bazel's order
-    origin: str = ""  # where its bytes came from; empty: it is missing
+    origin: str = ""  # where its bytes came from; empty if it is missing
     bytes: int = 0
     pinned: bool = True  # whether Bazel's rules name the hash
 
@@ -64,13 +63,13 @@ class Archive:
 
 
 Source = Callable[[Archive, Path], str]
-"""Writes an archive to a path if it can, and returns where it has it from; empty: it has none of this hash."""
+"""A function that writes an archive to a path, and returns its origin, or an empty text if it does not have it."""
 
 
 def collect(
     plan: BuildPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
 ) -> tuple[Archive, ...]:
-    """Collect the archives that the build of a plan downloads; return all of them, found or missing.
+    """Collect the archives that the build of a plan downloads; return all of them, collected or missing.
 
     Archives that are in the folder already are checked and kept. Raises BuildError if Bazel fails for another reason
     than a missing archive, PreflightError if the folder cannot be written or the disk is full, and EngineError.
@@ -80,7 +79,7 @@ def collect(
     before = {archive.urls: archive for archive in read(folder)}
     collected: dict[tuple[str, ...], Archive] = {}
     run = uuid.uuid4().hex
-    # Bazel says nothing of an archive that it is given. So it is given those alone that it wanted in this run.
+    # Bazel names only archives that it lacks. So it gets none of an earlier run: it must name all that it wants.
     with files.stage(folder, "given") as given:
         while True:
             fresh = False
@@ -100,7 +99,9 @@ def collect(
             if not fresh:
                 break
     archives = tuple(sorted(collected.values(), key=lambda archive: archive.urls[-1]))
-    with files.changing(folder / FILE):  # both files are of one command, and the first keeps what other plans have
+    with files.changing(
+        folder / FILE
+    ):  # both files are written by one command, and the first keeps the entries of other plans
         _write_unpinned(folder, archives)
         listed = [asdict(archive) for archive in archives]
         files.write_json(folder / FILE, {"schema": SCHEMA, "plan": plan.digest, "archives": listed})
@@ -108,7 +109,7 @@ def collect(
 
 
 def make_steps(planned: PlannedWheel, folder: Path, *, archives_only: bool) -> Iterator[Step]:
-    """Yield the first command that asks Bazel, and those that make the images. Later questions have more archives."""
+    """Yield the first command that asks Bazel, and those that make the images. Later calls only have more archives."""
     plan = planned.plan
     inputs = {"lock": plan.lock.digest, **plan.origins}
     command = _compose(plan, folder, "").command(folder, target=TARGET)
@@ -120,7 +121,7 @@ def make_steps(planned: PlannedWheel, folder: Path, *, archives_only: bool) -> I
 
 
 def collect_images(planned: PlannedWheel, folder: Path, *, state: Path, console: Console) -> "Bundle":
-    """Save the images of a build and its Python packages in a folder. Raises what toolkit.engine.bundle.write does."""
+    """Save the images of a build and its Python packages. Raises what :func:`toolkit.engine.bundle.write` raises."""
     from toolkit.engine import bundle
 
     plan = planned.plan
@@ -174,7 +175,7 @@ def locate(folder: Path, sha256: str) -> Path:
 
 
 def read(folder: Path) -> list[Archive]:
-    """Return what a folder should hold, by its list; nothing if it has none. Raises IntegrityError if it is damaged."""
+    """Return the archives that a folder lists; none if it has no list. Raises IntegrityError if the list is damaged."""
     if not (folder / FILE).exists():
         return []
     value: Any = files.read_json(folder / FILE)
@@ -187,7 +188,8 @@ def read(folder: Path) -> list[Archive]:
 def require_whole(folder: Path) -> None:
     """Check each archive of a folder, before Bazel is started.
 
-    Raises IntegrityError if an archive is not what its name says; PreflightError if one of the list is not there.
+    Raises IntegrityError if an archive does not have the hash in its name, and PreflightError if a listed one is
+    missing.
     """
     for path in sorted((folder / STORE).glob("*/file")):
         if digest.hash_file(path).hex() != path.parent.name:
@@ -224,7 +226,7 @@ def _ask(plan: BuildPlan, given: Path, run: str, *, state: Path, console: Consol
 
 
 def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Console) -> Archive:
-    """Return an archive with its origin, once its bytes are at the path; without one if no source has them."""
+    """Write an archive to the path, and return it with its origin. The origin is empty if no source has the archive."""
     if _is_whole(path, archive.sha256):
         return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
     path.unlink(missing_ok=True)
@@ -236,14 +238,14 @@ def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Co
             console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
             return replace(archive, origin=origin, bytes=path.stat().st_size)
     files.require_room(path.parent)
-    with contextlib.suppress(OSError):  # a partial file stays, for the next run
+    with contextlib.suppress(OSError):  # the folder stays if it has a partial file, which the next run completes
         path.parent.rmdir()
     console.heading("missing", archive.describe())
     return replace(archive, origin="")
 
 
 def _obtain_unpinned(archive: Archive, folder: Path, sources: Sequence[Source], console: Console) -> Archive:
-    """Return what an address has, by the hash of its bytes, once they are in the folder."""
+    """Store what an address has by the hash of its bytes, and return the archive with that hash."""
     with files.stage(folder, "unpinned") as staging:
         partial = staging.path / "file"
         for source in sources:
@@ -263,7 +265,7 @@ def _is_whole(path: Path, sha256: str) -> bool:
 
 
 def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
-    """Add what has no pinned hash to the list of a folder. What is no longer there leaves the list."""
+    """Add archives without a pinned hash to the list of a folder. Those that are no longer there leave the list."""
     before: Any = files.read_json(folder / UNPINNED) or {}
     hashes = {url: sha256 for url, sha256 in before.items() if locate(folder, sha256).exists()}
     hashes |= {archive.urls[0]: archive.sha256 for archive in archives if archive.origin and not archive.pinned}
@@ -272,7 +274,7 @@ def _write_unpinned(folder: Path, archives: Iterable[Archive]) -> None:
 
 
 def _link(path: Path, target: Path) -> bool:
-    """Give an archive to Bazel; return whether it is new to it. One that Bazel wants again ends the questions."""
+    """Give an archive to Bazel, and return whether it is new there. If none is new, Bazel is not asked again."""
     if target.exists():
         return False
     target.parent.mkdir(parents=True)
@@ -281,14 +283,14 @@ def _link(path: Path, target: Path) -> bool:
 
 
 def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
-    """Return the source that remakes archives of GitHub and GitLab from git directories.
+    """Return the source that makes archives of GitHub and GitLab again from git directories.
 
-    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``;
-    the bytes are the same, and so is the hash. Many projects make their release assets in this way too.
+    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``,
+    so these bytes are the same, and so is the hash. Many projects make the assets of their releases in this way too.
     """
 
     def find(archive: Archive, partial: Path) -> str:
-        remade = partial.with_name("remade")  # what the network began stays
+        remade = partial.with_name("remade")  # a partial download has another name, and is kept
         for match in filter(None, map(_HOSTED.search, archive.urls)):
             owner, name, kind, rest, form = match.groups()
             for git in _list_mirrors(mirrors, owner, name):
@@ -310,10 +312,10 @@ def _list_mirrors(mirrors: Sequence[Path], owner: str, name: str) -> Iterator[Pa
 
 
 def list_archives(name: str, kind: str, rest: str) -> list[tuple[str, str]]:
-    """Return what may have been archived: pairs of a reference and the folder that the archive's files are in.
+    """Return what an archive may be made of: pairs of a git reference and the folder that its files are in.
 
-    ``kind`` is ``archive``, whose ``rest`` is a reference (of GitLab: REFERENCE/ASSET), or ``releases/download``, whose
-    rest is TAG/ASSET.
+    ``kind`` is ``archive``, and then ``rest`` is a reference (of GitLab: REFERENCE/ASSET). Or it is
+    ``releases/download``, and then ``rest`` is TAG/ASSET.
     """
     tag, _, asset = rest.partition("/")
     if kind == "archive":

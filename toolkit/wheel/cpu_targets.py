@@ -14,7 +14,7 @@ from toolkit.wheel.build_options import CpuTarget
 
 _V2 = ("ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")
 _WITHOUT_AVX = "-mno-avx"
-"""What takes back the flag of ``avx_linux``, which comes before. The wheel stage then looks for AVX in the wheel."""
+"""Flag that cancels the one of ``avx_linux``, which comes earlier. The wheel stage then looks for AVX in the wheel."""
 
 _V3 = ("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "sse4_2", "popcnt", "cx16")
 _LEVELS = {"x86-64-v4": (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), "x86-64-v3": _V3}
@@ -37,15 +37,15 @@ _EXTENSIONS = {
     "amx_int8": "amx-int8",
     "amx_bf16": "amx-bf16",
 }
-"""Instructions beyond the levels: the compiler's name of each."""
+"""Instructions beyond the levels: the name in /proc/cpuinfo, and the compiler's name."""
 
 
 def list_flags(target: CpuTarget, platform_name: str = FIRST_PLATFORM) -> list[str]:
     """Return Bazel's flags for a target.
 
-    ``native`` is written out as what the processor of this machine has, so that the plan's digest names it and a remote
-    executor compiles the same. Raises UnsupportedError if this machine has no x86-64 processor of level 3, or
-    the wheel is for another platform.
+    For ``native``, the flags name each instruction set of this machine's processor. So the plan's digest names them,
+    and a remote executor compiles the same. Raises UnsupportedError if this machine has no x86-64 processor of level 3,
+    or if the wheel is for another platform.
     """
     if target == "avx":
         return []
@@ -72,8 +72,9 @@ def list_flags(target: CpuTarget, platform_name: str = FIRST_PLATFORM) -> list[s
 
 
 def list_instructions(bazel_arguments: Iterable[str]) -> tuple[str, ...]:
-    """Return what a wheel needs beyond AVX, or without it, by the flags that it is built with and the names of
-    /proc/cpuinfo; nothing for one that needs AVX alone.
+    """Return the instructions that a wheel needs, by the flags that it is built with. AVX alone needs none.
+
+    The instructions have the names of /proc/cpuinfo. A wheel for x86-64-v2 needs those of that level, and no AVX.
     """
     named = {flag.removeprefix("--copt=") for flag in bazel_arguments}
     if _WITHOUT_AVX in named:

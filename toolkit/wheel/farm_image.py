@@ -24,7 +24,10 @@ class Worker:
 
 
 def plan_task(planned: PlannedWheel, state: Path, console: Console, *, tag: str) -> Task[Worker]:
-    """Return the task that makes the image of a wheel's workers. ``tag``: its name; empty: made from the plan."""
+    """Return the task that makes the image of a wheel's workers.
+
+    ``tag``: the image's name. If it is empty, a name is made from the plan.
+    """
     plan = planned.plan
     name = tag or naming.name_image(TARGET, f"cuda-{plan.lock.spec['cuda']}", plan.digest)
     command = plan.image_command(TARGET, name, {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: plan.digest})

@@ -1,4 +1,4 @@
-"""Reads the facts of a wheel without running its code, and says whether they are those asked for, and what runs it."""
+"""Reads the facts of a wheel without running its code, and compares them with what was asked for and what runs it."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ BUILD_INFO = "tensorflow/python/platform/build_info.py"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildInfo:
-    """The relevant values of build_info; empty if the build wrote none, such as a CPU build."""
+    """Values of the module ``build_info``. They are empty if the build wrote none, as a CPU build does."""
 
     is_cuda: bool = False
     cuda: str = ""  # CUDA release, such as ``12.6.1``
@@ -72,10 +72,10 @@ def _text(value: object) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
     file: str  # its file name
-    digest: str  # of its bytes
-    bytes: int  # bytes, unpacked_bytes: its size, and that of its libraries once unpacked
-    unpacked_bytes: int
-    name: str  # name, version: of the distribution
+    digest: str  # the digest of its bytes
+    bytes: int  # its size
+    unpacked_bytes: int  # the size of its libraries once unpacked
+    name: str  # the name of the distribution
     version: str
     pythons: tuple[str, ...]  # interpreter tags, such as ``cp311``
     platforms: tuple[str, ...]  # platform tags
@@ -296,7 +296,7 @@ def _tag(python: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    platform: str  # tag that the wheel is consistent with, such as ``manylinux_2_38_x86_64``; ``linux_…`` if with none
+    platform: str  # oldest tag that holds, such as ``manylinux_2_38_x86_64``; ``linux_…`` if none of them holds
     outside: tuple[str, ...]  # libraries that it needs and that no policy promises
 
 
@@ -323,14 +323,14 @@ def _read_glibc(platform: str) -> str:
 
 
 def describe_host(facts: Mapping[str, Any]) -> str:
-    """Return the C library that a host needs for a wheel, of which these are the inspected facts; empty if unknown."""
+    """Return the C library that a host needs, by the inspected facts of a wheel, or an empty text if it is unknown."""
     versions = [facts["symbols"].get("GLIBC", ""), *(_read_glibc(name) for name in facts["platforms"])]
     needed = max(filter(None, versions), key=elf.order, default="")
     return f"the host needs glibc {needed} or later" if needed else ""
 
 
 def audit(path: Path) -> Audit:
-    """Return the oldest platform on which a wheel runs, after a minute and a half for a full TensorFlow."""
+    """Return the oldest platform on which a wheel runs. This takes a minute and a half for a full TensorFlow."""
     # Imported here because it is slow, and only a finished build is audited.
     from auditwheel.error import AuditwheelError
     from auditwheel.wheel_abi import NonPlatformWheelError, analyze_wheel_abi

@@ -30,7 +30,7 @@ from toolkit.wheel import variant, wheel_documents
 from toolkit.wheel.variant import Variant
 
 RECORD: Final = "toolkit-index.json"
-"""The list of all files of an index with their digests. Without it a folder is none, and nothing in it is touched."""
+"""Name of the record, which lists the digests of all files. A folder without it is no index, and is left alone."""
 _SCHEMA: Final = 1
 _PAGE, _JSON_PAGE = "index.html", "index.json"
 _METADATA: Final = ".metadata"
@@ -63,11 +63,12 @@ class Entry:
 
 
 def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
-    """Make an index of wheels, or bring it up to date; return its wheels. It is then the index of these sources alone.
+    """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
-    All is written beside the folder and takes its place in one step. Raises UsageError: a source is no wheel, two
-    wheels contradict each other, or the folder holds something else; UnsupportedError: another draft of variants;
-    IntegrityError: a wheel has changed since it was recorded; CheckError: a variant names machine code that it lacks.
+    All is written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two
+    wheels contradict each other, or if the folder holds something else; UnsupportedError if the folder has an index of
+    another draft of variants; IntegrityError if a wheel has changed since it was recorded; and CheckError if a variant
+    names machine code that it lacks.
     """
     require_own(folder)
     entries = _read_sources(sources)
@@ -105,9 +106,9 @@ def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an index: each file, each page, and what each variant says of its machine code.
+    """Verify an index: each file, each page, and the machine code that each variant names.
 
-    Raises IntegrityError: it is no index; UnsupportedError: one of another draft.
+    Raises IntegrityError if the folder is no index, and UnsupportedError if the index follows another draft.
     """
     record = _read_record(folder)
     if record is None:
@@ -138,7 +139,7 @@ def _check_provenance(wheel: Path) -> Finding:
 
 
 def require_own(folder: Path) -> None:
-    """Raise UsageError if a folder holds what is not of an index; UnsupportedError: an index of another draft."""
+    """Raise UsageError if a folder holds other files than an index, and UnsupportedError if its draft is another."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise UsageError(f"{folder} is no folder", remedy="choose another one")
     if not folder.exists() or not any(folder.iterdir()):
@@ -280,7 +281,7 @@ def _hex(value: str) -> str:
 
 
 def _read_record(folder: Path) -> dict[str, Any] | None:
-    """Return the record of an index; None if there is none. Raises UnsupportedError: it is of another draft."""
+    """Return the record of an index, or None. Raises UnsupportedError if the index follows another draft."""
     value = files.read_json(folder / RECORD)
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
         return None
@@ -293,7 +294,7 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """Yield all that a folder holds but folders, and empty folders, by their names in it."""
+    """Yield the path of each file and of each empty folder in a folder, relative to it."""
     for root, folders, names in os.walk(folder):
         links = [name for name in folders if Path(root, name).is_symlink()]
         for name in (*names, *links, *([] if names or folders or Path(root) == folder else [""])):
@@ -331,7 +332,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _take_place(made: Path, folder: Path) -> None:
-    """Give a finished index its name; an old one goes to the place of the new one, and is removed there."""
+    """Exchange a finished index with the old one, if there is one, and remove the old one."""
     try:
         if not folder.exists():
             made.replace(folder)

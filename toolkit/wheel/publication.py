@@ -20,11 +20,10 @@ from toolkit.wheel.wheel_plan import WheelPlan
 def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Manifest:
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
-    Its extra ``and-cuda`` requires then what its GPUs allow, or the very versions of the build if the plan says so.
-
-    Raises IntegrityError if a file does not match its checksum, or the Bazel that ran is not the pinned one; CheckError
-    if the wheel is not the one that was asked for, or its tag promises too much; PreflightError if the target cannot
-    be written.
+    The extra ``and-cuda`` of the wheel is changed to require what its GPUs allow, or the very versions of the build if
+    the plan says so. Raises IntegrityError if a file does not match its checksum, or if the Bazel that ran is not the
+    pinned one. Raises CheckError if the wheel is not the one that was asked for, or if its tag promises too much.
+    Raises PreflightError if the target cannot be written.
     """
     wheel_folder.check_sums(staging)
     wheel = wheel_folder.find_wheel(staging)
@@ -100,7 +99,7 @@ def _read_outcome(path: Path) -> dict[str, Any]:
 
 
 def move(staging: Path, target: Path) -> None:
-    """Give a complete folder its name, in place of an incomplete one. Raises PreflightError."""
+    """Move a complete folder to its name, in place of an incomplete one. Raises PreflightError if that fails."""
     try:
         if target.exists():
             # Leftover of an interrupted command: a complete wheel would have been reused.

@@ -1,8 +1,8 @@
 """Writes a wheel with some files replaced, another local version, and a RECORD that fits.
 
-Files that stay the same are copied as they are packed. A replaced one is packed in pieces of a fixed size, several at a
-time, as pigz does (M. Adler, https://zlib.net/pigz): each piece begins with what the one before it ended with as its
-dictionary. So the bytes do not depend on the number of cores.
+Unchanged files are copied in their compressed form. A replaced file is compressed in pieces of a fixed size, several at
+a time, as pigz does (M. Adler, https://zlib.net/pigz). The dictionary of each piece is the end of the piece before it,
+so the bytes do not depend on the number of cores.
 """
 
 import base64
@@ -59,11 +59,12 @@ def repack(
     requirements: Mapping[str, str] | None = None,
     added: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a wheel with another version. ``replaced``: new content of files by their name; ``versions``: old and new.
+    """Write a wheel with another version.
 
-    ``requirements``: new specifiers of packages that its extra ``and-cuda`` requires. ``added``: more files of its
-    ``.dist-info``. Raises IntegrityError: the wheel lacks one of the files, or its RECORD cannot be read, or it would
-    exceed four gigabytes.
+    ``replaced``: new content of files by their name. ``versions``: the old and the new version. ``requirements``: new
+    specifiers of packages that its extra ``and-cuda`` requires. ``added``: more files of its ``.dist-info``. Raises
+    IntegrityError if the wheel lacks one of the files, if its RECORD cannot be read, or if it would exceed four
+    gigabytes.
     """
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new, source.open("rb") as raw:
         names = old.namelist()

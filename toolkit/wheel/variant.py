@@ -70,8 +70,8 @@ def compose(variants: Iterable[Variant]) -> bytes:
 def describe(wheel: Inspection, label: str = "") -> Variant:
     """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
 
-    Raises UsageError: ``label`` cannot be one, or without it none follows from the wheel; UnsupportedError: the wheel
-    has no machine code.
+    ``label``: the variant's label; without it, the label follows from the wheel. Raises UsageError if the text cannot
+    be a label, or if none follows from the wheel, and UnsupportedError if the wheel has no machine code.
     """
     names = [name for name in wheel.architectures if name.startswith("sm_")]
     if not names:
@@ -100,9 +100,10 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
 
 
 def read(path: Path) -> Variant | None:
-    """Return what the name and the ``variant.json`` of a wheel say; None for a plain wheel.
+    """Return the variant that the name and the ``variant.json`` of a wheel describe, or None for a plain wheel.
 
-    Raises IntegrityError: they contradict each other, or cannot be read; UnsupportedError: they are of another draft.
+    Raises IntegrityError if they contradict each other or cannot be read, and UnsupportedError if they follow another
+    draft.
     """
     _, label = split_name(path.name)
     try:
@@ -144,10 +145,10 @@ def _has_form(value: object) -> bool:
 
 
 def inspect(path: Path) -> Inspection:
-    """Return the facts of a wheel, variant or not, whose every file is checked.
+    """Check every file of a wheel, variant or not, and return the wheel's facts.
 
-    Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError: a variant names an architecture that
-    the wheel has no machine code for.
+    Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError if the variant names an architecture
+    that the wheel has no machine code for.
     """
     plain, label = split_name(path.name)
     if not label:
@@ -169,9 +170,9 @@ def inspect(path: Path) -> Inspection:
 
 
 def find_wheel(source: Path) -> Path:
-    """Return the wheel that a path names: a file, or the folder of one; its sums are checked.
+    """Return the wheel that a path names: a file, or the one in a folder, whose sums are checked.
 
-    Raises UsageError: there is none; IntegrityError: it has changed since it was made.
+    Raises UsageError if there is no wheel, and IntegrityError if it has changed since it was made.
     """
     if source.is_dir():
         wheels = sorted(source.glob("*.whl"))

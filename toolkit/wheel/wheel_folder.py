@@ -114,7 +114,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    # Whoever signs adds the envelope later.
+    # Envelopes do not count, because signing adds them later.
     listed = (path for path in folder.iterdir() if _is_plain(path) and path.name != SUMS and not is_envelope(path.name))
     digests = {}
     for path in listed:

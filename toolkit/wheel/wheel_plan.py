@@ -14,11 +14,11 @@ from toolkit.steps import Plan, Step
 
 @dataclass(frozen=True, kw_only=True)
 class WheelPlan(ABC):
-    """What a wheel is made of, and the command that makes it. Folders and registries name a wheel by its digest."""
+    """The inputs of a wheel, and the command that makes it. Folders and registries name it by the plan's digest."""
 
-    KIND: ClassVar[str]  # where the plan stands in plan.json
-    TITLE: ClassVar[str]  # what messages call it
-    REMEDY: ClassVar[str]  # what to do if it is damaged
+    KIND: ClassVar[str]  # the key of the plan in plan.json
+    TITLE: ClassVar[str]  # its name in messages
+    REMEDY: ClassVar[str]  # the remedy if it is damaged
 
     lock: Lock  # every pin
     digest: str  # content digest of everything that affects the wheel
