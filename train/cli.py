@@ -53,7 +53,7 @@ SWITCHES: Final = {
     for name, option in OPTIONS.items()
     if option.help
 } | {"depth": False, "config": False}
-"""The name of each option, with whether it has no value: it is there or not."""
+"""Whether each option is a flag, which takes no value, by the option's name."""
 
 
 def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:

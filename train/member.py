@@ -1,4 +1,4 @@
-"""Starts the job as one member of a sweep, whose number a scheduler tells.
+"""Starts the job as one member of a sweep. A scheduler gives it the number of the member.
 
 ``python -m train.member SCHEDULER MEMBER...`` is ``python -m train ARGUMENTS`` with the arguments of one member. Each
 MEMBER is a command line in one word, and SCHEDULER is ``slurm`` or ``kubernetes``.

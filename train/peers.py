@@ -1,4 +1,4 @@
-"""Starts the job as one of several workers: finds the others as a scheduler tells, and writes TF_CONFIG.
+"""Starts the job as one of several workers: finds the others by what a scheduler says, and writes TF_CONFIG.
 
 ``python -m train.peers SCHEDULER ARGUMENTS`` is ``python -m train ARGUMENTS`` with TF_CONFIG. SCHEDULER is ``slurm``,
 ``kubernetes`` or ``compose``.
@@ -80,7 +80,7 @@ def find_compose(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 def wait_for_replicas(
     service: str, asked: int, settled: float = SETTLED_SECONDS, patience: float = 300.0
 ) -> Sequence[str]:
-    """Return the addresses of ``asked`` replicas, or of those that there are once they stay the same, lowest first."""
+    """Return the addresses of replicas, lowest first: of ``asked`` ones, or of all once their number stays the same."""
     begun = changed = time.monotonic()
     known: set[str] = set()
     while True:

@@ -2,8 +2,8 @@
 
 Tensors travel through the memory of the hosts.
 
-A thread asks for a sign of life every second, by the health check of the collectives. gRPC's own threads answer it, so
-a worker may be busy for hours, but a frozen or unreachable one does not answer.
+A thread checks the others every second by the health check of the collectives. gRPC's own threads answer it, so a
+worker may be busy for hours and still answer. A frozen or unreachable one does not.
 """
 
 import hashlib
@@ -51,10 +51,10 @@ _DIRECT: Final = "no_grpc_proxy"
 """gRPC's environment variable with the hosts that it reaches without a proxy."""
 
 GROUP, ORDER, SLICES, PARTS, HELLO, DIGEST, LENGTH, CONTENT, FREE = range(1, 10)
-"""Keys of the group of all workers, and of each kind of exchange; those from the last on are free."""
+"""Keys of the group of all workers, and of each kind of exchange. The last one, and all greater keys, are free."""
 
 KINDS: Final = ("data", "configuration", "code", "environment")
-"""What all workers must have in common, as digests that they exchange before the first step."""
+"""Names of the digests that workers exchange before the first step, because all must have the same."""
 
 CODE: Final = (".py", ".yaml", ".cpp", ".h")
 
@@ -69,7 +69,7 @@ def digest_code() -> str:
 
 
 def digest_environment(environment: Mapping[str, Any]) -> str:
-    """Return the digest of what the bits of a step depend on, apart from the processor."""
+    """Return the digest of the facts, apart from the processor, that the bits of a step depend on."""
     names = ["tensorflow", "numpy", "tf32", "flags", "kernels", *([] if environment.get("kernels") else ["threads"])]
     facts = {name: environment.get(name) for name in names}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -138,9 +138,9 @@ class WorkerGroup:
     def connected(self, digests: Sequence[str], *, threads: int) -> Iterator[bool]:
         """Wait for all workers, compare their digests, and watch them while the block runs.
 
-        `threads` are those that this worker computes with; 0 says, as the chief, that the run is finished. Yields
-        whether it is. Raises a WorkerError if a worker does not come, and a CheckError if a digest, of `KINDS`, is not
-        the chief's.
+        `threads`: the number of threads that this worker computes with. The chief of a finished run gives 0. Yields
+        whether the run is finished. Raises a WorkerError if a worker does not come, and a CheckError if one of the
+        digests, which `KINDS` names, is not the chief's.
         """
         wait = read_whole(os.environ, WAIT, LONGEST_WAIT)
         self._assemble(wait if threads else min(wait, SHORT_WAIT))
@@ -159,7 +159,7 @@ class WorkerGroup:
         """Return the numbers that all workers give."""
         import tensorflow as tf
 
-        # Workers wait for each other here, not in a scatter: of a lost one, a gather tells all and a scatter the chief.
+        # Workers wait for each other here. If one is lost, a gather fails at all, and a scatter only at the chief.
         return [int(given) for given in self._gather(tf.constant([number]), ORDER).numpy()]
 
     def all_to_all(self, rows: "tf.Tensor") -> "tf.Tensor":
@@ -227,7 +227,7 @@ class WorkerGroup:
             return {name: arrays[str(index)] for index, name in enumerate(description["names"])}, description["facts"]
 
     def gather_in_graph(self, value: "tf.Tensor", key: int) -> "tf.Tensor":
-        """Return the values of all workers in order, also in a graph. At any time, each key has one exchange."""
+        """Return the values of all workers in order, also in a graph. Only one exchange at a time may have a key."""
         import tensorflow as tf
         from tensorflow.python.ops import collective_ops
 

@@ -317,7 +317,7 @@ class TrainConfig:
 
     @property
     def frozen(self) -> int:
-        """Number of dense blocks that are not trained, nor what comes before them; in all, only the classifier is."""
+        """Number of frozen dense blocks; what comes before them is frozen too. With all, only the classifier is trained."""
         return len(self.layers) if self.freeze == -1 else self.freeze
 
     def list_channels(self) -> list[int]:
@@ -339,7 +339,7 @@ class TrainConfig:
 
     @property
     def fetches_weights(self) -> bool:
-        """Whether the weights to start from are named, not those of a folder or file."""
+        """Whether the initial weights are given by a name, and not as a folder or file, so that they are downloaded."""
         return self.init_from.startswith(NAMED)
 
     @property
@@ -385,7 +385,8 @@ DEFAULTS: Final = {field.name: field.default for field in dataclasses.fields(Tra
 def digest_fields(fields: Mapping[str, Any], configuration: type = TrainConfig) -> str:
     """Return the digest of the fields that decide what a run computes.
 
-    The digest of the files stands for their name, and the rule that chose a model by their size for the model.
+    A user's own data counts by the digest of its files, and not by its name. If the size of its images chose the model,
+    that rule counts in place of the model.
     """
     options = list_options(configuration)
     implied = {name for name, option in options.items() if option.from_data or not option.decides}
@@ -401,6 +402,6 @@ def _is_usual(field: Field[Any], options: Mapping[str, Option], fields: Mapping[
 
 
 def name_classes(config: TrainConfig) -> tuple[str, ...]:
-    """Return the names of the classes, which are numbers where a known data set's files have no names."""
+    """Return the names of the classes, or their numbers if the files of a known data set have no names."""
     names = config.class_names or read_table("data/sources").get(config.dataset, {}).get("names")
     return tuple(names or (str(number) for number in range(config.classes)))

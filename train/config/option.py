@@ -24,14 +24,14 @@ UNSET: Final[Any] = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """What is known about a field of the configuration beside its name, type and default."""
+    """What a field of the configuration has besides its name, type and default."""
 
     help: str = ""  # empty if it has no option on the command line
     panel: Panel = "Output"
     flag: str = ""  # its name on the command line, if that is not the field's
     metavar: str | None = None
     asked: Any = UNSET  # default on the command line; None if data set, model or recipe decide it
-    read: Callable[[str], Any] | None = None  # makes the value from a text of the command line
+    read: Callable[[str], Any] | None = None  # turns a text of the command line into the value
     least: float | None = None
     most: float | None = None
     above: float | None = None  # above, below: limits that a value must not reach
@@ -39,8 +39,10 @@ class Option:
     share: str = ""  # what it is a share of; it is at least 0 and less than 1
     decides: bool = True  # whether it changes what is computed, not only places of files, output and times of saving
     from_data: bool = False  # whether it follows from the data, and is filled in once they are read
-    later: bool = False  # whether older runs lack it; they used the default, so a default is left out of the digest
-    open: Any = UNSET  # value with which the run chooses the value itself, and records it
+    later: bool = (
+        False  # whether older runs lack it; their value was the default, which is therefore left out of the digest
+    )
+    open: Any = UNSET  # value for which the run chooses another one, and records that
 
     def check(self, name: str, value: float) -> None:
         """Raise a UsageError if a number is outside of the bounds."""
@@ -70,7 +72,7 @@ def derived(default: Any = MISSING, **known: Any) -> Any:
 
 
 def list_options(configuration: type) -> Mapping[str, Option]:
-    """Return what is known about each field, by its name."""
+    """Return the declaration of each field, by its name."""
     return {field.name: field.metadata[_KEY] for field in dataclasses.fields(configuration)}
 
 

@@ -44,7 +44,7 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _explain_use(name: str, value: str) -> str:
-    """Return where a word belongs that is no data set; empty if nothing is known of it."""
+    """Return what the user may have meant by a word that is no data set; empty for another kind of word."""
     if name != "dataset":
         return ""
     if value.endswith((".yaml", ".yml")):

@@ -21,11 +21,13 @@ Gather = Callable[[tf.Tensor, int], tf.Tensor]
 
 
 class ShardSync:
-    """The shards of this worker, and a way to those of the others."""
+    """The shards of this worker, and how they exchange values with those of the others."""
 
     def __init__(self, local_count: int, shards: int, gather: Gather | None = None) -> None:
         self.local_count, self.shards, self.gather = local_count, shards, gather
-        self.local = threading.local()  # what belongs to the shard of a thread: its place, and the seed of its dropout
+        self.local = (
+            threading.local()
+        )  # what each shard's thread has of its own: its place, and the seed of its dropout
 
     @property
     def leads(self) -> bool:

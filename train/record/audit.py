@@ -1,4 +1,4 @@
-"""Keeps a Merkle tree over stretches of steps, by which anyone can check a run for a part of its price.
+"""Keeps a Merkle tree over stretches of steps, so that a part of a run can be checked at a part of its cost.
 
 A leaf, for one stretch, is a line of ``audit.jsonl``. It binds the first and the last step of the stretch, the digests
 of the full state before and after it, its records, and the digests of configuration and data. The root of the tree is
@@ -31,7 +31,7 @@ def hash_tree(leaves: Sequence[str]) -> str:
 
 
 def _join(hashes: Sequence[bytes]) -> bytes:
-    """Return the root over the hashes of leaves. A node begins with another byte, so that no leaf can stand for it."""
+    """Return the root over the hashes of leaves. Nodes have another first byte, so no leaf passes for one."""
     if len(hashes) < 2:
         return hashes[0] if hashes else hashlib.sha256(b"").digest()
     middle = 1 << (len(hashes) - 1).bit_length() - 1  # the largest power of two below their number
@@ -77,14 +77,17 @@ class Audit:
     _records: list[dict[str, Any]] = field(default_factory=list)
 
     def begin(self, variables: str, position: Mapping[str, Any]) -> None:
-        """Go on after the last leaf up to a position, or begin there; ``variables`` is the digest of its state."""
+        """Keep the leaves up to a position, and begin the next leaf after the last of them.
+
+        ``variables``: the digest of the variables at that position.
+        """
         step, self.lines = position["step"], []
         self._first, self._before = step, digest_progress(variables, position)
         for line in read_lines(self.folder):
             try:
                 leaf = parse(line)
             except ValueError:
-                break  # what a crash has left
+                break  # a line that a crash has left incomplete
             if leaf["last"] > step:
                 break
             self.lines.append(line)
@@ -97,7 +100,7 @@ class Audit:
         self._records.append(strip_times({"kind": kind, "step": step, **values}))
 
     def close(self, variables: str, position: Mapping[str, Any]) -> None:
-        """Add the leaf of the stretch that ends at a position, or replace it where the end of a run changes it."""
+        """Add the leaf of the stretch that ends at a position. If there is one already, replace it."""
         first, before, records = self._first, self._before, self._records
         last = parse(self.lines[-1]) if self.lines else {}
         if changed := last.get("last") == position["step"]:
@@ -122,7 +125,7 @@ class Audit:
                 file.write(self.lines[-1] + "\n")
 
     def describe(self) -> dict[str, Any]:
-        """Return what the manifest says of the leaves."""
+        """Return the facts about the leaves for the manifest."""
         return {"every": self.every, "leaves": len(self.lines), "root": hash_tree(self.lines)}
 
     def _write(self) -> None:

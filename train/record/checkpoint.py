@@ -46,11 +46,11 @@ class Checkpoint:
 
 
 def save(folder: Path, values: Values, position: Position, *, keep: int, every: int = 0) -> Path:
-    """Write a checkpoint, and remove all but the newest `keep`, and those of later steps, which `load` found damaged.
+    """Write a checkpoint, and remove older ones but the newest `keep`.
 
-    With `every`, those of each so many steps are kept too.
-
-    Raises a PreflightError if the disk is full or not writable; older checkpoints are then untouched.
+    Checkpoints of later steps are removed too, because `load` found them damaged. With `every`, those whose step is a
+    multiple of it are kept. Raises a PreflightError if the disk is full or not writable; older checkpoints are then
+    untouched.
     """
     buffer = io.BytesIO()
     # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.

@@ -49,7 +49,7 @@ def parse_epoch(row: dict[str, str]) -> EpochRecord:
 
 
 Listener = Callable[[str, int, Mapping[str, float]], None]
-"""Is told of each record: its kind, ``step`` or ``epoch``, the step, and its numbers by name."""
+"""Takes each record: its kind, ``step`` or ``epoch``, the step, and its numbers by name."""
 
 
 class Recorder:

@@ -1,4 +1,4 @@
-"""Ends a run: what is drawn and recorded of it, the manifest last."""
+"""Ends a run: evaluates it, draws its pictures, and writes its records, the manifest last."""
 
 import json
 import os
@@ -30,9 +30,9 @@ def conclude(
     environment: Mapping[str, Any],
     oddities: Sequence[str],
 ) -> dict[str, Any]:
-    """Evaluate a run that is over, write its pictures and its records, the manifest last, and return the manifest.
+    """Evaluate a finished run, write its pictures and records, the manifest last, and return the manifest.
 
-    ``config`` is the configuration as it is recorded, in which the run's own choices are open.
+    ``config``: the configuration as it is recorded, in which the run's own choices are left open.
     """
     dataset, folder = loop.batches.dataset, loop.folder
     evaluation = loop.evaluate(dataset.test) if dataset.validation else watched

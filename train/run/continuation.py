@@ -1,6 +1,6 @@
-"""Goes on with a finished run for more epochs, as a new run that begins with all variables of the finished one.
+"""Continues a finished run for more epochs, as a new run that begins with all variables of the finished one.
 
-The learning rate is what the schedule of the new length says at each step, from the first new step on.
+From its first step on, the learning rate follows the schedule for the new length.
 """
 
 from collections.abc import Mapping
@@ -45,9 +45,9 @@ def extend(place: Path, options: Mapping[str, Any]) -> TrainConfig:
 
 
 def load(config: TrainConfig, folder: Path) -> "Checkpoint":
-    """Return the last state of the finished run as one of this run, and copy its metrics into this run's folder.
+    """Return the last state of the finished run as a checkpoint of this run, and copy the metrics to this run's folder.
 
-    Raises an IntegrityError if the state is not the one of the configuration's digest.
+    Raises an IntegrityError if the state does not have the digest that the configuration names.
     """
     from train.record import checkpoint
 

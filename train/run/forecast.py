@@ -9,7 +9,7 @@ from train.data.order import count_steps
 from train.run.progress import format_rate, round_roughly
 
 LONG_SECONDS: Final = 600.0
-"""A run that takes longer says so."""
+"""A forecast is printed only for a run that takes longer."""
 
 MEASURED_SECONDS: Final = 10.0
 FEWEST_STEPS: Final = 3
@@ -24,7 +24,7 @@ class Task:
 
     config: TrainConfig
     steps: int
-    done: int  # before the first step, in a run that is resumed or continued
+    done: int  # steps that were done before, in a run that is resumed or continued
     epoch_steps: int
     batch: int  # images of a step
     trained: int  # images of an epoch
@@ -33,10 +33,10 @@ class Task:
 
 @dataclass
 class Forecast:
-    """Collects the seconds of steps, and of what ends an epoch, until they say how long the rest takes.
+    """Measures steps and the ends of epochs, until there is enough to estimate the rest of the run.
 
-    The first step of a process is not one of them, because its time is that of making the graph. The same is true of
-    the first evaluation, which is left out here.
+    The first step of a process does not count, because most of its time is spent on making the graph. For the same
+    reason the first evaluation is left out here.
     """
 
     long: float = LONG_SECONDS
@@ -66,7 +66,7 @@ class Forecast:
         return steps * step + math.ceil(steps * batch / trained) * end
 
     def describe(self, task: Task) -> str:
-        """Return what to say of a run; an empty text if it is short."""
+        """Return the forecast in words, or an empty text for a short run."""
         left = task.steps - task.done
         seconds = self.estimate(left, task.batch, task.epoch_steps * task.batch, task.evaluated)
         if seconds <= self.long:
@@ -78,12 +78,12 @@ class Forecast:
         return f"{text}; `--recipe quick`: about {format_roughly(quick)}" if 0 < quick < seconds else text
 
     def _estimate_quick(self, task: Task) -> float:
-        """Return the seconds of the recipe ``quick``; 0 if it runs, or if the user gave the epochs or steps."""
+        """Return the seconds of the recipe ``quick``, or 0 if this run uses it, or if the user gave epochs or steps."""
         config, facts = task.config, task.config.facts
         epochs: dict[str, int] = facts["epochs"]
         if config.steps or task.done or config.recipe == "quick" or config.epochs != epochs[config.recipe]:
             return 0.0
-        # Images that only the other recipe takes, as that of the paper those of SVHN's extra split.
+        # The recipe of the paper may train on extra images, such as SVHN's extra split. The quick one does not.
         trained = facts["examples"] if facts.get(config.recipe, {}).get("extra") else task.trained
         steps = epochs["quick"] * count_steps(trained, task.batch)
         return self.estimate(steps, task.batch, trained, task.evaluated)
@@ -98,7 +98,7 @@ def _name(task: Task) -> str:
 
 
 def format_roughly(seconds: float) -> str:
-    """Return a time in one unit, to two digits or so."""
+    """Return a time in one unit, with about two digits."""
     for unit, size, most in (("s", 1, 90), ("min", 60, 90), ("h", 3600, 48)):
         if seconds < most * size:
             return f"{round_roughly(seconds / size)} {unit}"

@@ -1,6 +1,7 @@
 """Reads the weights that a run starts from: those of another run, or those of a DenseNet of Keras for ImageNet.
 
-Everything but the classifier is taken over. The classifier is too where the classes are the same, in the same order.
+All weights but the classifier's are taken over. The classifier's are too if the classes are the same, in the same
+order.
 """
 
 from dataclasses import dataclass
@@ -33,9 +34,9 @@ class Weights:
 
 
 def describe(source: str) -> dict[str, Any]:
-    """Return the fields of a configuration that follow from where a run starts: the model, and a digest of the weights.
+    """Return the fields of a configuration that follow from the initial weights: the model, and their digest.
 
-    Raises a DataError if there are no weights, a UsageError for a name that is not known.
+    Raises a DataError if there are no weights, and a UsageError for an unknown name.
     """
     place = Path(source)
     if _is_keras(source):
@@ -57,7 +58,7 @@ def _is_keras(source: str) -> bool:
 
 
 def fetch(config: TrainConfig) -> None:
-    """Download the weights that a configuration names, unless they are here, or the run has begun."""
+    """Download the initial weights by their name, unless the cache has them or the run has begun."""
     if config.fetches_weights and not reader.list_checkpoints(config.run_dir / reader.CHECKPOINTS):
         pretrained.fetch(config)
 

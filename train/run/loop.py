@@ -103,19 +103,19 @@ class Loop:
     listener: Listener | None = None
     audit: Audit | None = None
     evaluation: Evaluation | None = None
-    forecast: Forecast | None = None  # until it is said how long the run takes
+    forecast: Forecast | None = None  # None once the forecast is printed
     shows: bool = True  # whether it draws curves and shows the graph in TensorBoard
     first_step_seconds: float | None = None
-    _until: int = field(default=0, init=False)  # the step after which it ends, if that is not the last of the run
+    _until: int = field(default=0, init=False)  # the step after which `advance` ends
     _began: float = field(default=0.0, init=False)
-    _comparable: bool = field(default=True, init=False)  # whether the other workers have the same weights
+    _comparable: bool = field(default=True, init=False)  # whether all workers have the same weights
 
     def run(self) -> Evaluation:
         self.advance(self.batches.total)
         return self.finish()
 
     def advance(self, until: int) -> None:
-        """Train up to a step, in which the run may also end before its last one."""
+        """Train up to a step. The run may end before it, after too many epochs without improvement."""
         signals.check()
         start, self._until = self.position.step, until
         with (
@@ -163,7 +163,7 @@ class Loop:
             self.listener(kind, step, values)
 
     def finish(self) -> Evaluation:
-        """Evaluate the last state if that is not done yet, or take back the best one, and save it."""
+        """Return the evaluation of the final state. If the best epoch counts, its state is restored and saved first."""
         if self.config.best:
             self.state.restore_best()
             self._comparable = False  # only the chief has the best weights
@@ -178,7 +178,7 @@ class Loop:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run ends here: after its last step, or after too many epochs without a better one."""
+        """Whether training ends here: after the last step, or after too many epochs without improvement."""
         now = self.position
         waited = self.epoch - now.best[0] if now.best else 0
         return now.step == self._until or (0 < self.config.patience <= waited and not now.seen)
@@ -219,7 +219,7 @@ class Loop:
         self.display.show_step(now.step, self.batches.total, epoch, now.loss_sum / now.seen, now.correct / now.seen)
 
     def _look_ahead(self, forecast: Forecast, start: int) -> None:
-        """Say once, when enough is measured, how long a long run will take."""
+        """Print how long a long run will take, once enough is measured."""
         if self._is_end(self.position.step):
             forecast.add_end(time.monotonic() - self._began)
         if not forecast.is_ready:
@@ -295,7 +295,7 @@ class Loop:
 
     def save(self) -> None:
         values, step = self.state.read(), self.position.step
-        # A gradient can overflow where the loss did not. Such weights must not replace good ones.
+        # A gradient can overflow although the loss is finite. The weights that result must not replace good ones.
         for name, value in values.items():
             if not np.isfinite(value).all():
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
@@ -326,7 +326,10 @@ def run_by_steps(step: TrainStep, batches: Iterator[Batch], report: Report) -> N
 
 
 def run_late(step: TrainStep, batches: Iterable[Batch], report: Report, must_end: Callable[[int], bool]) -> None:
-    """Run steps, and report each after the next began, or before it if `must_end` (of a step from 1) says so."""
+    """Run steps. Each is reported after the next one has begun, or at once if `must_end` says so.
+
+    `must_end` gets the number of the step, counted from 1.
+    """
     waiting: deque[Outcome | PackedOutcome] = deque()
     for done, batch in enumerate(batches, start=1):
         waiting.append(step(*batch))

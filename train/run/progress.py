@@ -10,7 +10,7 @@ from train.system.progress import Mode, Status, Work
 
 
 class Display:
-    """What a job prints: its lines, and the line of its work."""
+    """What a job prints: messages, and one line of progress."""
 
     def __init__(self, kind: Mode, batch_size: int = 0, *, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -21,7 +21,7 @@ class Display:
 
     @contextmanager
     def speaking(self) -> Iterator[None]:
-        """While the block runs, show the line of the work."""
+        """Show the line of progress while the block runs."""
         with self._status:
             yield
 
@@ -46,7 +46,7 @@ class Display:
         self.say(
             f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
             f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"
-            # The time of the first step is that of making the graph, so an epoch of one step may have no rate.
+            # The first step does not count, because it makes the graph. So an epoch of one step may have no rate.
             + (f"  {format_rate(record.images_per_second)}" if record.images_per_second else "")
         )
 
@@ -56,5 +56,5 @@ def format_rate(rate: float) -> str:
 
 
 def round_roughly(number: float) -> str:
-    """Return a number to two digits or more, so that a low one is not 0."""
+    """Return a number with at least two digits, so that a small one does not become 0."""
     return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}".removesuffix(".0")

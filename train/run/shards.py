@@ -1,10 +1,12 @@
 """Runs a step as shards: equal parts of a batch, each differentiated by itself, whose results are added in order.
 
-One worker runs all shards one after the other; more workers share them. Each shard is a call of the same graph, its
-results are one row, and rows are added from the first shard to the last. So the bits do not depend on the workers. A
-sum that the workers build up together (all-reduce) would depend on their number. Each worker adds a slice of the
-columns of all rows, and the slices of the sum are gathered, so that none has the rows of all shards. With
-``--sync-norm``, the shards of a worker run side by side in one graph, see ``train.model.lockstep``.
+One worker runs all shards one after the other; several workers share them. Each shard is a call of the same graph, and
+its results are one row. Rows are added from the first shard to the last, so the bits do not depend on the number of
+workers. The usual all-reduce, a sum that the workers build up together, would depend on it.
+
+Each worker adds a slice of the columns of all rows, and then the slices of the sum are gathered. So no worker needs the
+rows of all shards. With ``--sync-norm``, the shards of a worker run side by side in one graph, see
+``train.model.lockstep``.
 """
 
 import itertools
@@ -33,7 +35,7 @@ from train.step.step import Outcome, make_differentiate, make_update, start
 from train.system.signals import StopSignal
 
 STEP, COMPARE, END = 0, 1, 1000
-"""What the chief says is next: a step, a comparison of weights, or the end, to which its exit code is added."""
+"""Orders of the chief: a step, a comparison of weights, or the end, to which its exit code is added."""
 
 
 class ShardedStep:
@@ -54,11 +56,12 @@ class ShardedStep:
         self.state, self.rule, self.config, self.group = state, rule, config, group
         self.local_shards = group.cluster.divide(config.shards) if group else range(config.shards)
         self.weights = [variable.value for variable in state.model.trainable_variables]
-        # A frozen layer has its weights among these variables too, but it is not trained.
+        # Frozen layers are left out: their variables that are not trained include their weights.
         self.averages = [
             variable.value
             for layer in state.model.layers
-            if layer.trainable and not form.lockstep  # then all shards have the same, which one of them moves
+            if layer.trainable
+            and not form.lockstep  # in lockstep all shards have the same averages, and one of them updates these
             for variable in layer.non_trainable_variables
         ]
         self.columns = sum(int(variable.shape.num_elements()) for variable in [*self.weights, *self.averages]) + 2
@@ -81,7 +84,7 @@ class ShardedStep:
         return replace(batches, rows=slice(shard_size * self.local_shards.start, shard_size * self.local_shards.stop))
 
     def __call__(self, images: Any, labels: Any, rate: Any) -> Outcome:
-        # In lockstep, a worker computes nothing without the others, so the order comes first.
+        # In lockstep, a worker cannot compute without the others, so they get the order first.
         if self.lockstep:
             self._order(STEP)
         rows = self.compute(images, labels)
@@ -90,7 +93,7 @@ class ShardedStep:
         return self.apply(rows, rate)
 
     def compute(self, images: Any, labels: Any) -> tf.Tensor:
-        """Return one row for each of this worker's shards. Changes no variable but running averages in lockstep."""
+        """Return one row for each of this worker's shards. In lockstep, it also updates the running averages."""
         if self.lockstep:
             with _keeping_graphs(), self.group.explaining() if self.group else nullcontext():
                 return self._run_together(tf.constant(images), tf.constant(labels))
@@ -107,12 +110,12 @@ class ShardedStep:
         )
 
     def apply(self, rows: tf.Tensor, rate: Any) -> Outcome:
-        """Change the state by the rows of all shards, of which these are this worker's."""
+        """Update the state by the rows of all shards. ``rows``: those of this worker."""
         outcome: Outcome = self._apply(self.add(rows), tf.constant(rate))
         return outcome
 
     def add(self, rows: tf.Tensor) -> tf.Tensor:
-        """Return the sum of the rows of all shards, of which these are this worker's."""
+        """Return the sum of the rows of all shards. ``rows``: those of this worker."""
         if not self.group:
             return self._add(rows)
         return self.group.all_gather(self._add(self.group.all_to_all(rows)))[: self.columns]
@@ -181,7 +184,7 @@ def _keeping_graphs() -> Iterator[None]:
 
 
 def prepare(config: TrainConfig, dataset: Dataset, group: WorkerGroup | None) -> ShardedStep:
-    """Make the network before its first step, and the step with the shards of this worker."""
+    """Make the initial network, and the step with the shards of this worker."""
     form = choose_form(config, group)
     state, rule = start(config, form)
     weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
@@ -210,14 +213,14 @@ def digest_values(values: Values) -> str:
 
 
 def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal) -> None:
-    """Run the steps after those that are `done` as a worker that is not the chief, until the chief ends the run.
+    """Run the steps after the first `done` ones as a worker that is not the chief, until the chief ends the run.
 
-    Raises an InterruptionError if the run was stopped, another ToolkitError if it failed.
+    Raises an InterruptionError if the run was stopped, and another ToolkitError if it failed.
     """
     group = step.group
     assert group is not None  # noqa: S101 - for the type checker: only a worker follows
     for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
-        # In lockstep, the order comes first, as at the chief.
+        # In lockstep, the chief gives the order before it computes.
         rows = step.compute(*batch[:2]) if batch and not step.lockstep else None
         order, *_ = group.all_gather_number(stop.number)
         while order == COMPARE:

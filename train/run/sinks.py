@@ -1,7 +1,7 @@
 """Sends a run's records to MLflow or Weights & Biases, beside its own files.
 
-Each sink works in a thread of its own. One that fails or does not answer costs the run a warning, and nothing else.
-Where to and with which rights, the sinks read from their own environment variables, which appear in no file or message.
+Each sink works in a thread of its own. If it fails or does not answer, the run prints a warning and goes on. Sinks read
+addresses and credentials from their own environment variables, which appear in no file or message.
 """
 
 import os
@@ -31,10 +31,12 @@ class Sink(Protocol):
 
 
 class Mlflow:
-    """MLflow's tracking server or folder, as ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` say."""
+    """MLflow's tracking server or folder, which ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` name."""
 
     def __init__(self, name: str, known: str, config: TrainConfig) -> None:
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # the result of --json is printed there
+        os.environ.setdefault(
+            "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
+        )  # standard output is for the result of --json
         import mlflow
 
         self._entities, self._client = mlflow.entities, mlflow.MlflowClient()
@@ -126,7 +128,7 @@ class Worker:
 
     def close(self, seconds: float) -> None:
         self._work.put(None)
-        if not self._failed:  # else it was waited for already
+        if not self._failed:  # a thread that failed has ended, or was waited for already
             self._thread.join(seconds)
         if self._thread.is_alive() and not self._failed:
             self._fail(f"it did not answer within {seconds:.0f} seconds")
@@ -139,7 +141,7 @@ class Worker:
         except ImportError:
             self._fail(f"it is not installed here: pip install {self.kind}")
         except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a sink does must not end the run
-            # The text of an error can hold an address with a password.
+            # Only the class is named, because the text of an error can hold an address with a password.
             self._fail(type(error).__name__)
 
     def _fail(self, why: str) -> None:

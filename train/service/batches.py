@@ -26,7 +26,7 @@ AGAIN: Final = 1
 
 @dataclass(kw_only=True)
 class Batches:
-    """The queue of images. All of its functions are of the one thread of the event loop."""
+    """The queue of images. All of its functions run in the thread of the event loop."""
 
     compute: Callable[[NDArray[np.uint8]], Shares]  # images of bytes to probabilities, in a thread
     metrics: Metrics

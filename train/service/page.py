@@ -1,6 +1,6 @@
-"""Puts the page to try the network together: one file, which asks no other host for anything.
+"""Makes the page on which the network can be tried: one file, which asks no other host for anything.
 
-It is the same for every network. What it shows of one, it asks the server for and writes as text, never as markup.
+It is the same for every network. It asks the server for the facts that it shows, and writes them as text, not as markup.
 """
 
 import base64

@@ -26,8 +26,9 @@ SHARE: Final = 0.8
 ENOUGH: Final = 0.97
 
 FARTHEST: Final = 4
-"""The next size tried is at most this many times the largest that fitted. Evaluation can take more memory than a small
-step, so that a larger step seems to cost nothing. A trial must not use up the machine's memory.
+"""The next size is at most this many times the largest one that fitted, so that no trial uses up the machine's memory.
+
+An estimate can be far too high: if evaluation takes more memory than small steps do, larger steps seem to cost nothing.
 """
 
 
@@ -39,7 +40,7 @@ class Probe(NamedTuple):
 def choose_batch_size(config: TrainConfig, threads: int, examples: int, image_bytes: int) -> int:
     """Return the largest multiple of 8 that fits, at most the number of examples. Raises a PreflightError if none fits.
 
-    The data set's images take `image_bytes` bytes of the budget; a GPU holds them only if they are few.
+    The data set's images take `image_bytes` bytes of the budget. A GPU holds them only if they are few.
     """
     device = read_device_memory()
     budget = int(config.memory_budget * 1e9 or SHARE * (device or memory.read_free()))
@@ -106,7 +107,7 @@ def _ask(trouble: str, question: str) -> int:
         capture_output=True,
         text=True,
         check=False,
-        # The job itself ends if it must run on a GPU and finds none; here that would be a failed question.
+        # A job that requires a GPU ends if it finds none. This process has to answer in any case.
         env={**os.environ, REQUIREMENT: "0"},
     )
     if done.returncode:
@@ -136,7 +137,7 @@ def _probe(config: TrainConfig) -> int:
         function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()
     if tf.config.list_logical_devices("GPU"):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-    # The maximum of getrusage would include the parent's memory at the fork, with its data set.
+    # getrusage has a maximum too, but it includes the memory of the parent at the fork, with its data set.
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 

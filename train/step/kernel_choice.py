@@ -45,6 +45,7 @@ def _require_fast_bfloat16(instructions: str) -> None:
 
 
 def explain_stock(config: TrainConfig) -> str:
+    """Return why this run uses stock kernels, or an empty text if it uses native ones."""
     option = checks.find_stock_option(config)
     if option:
         return f"native ones do not work with {option}"
@@ -54,7 +55,7 @@ def explain_stock(config: TrainConfig) -> str:
         return "native ones are slower on images so small: the last maps have one pixel"
     try:
         library.find()
-    except library.CacheError:  # the next run might keep them, and would have other weights
+    except library.CacheError:  # no reason for stock kernels: the next run may keep them, and get other weights
         raise
     except PreflightError as error:
         return f"{error.what}: {error.why}" if error.why else error.what

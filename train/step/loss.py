@@ -1,4 +1,4 @@
-"""Measures the loss of a batch: the cross entropy with labels, or with targets that share an image among classes."""
+"""Measures the loss of a batch: its cross entropy with labels, or with targets that divide an image among classes."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from train.model.formulation import Formulation
 from train.native import operations
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""A function of labels, int (images,), or targets, float (images, classes), and of logits to the mean over images."""
+"""Returns the mean loss over images. Takes labels, int (images,), or targets, float (images, classes), and logits."""
 
 
 def make_loss(config: TrainConfig, form: Formulation, weights: Sequence[float] = ()) -> Loss:

@@ -1,4 +1,7 @@
-"""Packs a step's input, a batch or a choice of images that the device has, into one array of bytes: one copy."""
+"""Packs the input of a step into one array of bytes, which reaches the device in one copy.
+
+The input is a batch, or the indices of images that the device already has.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +24,7 @@ def pack(images: Any, labels: Any, rate: Any) -> NDArray[np.uint8]:
 
 
 def unpack(packed: tf.Tensor, shape: tuple[int, ...], classes: int = 0) -> Tensors:
-    """Return the tensors of a packed with images of this shape, and targets (batch, classes) if there are classes."""
+    """Return the tensors of a packed batch. ``shape``: of its images. With ``classes``, it has targets, not labels."""
     dtype, sizes = (tf.float32, [shape[0], classes, 4]) if classes else (tf.int64, [shape[0], 8])
     count = int(np.prod(shape))
     end = count + int(np.prod(sizes))
@@ -47,7 +50,7 @@ class Resident:
     fill: NDArray[np.uint8]  # their value, (channels,)
 
     def unpack(self, packed: tf.Tensor, batch: int) -> Tensors:
-        """Return the augmented batch of a packed, as ``Batches.make`` does, in a graph that XLA makes one launch."""
+        """Return the batch of a packed choice, augmented as by ``Batches.make``. XLA compiles this to one launch."""
 
         @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
         def take(images: tf.Tensor, labels: tf.Tensor, packed: tf.Tensor) -> Tensors:

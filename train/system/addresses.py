@@ -36,7 +36,7 @@ _ADDRESS: Final = re.compile(r"""\b[a-z][a-z0-9+.-]*://[^\s"'<>]+""", re.IGNOREC
 
 
 def find_credentials(text: str) -> str:
-    """Describe the credential that an address in a text has, without repeating it. Without one, it returns ""."""
+    """Describe the credential that an address in a text has, without repeating it. Without one, return ""."""
     if any(_is_login(match) for match in _USER.finditer(text)):
         return "a user or a password"
     for address in _ADDRESS.finditer(text):
@@ -46,10 +46,10 @@ def find_credentials(text: str) -> str:
 
 
 def find_in(values: Iterable[object]) -> str:
-    """Return what `find_credentials` says of the first text with one, in values of options: texts, paths and lists."""
+    """Describe the first credential in the values of options: texts, paths and lists. Without one, return ""."""
     for value in values:
         if isinstance(value, str | Path):
-            # A path has had one of the two slashes taken out of it.
+            # A path keeps only one of the two slashes.
             text = re.sub(r"(?<=\w):/(?!/)", "://", str(value)) if isinstance(value, Path) else value
             credentials = find_credentials(text)
         else:

@@ -22,7 +22,7 @@ LARGEST_STATE: Final = 16 << 30
 
 
 def read_regular(path: Path, limit: int = LARGEST_TEXT) -> bytes:
-    """Return the bytes of a regular file, of which none are known yet.
+    """Return the bytes of a regular file that is not trusted.
 
     Raises OSError if the file is missing, is a pipe or a device, which might never end, or is larger than the limit.
     """

@@ -45,7 +45,7 @@ class Work(NamedTuple):
 
 
 class Estimate:
-    """Estimates the time left from what was done when. It is never negative, and counts down between two reports.
+    """Estimates the time left by the reports so far. It is never negative, and counts down between two reports.
 
     Where units are uneven, the cost of one is the mean over the seconds, not over the units, but at most twice the mean
     over units. Otherwise a burst of units that cost nothing would be taken for the speed of the rest.
@@ -179,7 +179,7 @@ def is_live(mode: Mode, stream: TextIO) -> bool:
 
 
 class Status:
-    """The line of the work that a block does; gone when the block ends, however it ends."""
+    """The line of progress of a block. It is removed when the block ends, however it ends."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Status:
         self.clear()
 
     def show(self, work: Work) -> None:
-        """Take what is done now, and draw it where a line can be redrawn."""
+        """Take the present state of the work, and draw it if the stream allows a line to be redrawn."""
         now = time.monotonic()
         with self._lock:
             if work.total:

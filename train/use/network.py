@@ -33,8 +33,8 @@ class Network:
     inputs: reader.Inputs
     model: Any
     compute_logits: "EvaluationStep"  # takes images as bytes, (batch, height, width, channels)
-    form: "Formulation"  # what computes the logits
-    note: str = ""  # why the bits may differ from those of the run; else empty
+    form: "Formulation"  # computes the logits
+    note: str = ""  # why the bits may differ from those of the run; empty if they are the same
 
     def compute_probabilities(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """Return the probabilities of all classes: (batch, classes). Those of an image do not depend on the others."""

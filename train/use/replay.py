@@ -17,7 +17,7 @@ from train.record.reader import read_record
 from train.system import output
 
 UNSUPPORTED: Final = 3
-"""The exit code where the training job has no function that repeats stretches."""
+"""The exit code if the training job is of a version that cannot repeat stretches."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = parse(argv[3:])
         spans = [(int(first), int(last)) for first, _, last in (span.partition(":") for span in argv[1].split(","))]
-        # What a run keeps and shows besides changes none of its bits.
+        # These options change what is kept and shown, and no bit of the result.
         config = replace(config, audit_every=int(argv[2]), checkpoint_every=0, keep=1, profile=None, log_to=())
         output.show_json(list(replay(config, read_record(Path(argv[0])), spans, close_network=True)))
     except ToolkitError as error:
