@@ -317,7 +317,7 @@ class TrainConfig:
 
     @property
     def frozen(self) -> int:
-        """Number of frozen dense blocks; what comes before them is frozen too. With all, only the classifier is trained."""
+        """Number of frozen dense blocks. What comes before them is frozen too; with all, only the classifier trains."""
         return len(self.layers) if self.freeze == -1 else self.freeze
 
     def list_channels(self) -> list[int]:

@@ -1,6 +1,6 @@
 """Makes the page on which the network can be tried: one file, which asks no other host for anything.
 
-It is the same for every network. It asks the server for the facts that it shows, and writes them as text, not as markup.
+It is the same for every network. It asks the server for the facts that it shows, and writes them as plain text.
 """
 
 import base64

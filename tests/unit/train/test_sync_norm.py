@@ -72,7 +72,7 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
     state, rule = step.start(config, form)
     dataset = data.load(config)
     alone = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form)
-    alone.own = range(1)
+    alone.local_shards = range(1)
     assert np.array_equal(alone.compute(images[:each], labels[:each]).numpy()[0], together[0])
 
 
