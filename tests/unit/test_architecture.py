@@ -59,7 +59,7 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
         "system.keyboard",
         "system.signals",
     )
-    names += ("service.guard", "service.options", "use.compare", "use.lists")
+    names += ("service.guard", "service.options", "use.compare")
     allowed_of_train = tuple(f"train.{name}" for name in names)
     assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
     shared = ("toolkit.smoke.checks.gpu_rules.", "toolkit.smoke.checks.check.Expectation")

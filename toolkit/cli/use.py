@@ -38,7 +38,7 @@ def predict(
     An image that cannot be read is named, the others are classified, and the exit code is 9.
     """
     from toolkit import inference
-    from train.use.lists import read_list
+    from train.system.files import read_list
 
     listed = read_list(sys.stdin) if "-" in image else ()
     outputs = inference.Outputs(explain=explain, report_broken=report_broken)

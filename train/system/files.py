@@ -1,5 +1,6 @@
 import contextlib
 import errno
+import io
 import os
 import shutil
 import stat
@@ -7,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TextIO
 
 from train.errors import DataError, PreflightError, TooLargeError, ToolkitError, UsageError, explain_unreadable
 
@@ -45,6 +46,15 @@ def read_start(path: Path, count: int) -> bytes:
 def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:
     """Return the text of a regular file in UTF-8. Raises OSError as `read_regular`, and ValueError for no UTF-8."""
     return read_regular(path, limit).decode("utf-8")
+
+
+def read_list(stream: TextIO) -> list[str]:
+    """Return the names in a list of files, one a line, or separated by NUL as ``find -print0`` writes them."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="surrogateescape")  # a name need not be text
+    text = stream.read()
+    names = text.split("\0") if "\0" in text else [line.rstrip("\r") for line in text.split("\n")]
+    return [name for name in names if name]
 
 
 def require_size(path: Path, limit: int = LARGEST_STATE) -> None:

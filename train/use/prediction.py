@@ -20,8 +20,9 @@ from train.data.pictures import write_report
 from train.errors import DataError, UsageError
 from train.report.gallery import escape
 from train.system import output
+from train.system.files import read_list
 from train.system.mounts import translate
-from train.use import explanation, lists
+from train.use import explanation
 
 if TYPE_CHECKING:
     from train.use.network import Network
@@ -136,7 +137,7 @@ def collect(  # noqa: PLR0917
     json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> int:
     """Classify images by the network of a run. An image that cannot be read is named, and the exit code is then 9."""
-    files, left_out = list_images(image, lists.read_list(sys.stdin) if "-" in image else ())
+    files, left_out = list_images(image, read_list(sys.stdin) if "-" in image else ())
     if not files:
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     from train.use import network

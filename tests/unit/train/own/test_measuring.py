@@ -12,7 +12,7 @@ from tests.unit.train.own.making import write_classes, write_image
 from train.__main__ import start
 from train.cli import main, parse
 from train.errors import DataError, UsageError
-from train.use.lists import read_list
+from train.system.files import read_list
 from train.use.prediction import list_images
 
 FAST = ("--depth", "10", "--steps", "1", "--batch-size", "4", "--threads", "2", "--progress", "quiet")
