@@ -4,6 +4,7 @@ driver's program; no real GPU is asked.
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ def run_folder(run: Run) -> str:
     return "runs/digits-x"
 
 
-@pytest.mark.parametrize(
+CARDS = pytest.mark.parametrize(
     ("machine", "card", "words", "ran"),
     [
         ("t4", "Tesla T4 (7.5), driver 560.35.03", ["2.21.0 with CUDA 12.8.1", "minor-version"], "cuda-2.21.0-12.8.1"),
@@ -64,6 +65,9 @@ def run_folder(run: Run) -> str:
         ("", "none", [], "environment-cpu"),
     ],
 )
+
+
+@CARDS
 def test_a_plan_begins_with_what_was_found_and_what_was_decided(
     run: Run, play: Play, monkeypatch: pytest.MonkeyPatch, machine: str, card: str, words: list[str], ran: str
 ) -> None:
@@ -79,6 +83,46 @@ def test_a_plan_begins_with_what_was_found_and_what_was_decided(
     assert all(word in "".join(rest) or word in first for word in words), done.stderr
     assert ran in done.stdout
     assert bool(machine) or not [program for program in run.started if "nvidia" in program]
+
+
+@CARDS
+def test_an_installation_begins_with_the_same_words(
+    run: Run, play: Play, monkeypatch: pytest.MonkeyPatch, machine: str, card: str, words: list[str], ran: str
+) -> None:
+    from toolkit.doctor import reading
+    from toolkit.install import pip
+
+    if machine == "windows":
+        monkeypatch.setattr(reading, "find_system", lambda _root: "wsl2")
+    (run.folder / "pip.py").write_text(PIP)
+    quick = pip.Pip(command=(sys.executable, "-IS", str(run.folder / "pip.py")))
+    monkeypatch.setattr(pip, "find", lambda *_, **__: quick)
+    done = run("install", "--into", "mine", "--dry-run", **play(machine))
+    first, *rest = done.stderr.splitlines()
+    assert card in first
+    words = [word for word in words if word != "CPU set"]
+    assert all(word in "".join(rest) or word in first for word in words), done.stderr
+    if "graft" in ran:  # there is no such wheel yet
+        assert done.returncode == 2, done.stderr
+        assert ran.replace("=", " ") in done.stderr
+    else:
+        cuda = ran.startswith("cuda") or machine == "old"  # until the driver is changed, it runs on the processor
+        assert ("until then it computes on the processor" in done.stderr) == (machine == "old")
+        assert done.returncode == 0, done.stderr
+        assert ("with CUDA 12.8.1 and cuDNN 9.10.2" if cuda else "with no GPU code") in done.stderr
+        assert ("nvidia-cudnn-cu12 9.10.2.21" in done.stderr) == cuda
+        assert f"tensorflow{'' if cuda else '-cpu'} 2.21.0" in done.stderr
+    assert not (run.folder / "mine").exists()
+
+
+PIP = """
+import json, sys
+constraints, report = (sys.argv[sys.argv.index(name) + 1] for name in ("--constraint", "--report"))
+pins = [line.strip().split("==") for line in open(constraints)]
+needed = [dict(metadata=dict(name=name, version=version)) for name, version in pins if not name.startswith("nvidia-")]
+json.dump(dict(install=needed), open(report, "w"))
+"""
+"""Stands for a pip that says of all packages of a set that they are needed."""
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tu
     for line in decision.warnings:
         console.say(f"  {line}")
     if decision.remedy:
-        console.say(f"  first: {decision.remedy}")
+        later = "" if decision.way == "cpu" else "; until then it computes on the processor"
+        console.say(f"  first: {decision.remedy}{later}")
     asked = settings.python if settings.sources["python"] != "default" else ""
     return choice.apply(decision, settings, python or asked, DIST)
 

@@ -78,7 +78,7 @@ class Decision:
     remedy: str = ""  # what to do first; empty if nothing
     command: str = ""
     alternatives: tuple["Decision", ...] = ()
-    devices: tuple[Device, ...] = ()  # the cards that it is for
+    devices: tuple[Device, ...] = ()  # the cards that it is for, or that no set is for
     capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
     grafted: tuple[str, ...] = ()  # of them those for which a graft has to be made
     on_host: bool = False  # whether it must run in no container, because containers get no GPU
@@ -472,7 +472,8 @@ class _Decider:
         if branch and not branch.install:
             self.warnings.append(f"install no newer driver for it: branch {branch.next} and later do not know the card")
         named = _join(dict.fromkeys(describe_card(card.device) for card in cards))
-        return self._choose_cpu(f"no TensorFlow of the table runs on {named}{ends}", driver="n/a")
+        refused = self._choose_cpu(f"no TensorFlow of the table runs on {named}{ends}", driver="n/a")
+        return replace(refused, devices=tuple(card.device for card in cards))
 
     def _report_fault(self) -> Decision:
         """The driver does not answer: run on the processor, and say what to do first."""
