@@ -45,6 +45,14 @@ def index(
     session: Session,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the index.")],
     sources: Sources = None,
+    wheels_at: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Where wheels will lie: a folder, which ends in a slash, or one wheel; repeatable. By default beside "
+            "the pages.",
+        ),
+    ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Verify an index that is there.")] = False,
 ) -> None:
     """Make a package index of wheels: a folder of files that any web server can serve.
@@ -57,15 +65,15 @@ def index(
     from toolkit.wheel import package_index
 
     if verify:
-        if sources:
-            raise UsageError("--verify is for an index alone", remedy="leave out the wheels")
+        if sources or wheels_at:
+            raise UsageError("--verify is for an index alone", remedy="leave out the wheels and their addresses")
         found = package_index.verify(folder)
         session.console.say(findings.render(found).rstrip())
         value = {"folder": str(folder), "findings": [item.as_dict() for item in found]}
         session.console.result(value, f"index {folder}: {findings.summarize(found)}")
         findings.require(found, remedy="make the index again from its sources: toolkit index")
         return
-    entries = package_index.make(folder, [Path(source) for source in sources or ()])
+    entries = package_index.make(folder, [Path(source) for source in sources or ()], wheels_at or ())
     session.console.result(
         {"folder": str(folder), "wheels": {each.name: each.digest for each in entries}},
         "\n".join([*(each.name for each in entries), "", f"check it:  toolkit index --verify {folder}"]),

@@ -1,7 +1,7 @@
 """Makes a package index of wheels as a folder of files, which any web server can serve, and verifies one.
 
 Its pages are those of the simple repository interface, as HTML (PEP 503) and as JSON (PEP 691), with the METADATA of
-each wheel beside it (PEP 658 and 714). Variants of wheels have their properties in ``NAME-VERSION-variants.json`` (PEP
+entry wheel beside it (PEP 658 and 714). Variants of wheels have their properties in ``NAME-VERSION-variants.json`` (PEP
 825, a draft). All follows from the wheels alone, without a time, so that the same sources make the same bytes.
 """
 
@@ -13,7 +13,7 @@ import shutil
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.signing import is_envelope
-from toolkit.wheel import variant, wheel_documents
+from toolkit.wheel import variant, wheel_addresses, wheel_documents
 from toolkit.wheel.variant import Variant
 
 RECORD: Final = "toolkit-index.json"
@@ -52,33 +52,49 @@ class Entry:
     metadata: bytes
     variant: Variant | None
     documents: Mapping[str, Path]  # what lies beside it, by the end of its name there
+    address: str = ""  # where installers download it; empty: beside the pages
 
     @property
     def name(self) -> str:
         return self.path.name
 
     @property
+    def place(self) -> str:
+        """Its place in the folder of the index."""
+        return f"{self.project}/{self.name}"
+
+    @property
+    def link(self) -> str:
+        """Its address in the pages."""
+        return self.address or quote(self.name)
+
+    @property
     def requires_python(self) -> str:
         return HeaderParser().parsestr(self.metadata.decode(errors="replace")).get("Requires-Python", "")
 
 
-def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
+def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -> list[Entry]:
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
-    All is written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two
-    wheels contradict each other, or if the folder holds something else; UnsupportedError if the folder has an index of
-    another draft of variants; IntegrityError if a wheel has changed since it was recorded; and CheckError if a variant
-    names machine code that it lacks.
+    ``addresses``: where installers download wheels, as :func:`toolkit.wheel.wheel_addresses.assign` takes it. All is
+    written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two
+    wheels contradict entry other, if a text is no address, or if the folder holds something else; UnsupportedError if
+    the folder has an index of another draft of variants; IntegrityError if a wheel has changed since it was recorded;
+    and CheckError if a variant names GPU code that it lacks.
     """
     require_own(folder)
     entries = _read_sources(sources)
+    assigned = wheel_addresses.assign({entry.name for entry in entries}, addresses)
+    entries = [replace(entry, address=assigned.get(entry.name, "")) for entry in entries]
     texts = _compose(entries)
-    copied = {f"{entry.project}/{entry.name}": entry.path for entry in entries}
+    copied = {entry.place: entry.path for entry in entries}
     for entry in entries:
-        copied |= {f"{entry.project}/{entry.name}.{end}": path for end, path in entry.documents.items()}
+        copied |= {f"{entry.place}.{end}": path for end, path in entry.documents.items()}
     digests = {name: digest.digest_bytes(content) for name, content in texts.items()}
     digests |= {name: digest.digest_file(path) for name, path in copied.items()}
     record = {"schema": _SCHEMA, "variants": variant.SCHEMA, "files": dict(sorted(digests.items()))}
+    if elsewhere := {entry.place: entry.address for entry in entries if entry.address}:
+        record["addresses"] = elsewhere
     if _read_record(folder) == record and not _find_wrong(folder, record):
         return entries
     parent = folder.absolute().parent
@@ -106,7 +122,7 @@ def make(folder: Path, sources: Sequence[Path]) -> list[Entry]:
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an index: each file, each page, and the machine code that each variant names.
+    """Verify an index: entry file, entry page, and the machine code that entry variant names.
 
     Raises IntegrityError if the folder is no index, and UnsupportedError if the index follows another draft.
     """
@@ -118,7 +134,8 @@ def verify(folder: Path) -> list[Finding]:
     if wrong:
         return [whole]
     wheels = sorted(name for name in record["files"] if name.endswith(".whl"))
-    entries = [_read_wheel(folder / name, {}) for name in wheels]
+    elsewhere = record.get("addresses", {})
+    entries = [replace(_read_wheel(folder / name, {}), address=str(elsewhere.get(name, ""))) for name in wheels]
     texts = _compose(entries)
     made = {name: digest.digest_bytes(content) for name, content in texts.items()}
     differing = sorted(name for name, value in made.items() if record["files"].get(name) != value)
@@ -171,7 +188,14 @@ def _read_sources(sources: Sequence[Path]) -> list[Entry]:
                 remedy="leave one of them out",
             )
     entries = [by_name[key] for key in sorted(by_name)]
+    _require_apart(entries)
+    return entries
+
+
+def _require_apart(entries: Sequence[Entry]) -> None:
+    """Raise UsageError if a label of a version is for different cards, or two labels are for the same ones."""
     labels: dict[tuple[str, str, str], Entry] = {}
+    described: dict[tuple[str, str, bytes], Entry] = {}
     for entry in entries:
         if entry.variant:
             first = labels.setdefault((entry.project, entry.version, entry.variant.label), entry)
@@ -181,7 +205,15 @@ def _read_sources(sources: Sequence[Path]) -> list[Entry]:
                     why=f"{first.name} and {entry.name} are for different cards",
                     remedy="give one of them another label: toolkit variant --label",
                 )
-    return entries
+            properties = variant.compose([replace(entry.variant, label="")])
+            first = described.setdefault((entry.project, entry.version, properties), entry)
+            if first.variant and first.variant.label != entry.variant.label:
+                raise UsageError(
+                    f"two labels of {entry.project} {entry.version} are for the same cards: {first.variant.label} and "
+                    f"{entry.variant.label}",
+                    why=f"an installer could take {first.name} as well as {entry.name}",
+                    remedy="leave one of them out, or give both one label: toolkit variant --label",
+                )
 
 
 def _read_wheel(path: Path, documents: Mapping[str, Path]) -> Entry:
@@ -216,7 +248,7 @@ def _list_ends(wheel: Path) -> list[str]:
 
 
 def _compose(entries: Iterable[Entry]) -> dict[str, bytes]:
-    """Return the text of each page and file that is made, by its name."""
+    """Return the text of entry page and file that is made, by its name."""
     projects: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         projects[entry.project].append(entry)
@@ -244,11 +276,11 @@ def _compose_project(project: str, entries: Sequence[Entry]) -> dict[str, bytes]
         value, described = _hex(entry.digest), f"sha256={_hex(digest.digest_bytes(entry.metadata))}"
         attributes = {"data-core-metadata": described, "data-dist-info-metadata": described}
         core = {"sha256": _hex(digest.digest_bytes(entry.metadata))}
-        item: dict[str, Any] = {"filename": entry.name, "url": quote(entry.name), "hashes": {"sha256": value}}
+        item: dict[str, Any] = {"filename": entry.name, "url": entry.link, "hashes": {"sha256": value}}
         item |= {"size": entry.size, "core-metadata": core, "dist-info-metadata": core}
         if entry.requires_python:
             attributes["data-requires-python"] = item["requires-python"] = entry.requires_python
-        links.append((f"{quote(entry.name)}#sha256={value}", entry.name, attributes))
+        links.append((f"{entry.link}#sha256={value}", entry.name, attributes))
         listed.append(item)
     for name, content in sorted(descriptions.items()):
         value = _hex(digest.digest_bytes(content))
@@ -285,6 +317,8 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
     value = files.read_json(folder / RECORD)
     if not isinstance(value, dict) or not isinstance(value.get("files"), dict):
         return None
+    if not isinstance(value.get("addresses", {}), dict):
+        return None
     if value.get("schema") != _SCHEMA:
         raise UnsupportedError(
             f"{folder} is an index of another version of this program", remedy="choose another folder"
@@ -294,7 +328,7 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """Yield the path of each file and of each empty folder in a folder, relative to it."""
+    """Yield the path of entry file and of entry empty folder in a folder, relative to it."""
     for root, folders, names in os.walk(folder):
         links = [name for name in folders if Path(root, name).is_symlink()]
         for name in (*names, *links, *([] if names or folders or Path(root) == folder else [""])):

@@ -38,7 +38,10 @@ PROVIDERS: Final = {
 BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:variant:v1"
 _LABEL: Final = re.compile(r"[0-9a-z._]{1,16}")
 _NAME: Final = re.compile(r"(?P<plain>[^-]+-[^-]+(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+?)-(?P<label>[0-9a-z._]+)\.whl")
-_REAL: Final = re.compile(r"(\d+)_real")
+_PART: Final = re.compile(r"[0-9a-z_]+")  # of a namespace or a feature
+_VALUE: Final = re.compile(r"[0-9a-z_.]+")
+_GPU_CODE: Final = re.compile(r"(?P<number>\d+)_(?P<kind>real|virtual)")
+_NULL: Final = "null"  # the label of the variant without properties
 
 Properties = Mapping[str, Mapping[str, list[str]]]
 """Values of each feature, by namespace and feature."""
@@ -71,14 +74,21 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
     """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
 
     ``label``: the variant's label; without it, the label follows from the wheel. Raises UsageError if the text cannot
-    be a label, or if none follows from the wheel, and UnsupportedError if the wheel has no machine code.
+    be a label, or if none follows from the wheel, and UnsupportedError if the wheel has no machine code that a
+    property can name.
     """
-    names = [name for name in wheel.architectures if name.startswith("sm_")]
+    # NVIDIA's provider has no word for code with a suffix (sm_90a), which runs on fewer GPUs than its number says.
+    names = [name for name in wheel.architectures if re.fullmatch(r"sm_\d+", name)]
     if not names:
-        raise UnsupportedError(f"{wheel.file} has no machine code for a GPU", remedy="it is chosen without a variant")
+        others = ", ".join(name for name in wheel.architectures if name.startswith("sm_"))
+        raise UnsupportedError(
+            f"{wheel.file} has no machine code that a variant can name",
+            why=f"it has {others}, for one GPU alone" if others else "it has none for any GPU",
+            remedy="put it into the index as it is: it is chosen without a variant",
+        )
     local = Version(wheel.version).local or ""
     chosen = label or "_".join(re.findall(r"sm\d+", local)) or "_".join(name.replace("_", "") for name in names)
-    if not _LABEL.fullmatch(chosen) or chosen == "null":
+    if not _LABEL.fullmatch(chosen) or chosen == _NULL:
         raise UsageError(
             f"not a label of a variant: {chosen[:60]!r}",
             why="it has up to 16 small letters, digits, dots and underscores",
@@ -103,7 +113,7 @@ def read(path: Path) -> Variant | None:
     """Return the variant that the name and the ``variant.json`` of a wheel describe, or None for a plain wheel.
 
     Raises IntegrityError if they contradict each other or cannot be read, and UnsupportedError if they follow another
-    draft.
+    draft, or name properties that another provider than NVIDIA's knows.
     """
     _, label = split_name(path.name)
     try:
@@ -114,14 +124,29 @@ def read(path: Path) -> Variant | None:
         raise IntegrityError(f"{path.name} cannot be read", why=str(error), remedy=archive.REMEDY) from error
     if value is None and not label:
         return None
-    if isinstance(value, dict):
-        require_draft(path.name, value.get("$schema"))
-    variants = value.get("variants") if isinstance(value, dict) else None
-    if not isinstance(variants, dict) or list(variants) != [label] or not _has_form(variants[label]):
+    given = value if isinstance(value, dict) else {}
+    if given:
+        require_draft(path.name, given.get("$schema"))
+    variants = given.get("variants")
+    if not isinstance(variants, dict) or list(variants) != [label] or not _has_form(variants[label], label):
         raise IntegrityError(
             f"{path.name} is no whole variant",
-            why=f"its {FILE} does not describe the label {label!r} alone" if value else f"it has no {FILE}",
+            why=f"its {FILE} does not describe the label {label!r} alone, in the form of the draft"
+            if value
+            else f"it has no {FILE}",
             remedy="make it again: toolkit variant",
+        )
+    if others := sorted(variants[label].keys() - {NAMESPACE}):
+        raise UnsupportedError(
+            f"{path.name} is chosen by other providers than NVIDIA's: {', '.join(others)}",
+            why="this version makes an index for NVIDIA's alone",
+            remedy="leave it out, or make a variant of the plain wheel: toolkit variant",
+        )
+    providers = given.get("providers")
+    if variants[label] and (not isinstance(providers, dict) or providers.get(NAMESPACE) != PROVIDERS[NAMESPACE]):
+        raise UnsupportedError(
+            f"{path.name} names another provider for {NAMESPACE} than {PROVIDERS[NAMESPACE]['requires'][0]}",
+            remedy="make the variant again: toolkit variant",
         )
     return Variant(label=label, properties=variants[label])
 
@@ -136,11 +161,24 @@ def require_draft(name: str, schema: object) -> None:
         )
 
 
-def _has_form(value: object) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(features, dict)
-        and all(isinstance(items, list) and all(isinstance(item, str) for item in items) for items in features.values())
-        for features in value.values()
+def _has_form(value: object, label: str) -> bool:
+    """Return whether a value can be the properties of a label: none of ``null``, and some of each other one."""
+    return isinstance(value, dict) and bool(value) == (label != _NULL) and all(map(_are_features, value.items()))
+
+
+def _are_features(named: tuple[str, object]) -> bool:
+    namespace, features = named
+    return (
+        bool(_PART.fullmatch(namespace))
+        and isinstance(features, dict)
+        and bool(features)
+        and all(
+            _PART.fullmatch(name)
+            and isinstance(values, list)
+            and values
+            and all(isinstance(value, str) and _VALUE.fullmatch(value) for value in values)
+            for name, values in features.items()
+        )
     )
 
 
@@ -148,7 +186,7 @@ def inspect(path: Path) -> Inspection:
     """Check every file of a wheel, variant or not, and return the wheel's facts.
 
     Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError if the variant names an architecture
-    that the wheel has no machine code for.
+    that the wheel has no machine code or no PTX for.
     """
     plain, label = split_name(path.name)
     if not label:
@@ -159,14 +197,19 @@ def inspect(path: Path) -> Inspection:
         inspected = inspection.inspect(link)
     variant = read(path)
     named = variant.properties.get(NAMESPACE, {}).get(ARCHITECTURE, []) if variant else []
-    wanted = {f"sm_{match[1]}" for match in map(_REAL.fullmatch, named) if match}
-    if lacking := sorted(wanted - set(inspected.architectures)):
+    if lacking := sorted({*map(_name_code, named)} - set(inspected.architectures)):
         raise CheckError(
-            f"{path.name} names {', '.join(lacking)}, and has no machine code for it",
-            why=f"it has {', '.join(name for name in inspected.architectures if name.startswith('sm_')) or 'none'}",
+            f"{path.name} names {', '.join(lacking)}, and has no such GPU code",
+            why=f"it has {', '.join(inspected.architectures) or 'none'}",
             remedy="make the variant again: toolkit variant",
         )
     return inspected
+
+
+def _name_code(value: str) -> str:
+    """Return the GPU code that a value of ``sm_arch`` stands for, such as ``sm_120`` of ``120_real``."""
+    match = _GPU_CODE.fullmatch(value)
+    return f"{'sm' if match['kind'] == 'real' else 'compute'}_{match['number']}" if match else value
 
 
 def find_wheel(source: Path) -> Path:
@@ -177,7 +220,10 @@ def find_wheel(source: Path) -> Path:
     if source.is_dir():
         wheels = sorted(source.glob("*.whl"))
         if len(wheels) != 1:
-            raise UsageError(f"{source} has {len(wheels)} wheels and not one", remedy="give dist/NAME, or a .whl file")
+            raise UsageError(
+                f"{source} has {len(wheels) or 'no'} wheels, and the folder of one is expected",
+                remedy="give dist/NAME, or a .whl file",
+            )
         wheel_folder.check_sums(source)
         return wheels[0]
     if not source.is_file() or source.suffix != ".whl":

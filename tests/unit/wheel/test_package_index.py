@@ -2,6 +2,8 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.command import Run
 from tests.unit.graft import maker
 from toolkit import digest, findings
 from toolkit.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import inspection, package_index, repack, variant, wheel_folder
+from toolkit.wheel import inspection, package_index, repack, variant, wheel_addresses, wheel_folder
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
 
@@ -78,6 +80,14 @@ def test_a_label_that_is_none_is_refused(tmp_path: Path, label: str, why: str) -
     assert not (tmp_path / "variants").exists()
 
 
+def test_code_that_no_property_can_name_is_left_out(tmp_path: Path) -> None:
+    found = inspection.inspect(variant.find_wheel(make(tmp_path)))
+    described = variant.describe(replace(found, architectures=("sm_90", "sm_90a", "compute_90")))
+    assert described.properties["nvidia"]["sm_arch"] == ["90_real"]
+    with pytest.raises(UnsupportedError, match="sm_90a, for one GPU alone"):
+        variant.describe(replace(found, architectures=("sm_90a",)))
+
+
 def test_another_variant_of_the_same_name_is_kept(tmp_path: Path) -> None:
     variant.make(make(tmp_path / "one", "2.21.0+sm120", 80, 120), tmp_path / "variants")
     before = read(tmp_path / "variants")
@@ -107,6 +117,49 @@ def test_an_index_names_each_wheel_with_hash_metadata_and_variants(tmp_path: Pat
     }
     assert f"tensorflow-2.21.0-{TAG}-sm120.whl.provenance.intoto.json" in held
     assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
+
+
+def test_wheels_may_lie_at_addresses_of_their_own(tmp_path: Path, sources: list[Path]) -> None:
+    """The folder is whole all the same, so that it can be verified before its wheels are taken elsewhere."""
+    site, plain = tmp_path / "site", sources[0].name
+    one = f"https://files.example.org/ab/{plain}"
+    package_index.make(site, sources, ["https://example.org/v1/", one])
+    held, page = read(site / "tensorflow"), Links()
+    page.feed(held["index.html"].decode())
+    addresses = {item["filename"]: item["url"] for item in json.loads(held["index.json"])["files"]}
+    assert [href.partition("#")[0] for href in page.found] == list(addresses.values())
+    assert addresses == {
+        plain: one,
+        **{
+            f"tensorflow-2.21.0-{TAG}-{label}.whl": f"https://example.org/v1/tensorflow-2.21.0-{TAG}-{label}.whl"
+            for label in ("sm120", "sm90")
+        },
+        "tensorflow-2.21.0-variants.json": "tensorflow-2.21.0-variants.json",
+    }
+    assert {item.state for item in package_index.verify(site)} == {"ok"}
+    package_index.make(site, sources)
+    assert "https:" not in read(site / "tensorflow")["index.html"].decode()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "why"),
+    [
+        (["wheels/"], "not an address"),
+        (["ftp://example.org/wheels/"], "not an address"),
+        (["https://example.org/wheels"], "not an address"),
+        (["https://example.org"], "not an address"),
+        (["https://example.org/wheels/?token=1"], "not an address"),
+        (["https://[example.org/"], "not an address"),
+        (["https://example.org/a b/"], "not an address"),
+        (["https://a.example.org/", "https://b.example.org/"], "two folders"),
+        (["https://a.example.org/other-1.0-py3-none-any.whl"], "no wheel has the name"),
+        ([f"https://{host}.example.org/tensorflow-2.21.0-{TAG}.whl" for host in "ab"], "has two addresses"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(addresses: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as caught:
+        wheel_addresses.assign([f"tensorflow-2.21.0-{TAG}.whl"], addresses)
+    assert caught.value.remedy
 
 
 def test_the_same_sources_make_the_same_bytes_and_an_index_follows_its_sources(
@@ -153,8 +206,13 @@ def changed_file(folder: Path) -> list[Path]:
     return [next(changed(folder)[0].glob("*.whl"))]
 
 
-def lacking(folder: Path) -> list[Path]:
-    return [spoil_variant(folder, variants={"sm120": {"nvidia": {"sm_arch": ["121_real"]}}})]
+def same_cards(folder: Path) -> list[Path]:
+    graft = make(folder, "2.21.0+sm120", 120)
+    return [variant.make(graft, folder / "variants", label).parent for label in ("one", "two")]
+
+
+def describe(**properties: object) -> Callable[[Path], list[Path]]:
+    return lambda folder: [spoil_variant(folder, variants={"sm120": properties})]
 
 
 BAD = {
@@ -162,7 +220,24 @@ BAD = {
     "one name": (twice, UsageError, "two different wheels have the name"),
     "changed": (changed, IntegrityError, "has changed since it was made"),
     "changed file": (changed_file, IntegrityError, "has changed since it was made"),
-    "no machine code": (lacking, CheckError, "names sm_121, and has no machine code"),
+    "same cards": (same_cards, UsageError, "are for the same cards: one and two"),
+    "no machine code": (
+        describe(nvidia={"sm_arch": ["121_real"]}),
+        CheckError,
+        "names sm_121, and has no such GPU code",
+    ),
+    "no PTX": (describe(nvidia={"sm_arch": ["120_virtual"]}), CheckError, "names compute_120, and has no such GPU"),
+    "no GPU": (describe(nvidia={"sm_arch": ["120_unreal"]}), CheckError, "names 120_unreal, and has no such GPU"),
+    "value": (describe(nvidia={"sm_arch": ["120_REAL"]}), IntegrityError, "no whole variant"),
+    "no value": (describe(nvidia={"sm_arch": []}), IntegrityError, "no whole variant"),
+    "no property": (describe(), IntegrityError, "no whole variant"),
+    "other namespace": (describe(x86_64={"level": ["v3"]}), UnsupportedError, "other providers than NVIDIA's: x86_64"),
+    "other provider": (
+        lambda folder: [spoil_variant(folder, providers={"nvidia": {"requires": ["mine"]}})],
+        UnsupportedError,
+        "names another provider",
+    ),
+    "no providers": (lambda folder: [spoil_variant(folder, providers=[])], UnsupportedError, "names another provider"),
     "draft": (lambda folder: [spoil_variant(folder, **{"$schema": "v0.9.9"})], UnsupportedError, "another draft"),
     "other label": (lambda folder: [spoil_variant(folder, variants={"x": {}})], IntegrityError, "no whole variant"),
     "form": (lambda folder: [spoil_variant(folder, variants={"sm120": [1]})], IntegrityError, "no whole variant"),
