@@ -50,7 +50,6 @@ def run(path: Path) -> dict[str, Any]:
 
 
 def render(path: Path) -> str:
-    """Return a notebook as Markdown, with a link to the notebook itself below its title."""
-    parts = [f"```python\n{cell.text}\n```" if cell.is_code else cell.text for cell in read_cells(path)]
-    title, _, text = parts[0].partition("\n")
-    return "\n\n".join([title, f"[This page as a notebook]({path.name})", text.strip(), *parts[1:]]) + "\n"
+    """Return a notebook as Markdown."""
+    cells = read_cells(path)
+    return "\n\n".join(f"```python\n{cell.text}\n```" if cell.is_code else cell.text for cell in cells) + "\n"

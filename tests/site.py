@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+from tests import notebooks
+
 ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / ".site" / "pages", ROOT / ".site" / "html"
 STARTS = ("README.md", "CHANGELOG.md", "docs/site.css")
+SOURCES = {".md", ".ipynb"}
+"""What becomes a page."""
 
 # In code in a table, code hosts want a backslash before a bar, and show it not; MkDocs wants none.
 _ROW = re.compile(r"^\|.*`.*\|$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+_NOTEBOOK = re.compile(r"(\]\([^)#:\s]+)\.ipynb\)")
 _LOADED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 _LOADS = {"href": {"link"}, "src": {"audio", "embed", "iframe", "img", "script", "source", "video"}, "data": {"object"}}
 _UNLOADED = {"canonical", "next", "prev", "alternate"}
@@ -28,21 +33,37 @@ def list_sources(root: Path, starts: Iterable[str] = STARTS) -> set[Path]:
         if path in found or not path.is_file():
             continue  # MkDocs reports a dead link, with the page that has it
         found.add(path)
-        if path.suffix == ".md":
-            left += [(path.parent / link).resolve() for link in _LINK.findall(path.read_text(encoding="utf-8"))]
+        if path.suffix in SOURCES:
+            left += [(path.parent / link).resolve() for link in _LINK.findall(_read(path))]
     return {path.relative_to(root) for path in found}
 
 
+def _read(path: Path) -> str:
+    """Return a page, or a notebook as one, as Markdown."""
+    return notebooks.render(path) if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
+
+
 def collect(root: Path, folder: Path) -> None:
-    """Fill a folder with the sources of the site, by the names that they have in the repository."""
+    """Fill a folder with the sources of the site, by the names that they have in the repository.
+
+    A notebook is there as it is, and as a page, to which links to the notebook lead.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     for name in list_sources(root):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, place)
-        if name.suffix == ".md":
-            text = place.read_text(encoding="utf-8")
-            place.write_text(_ROW.sub(lambda row: row[0].replace(r"\|", "|"), text), encoding="utf-8")
+        if name.suffix in SOURCES:
+            place.with_suffix(".md").write_text(_make_page(root / name), encoding="utf-8")
+
+
+def _make_page(path: Path) -> str:
+    text = _NOTEBOOK.sub(r"\1.md)", _read(path))
+    text = _ROW.sub(lambda row: row[0].replace(r"\|", "|"), text)
+    if path.suffix == ".md":
+        return text
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n[This page as a notebook]({path.name})\n{rest}"
 
 
 class _Reader(HTMLParser):

@@ -1,4 +1,3 @@
-import functools
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from tests import loaded
+from tests import loaded, notebooks
 from tests.command import Run
 from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
@@ -266,14 +265,9 @@ def test_the_server_for_kubernetes_is_valid_and_its_command_line_too() -> None:
         kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
 
 
-@functools.cache
-def read_notebook() -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((EXAMPLES / "run.ipynb").read_text())
-    return value
-
-
-def test_the_notebook_has_the_form_of_one_and_no_output() -> None:
-    notebook = read_notebook()
+@pytest.mark.parametrize("path", [EXAMPLES / "run.ipynb", *notebooks.COURSE_NOTEBOOKS], ids=lambda path: path.stem)
+def test_a_notebook_has_the_form_of_one_and_no_output(path: Path) -> None:
+    notebook = json.loads(path.read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     for cell in notebook["cells"]:
@@ -289,10 +283,7 @@ def test_the_cells_of_the_notebook_read_a_run(
     folder = maker.train(tmp_path / "runs", "--steps", "20", "--progress", "quiet")
     monkeypatch.chdir(tmp_path)
     mpl.use("agg")
-    names: dict[str, Any] = {}
-    for cell in read_notebook()["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)  # noqa: S102
+    names = notebooks.run(EXAMPLES / "run.ipynb")
     result = json.loads((folder / "manifest.json").read_text())["result"]
     said = capsys.readouterr().out
     assert f"test accuracy {result['test_accuracy']:.2%}" in said
@@ -306,8 +297,8 @@ def test_a_notebook_that_asks_for_what_no_run_has_is_found(tmp_path: Path, monke
     (tmp_path / "runs" / "x").mkdir(parents=True)
     (tmp_path / "runs" / "x" / "manifest.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyError, match="result"):
-        exec("".join(read_notebook()["cells"][1]["source"]), {})  # noqa: S102
+    with pytest.raises(notebooks.CellError, match=r"run\.ipynb, cell 2: KeyError: 'result'"):
+        notebooks.run(EXAMPLES / "run.ipynb")
 
 
 KEYS = {"name", "build", "remoteUser", "hostRequirements", "postCreateCommand", "customizations"}

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import shutil
@@ -45,6 +46,7 @@ def test_the_site_has_every_page_and_picture_and_asks_no_other_host(build: Build
     for page in pages:
         place = page.parent if page.name == "README.md" else page.with_suffix("")
         assert (build.html / place / "index.html").is_file(), page
+    assert (build.html / "docs/course/1-densenet.ipynb").is_file(), "a notebook, which its page links to"
     assert (build.html / "docs/report.png").read_bytes() == (ROOT / "docs/report.png").read_bytes()
     assert (build.html / "docker/flags.yaml").is_file(), "a file that is no page, and that a page links to"
     assert list(build.html.rglob(".*")) == [], "GitHub Pages leaves hidden files out"
@@ -52,6 +54,25 @@ def test_the_site_has_every_page_and_picture_and_asks_no_other_host(build: Build
     commands = (build.html / "docs/commands/index.html").read_text()
     assert "<code>--cpu-target avx|native|x86-64-v2|x86-64-v3|x86-64-v4</code>" in commands
     assert list(site.find_foreign(build.html)) == []
+
+
+def test_a_notebook_becomes_a_page_to_which_links_lead(tmp_path: Path) -> None:
+    cells = [("markdown", "# First\n\nSee [more](c.md) and [next](b.ipynb)."), ("code", "print(1)")]
+    notebook = {"cells": [{"cell_type": kind, "source": text.splitlines(keepends=True)} for kind, text in cells]}
+    source, pages = tmp_path / "source", tmp_path / "pages"
+    source.mkdir()
+    (source / "README.md").write_text("[First](a.ipynb)")
+    for name in ("a.ipynb", "b.ipynb"):
+        (source / name).write_text(json.dumps(notebook))
+    (source / "c.md").write_text("# More")
+    site.collect(source, pages)
+    assert (pages / "README.md").read_text() == "[First](a.md)"
+    assert (pages / "a.ipynb").read_text() == json.dumps(notebook)
+    page = (pages / "a.md").read_text()
+    assert page.startswith("# First\n\n[This page as a notebook](a.ipynb)\n")
+    assert "See [more](c.md) and [next](b.md)." in page
+    assert {path.name for path in pages.iterdir()} == {"README.md", "a.ipynb", "a.md", "b.ipynb", "b.md", "c.md"}
+    assert "```python\nprint(1)\n```" in page
 
 
 @pytest.mark.parametrize(
