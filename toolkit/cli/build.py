@@ -174,6 +174,7 @@ def collect(
     from dataclasses import asdict
 
     from toolkit import lock
+    from toolkit.engine import bundle
     from toolkit.steps import Plan, print_plan
     from toolkit.wheel import build_plan, collection
 
@@ -183,6 +184,8 @@ def collect(
     if dry_run:
         print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
         return
+    if not list_ and not archives_only:
+        bundle.require_own_packages(out)
     planned.prepare(state)
     sources = [collection.find_in_mirrors(mirror)] if mirror else []
     if not list_:

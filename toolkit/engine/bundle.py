@@ -19,7 +19,7 @@ from toolkit import digest, files, ownership, processes
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
-from toolkit.errors import EngineError, IntegrityError, PreflightError
+from toolkit.errors import EngineError, IntegrityError, PreflightError, UsageError
 
 FILE: Final = "bundle.json"
 IMAGES: Final = "images.tar"
@@ -60,6 +60,26 @@ def read(folder: Path) -> Bundle | None:
         raise IntegrityError(f"{folder / FILE} is damaged", why=repr(error), remedy=_AGAIN) from error
 
 
+def require_own_packages(folder: Path) -> None:
+    """Raise UsageError if the subfolder for packages has something that no collection before put there.
+
+    Raises IntegrityError if the record of that collection is damaged.
+    """
+    place = folder / PACKAGES
+    if not place.exists() and not place.is_symlink():
+        return
+    before = read(folder)
+    collected = before.packages.keys() if before else set[str]()
+    others = [PACKAGES] if place.is_symlink() or not place.is_dir() else []
+    others = others or sorted(path.name for path in place.iterdir() if path.name not in collected or path.is_dir())
+    if others:
+        raise UsageError(
+            f"{place} is not only what `toolkit collect` put there",
+            why=f"it would be replaced, and no collection recorded {others[0]}",
+            remedy="give another folder, or move it away; remove it if an interrupted `toolkit collect` left it",
+        )
+
+
 def write(
     folder: Path,
     *,
@@ -76,19 +96,23 @@ def write(
     """Build the images, save them and the packages in a folder, and return what it holds now.
 
     ``commands``: name of the image and the command that makes it, by stage. ``packages``: the command that writes the
-    packages to ``folder/packages``. Raises BuildError, EngineError, PreflightError: the disk is full.
+    packages to ``folder/packages``. Raises BuildError, EngineError, PreflightError if the disk is full, and what
+    :func:`require_own_packages` raises.
     """
+    require_own_packages(folder)
     loaded = {name for name, _ in commands.values() if _find_id(client, name)}  # from a folder, for a build here
     for stage, (name, command) in commands.items():
         buildx.build(command, log=log, console=console, step=stage)
         if name not in loaded:
             ownership.record_image(state, name, _find_id(client, name))
-    shutil.rmtree(folder / PACKAGES, ignore_errors=True)
-    buildx.build(packages, log=log, console=console, step=PACKAGES)
     names = {stage: name for stage, (name, _) in commands.items()}
     ids = {stage: _find_id(client, name) for stage, name in names.items()}
     # A context is copied to BuildKit whole, and the images are for the engine.
     files.write_atomically(folder / ".dockerignore", f"{IMAGES}\n")
+    images = _save(list(names.values()), folder / IMAGES)
+    shutil.rmtree(folder / PACKAGES, ignore_errors=True)
+    # These come last, because without their names in FILE they are not known as the toolkit's.
+    buildx.build(packages, log=log, console=console, step=PACKAGES)
     made = Bundle(
         folder=folder,
         lock=lock,
@@ -96,7 +120,7 @@ def write(
         bazel=bazel,
         names=names,
         ids=ids,
-        images=_save(list(names.values()), folder / IMAGES),
+        images=images,
         packages={path.name: digest.hash_file(path).hex() for path in sorted((folder / PACKAGES).iterdir())},
     )
     for name in set(names.values()) - loaded:  # this machine builds without them, and BuildKit keeps their layers

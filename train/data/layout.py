@@ -87,7 +87,7 @@ def arrange(place: Place, names: Sequence[str], given: Collection[str] = ()) -> 
         splits[kind if tops else "train"].append((name, below[0]))
     empty = _find_empty(place, start, tops, inside)
     sentences = [_describe_beside(beside, tops), strange, _describe_empty(empty)]
-    return Layout(splits, "; ".join(filter(None, sentences)), () if tops else _find_similar(place, inside))
+    return Layout(splits, "; ".join(filter(None, sentences)), () if tops else _find_doubtful(place, inside))
 
 
 def describe_others(place: Place, names: Sequence[str]) -> str:
@@ -154,16 +154,25 @@ def _drop_repeated(parts: list[str]) -> list[str]:
     return parts[1:] if len(parts) > 3 and parts[0].lower() == parts[1].lower() else parts
 
 
-def _find_similar(place: Place, inside: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return a warning if folders that are read as classes look like splits: they hold the same two or more folders."""
+def _find_doubtful(place: Place, inside: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return a warning if folders that are read as classes look like splits.
+
+    They do if two of them hold the same two or more folders, or if one has the name of a split and holds folders alone.
+    """
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for top in sorted({parts[0] for parts in inside}):
         alike[tuple(sorted(_list_classes(inside, top)))].append(top)
-    found = next((tops for names, tops in alike.items() if len(tops) > 1 and len(names) >= LEAST_CLASSES), [])
-    if not found:
-        return ()
-    said = f"{_shorten(found)} of {place.shown} are read as classes, but hold folders of the same names"
-    return (f"{said}; if they are splits, name them by --split TRAIN:TEST",)
+    similar = next((tops for names, tops in alike.items() if len(tops) > 1 and len(names) >= LEAST_CLASSES), [])
+    if similar:
+        warning = f"{_shorten(similar)} of {place.shown} are read as classes, but hold folders of the same names"
+        return (f"{warning}; if they are splits, name them by --split TRAIN:TEST",)
+    flat = {parts[0] for parts in inside if len(parts) == 2}
+    for top in sorted({parts[0] for parts in inside if len(parts) > 2} - flat):
+        if top.lower() in SPLITS:
+            inner = _shorten(sorted(_list_classes(inside, top)))
+            warning = f"{place.show(top)} is read as a class, but has the name of a split and holds folders: {inner}"
+            return (f"{warning}; if it is a split, put all other folders into it, or name it by --split {top}",)
+    return ()
 
 
 def _list_classes(inside: Iterable[Sequence[str]], top: str) -> set[str]:

@@ -85,6 +85,14 @@ def test_images_are_loaded_once_and_stand_for_stages(carried: bundle.Bundle, ima
     }
 
 
+def test_packages_that_another_put_into_the_folder_are_not_removed(carried: bundle.Bundle) -> None:
+    bundle.require_own_packages(carried.folder)
+    (carried.folder / "packages/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not only what") as caught:
+        bundle.require_own_packages(carried.folder)
+    assert "notes.txt" in caught.value.why
+
+
 def test_an_image_of_the_same_name_that_is_another_is_replaced(carried: bundle.Bundle, images: Images) -> None:
     images.present = {"toolkit/offline:base-1": "sha256:9", "toolkit/offline:uv-1": "sha256:2"}
     load(carried, images)

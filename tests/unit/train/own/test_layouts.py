@@ -81,7 +81,11 @@ def test_splits_are_used_and_what_lies_beside_them_is_named(
 def test_a_folder_with_images_beside_others_is_a_class_whatever_its_name(tmp_path: Path) -> None:
     assert open_(write_classes(tmp_path / "vehicles", ("plane", "train"))).class_names == ("plane", "train")
     write_classes(tmp_path / "rail" / "train", ("steam",))
-    assert open_(write_classes(tmp_path / "rail", ("plane",))).class_names == ("plane", "train")
+    rail = open_(write_classes(tmp_path / "rail", ("plane",)))
+    assert rail.class_names == ("plane", "train")
+    (warning,) = rail.warnings
+    assert "rail/train is read as a class, but has the name of a split" in warning
+    assert "--split train" in warning
 
 
 def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path) -> None:
