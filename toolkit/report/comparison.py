@@ -16,7 +16,7 @@ from toolkit.report.chain import Known, PageContext
 from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text
 from toolkit.report.run_files import RunFolder, show_loss, show_seconds, show_share
 from train.record.metrics import EpochRecord
-from train.use.compare import label_runs
+from train.use.compare import label_runs, list_different
 
 COLORS: Final = tuple(range(2, 10))
 """Colours of curves that are compared; further curves are dashed."""
@@ -48,9 +48,9 @@ class Compared:
 def describe_runs(folders: Sequence[Path], context: PageContext) -> Page:
     """Return the page of several runs. Raises a ToolkitError if one is no folder of a run."""
     runs = [RunFolder(folder) for folder in folders]
-    labels = label_runs([run.config.as_dict() for run in runs])
-    compared = list(follow(runs, labels, context))
-    differing = sorted({part.rpartition(" ")[0] for label in labels for part in label.split(", ")} - {"run"})
+    configs = [run.config.as_dict() for run in runs]
+    compared = list(follow(runs, label_runs(configs), context))
+    differing = sorted(name.replace("_", " ") for name in list_different(configs))
     same = len({run.config.digest for run in runs}) == 1
     lead = "They have the same configuration." if same else f"They differ in {', '.join(differing)}."
     groups = {f"{number}. {side.label}": [side.run] for number, side in enumerate(compared, start=1)}

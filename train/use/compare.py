@@ -22,9 +22,14 @@ Results = Mapping[str, Mapping[str, Any]]
 """The result of each run in its manifest, by a name of the run."""
 
 
-def label_runs(configs: Sequence[dict[str, Any]], *, leave_out: frozenset[str] = frozenset()) -> list[str]:
+def list_different(configs: Sequence[Mapping[str, Any]], *, leave_out: frozenset[str] = frozenset()) -> list[str]:
+    """Return the names of the decisive options that have not the same value in all configurations."""
     names = [name for name in configs[0] if name not in INCIDENTAL | leave_out]
-    different = [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
+    return [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
+
+
+def label_runs(configs: Sequence[Mapping[str, Any]], *, leave_out: frozenset[str] = frozenset()) -> list[str]:
+    different = list_different(configs, leave_out=leave_out)
     if not different:
         return ["all runs"] * len(configs) if leave_out else [f"run {number}" for number in range(1, len(configs) + 1)]
     return [", ".join(f"{name.replace('_', ' ')} {config.get(name)}" for name in different) for config in configs]
