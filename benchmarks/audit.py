@@ -22,9 +22,8 @@ from unittest import mock
 
 import numpy as np
 
-from toolkit.record import audit as auditing
-from train.cli import main as train
-from train.cli import parse
+from toolkit.record import retraining
+from train import cli
 from train.config.configuration import TrainConfig
 from train.input.batches import Batches
 from train.record import audit, checkpoint, reader
@@ -51,7 +50,7 @@ class Forgery:
         return sum(one != two for one, two in zip(self.leaves, self.again, strict=True))
 
     def is_found(self, number: int, seed: str) -> bool:
-        chosen = auditing.choose(len(self.leaves), number, seed)
+        chosen = retraining.choose(len(self.leaves), number, seed)
         return any(self.leaves[index] != self.again[index] for index in chosen)
 
 
@@ -86,7 +85,7 @@ def train_with(change: str, folder: Path, config: TrainConfig, begin: int) -> No
         return rate(batches, step) * (1.01 if step == begin and change == "learning rate changed" else 1)
 
     with mock.patch.object(Batches, "make", flip), mock.patch.object(Batches, "rate", quicken):
-        assert train([*ARGUMENTS, "--out", str(folder.parent)]) == 0
+        assert cli.main([*ARGUMENTS, "--out", str(folder.parent)]) == 0
     assert config.run_dir.name == folder.name
 
 
@@ -114,8 +113,8 @@ class Forger:
 
     def __init__(self, root: Path, trained: int, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311
-        assert train([*ARGUMENTS, "--out", str(root / "honest")]) == 0
-        self.config = parse([*ARGUMENTS, "--out", str(root / "honest")])
+        assert cli.main([*ARGUMENTS, "--out", str(root / "honest")]) == 0
+        self.config = cli.parse([*ARGUMENTS, "--out", str(root / "honest")])
         self.honest = audit.read_lines(self.config.run_dir)
         record = reader.read_record(self.config.run_dir)
         self.again = repeat(self.config, record, SPANS)
@@ -182,7 +181,7 @@ def tabulate(forger: Forger, forgeries: int, number: int) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for index in range(forgeries):
         forgery = forger.forge()
-        chance = 1 - auditing.miss(len(SPANS), number, forgery.forged)
+        chance = 1 - retraining.miss(len(SPANS), number, forgery.forged)
         for name in (forgery.kind, "all"):
             row = rows.setdefault(name, Row())
             row.forgeries += 1

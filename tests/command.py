@@ -7,7 +7,7 @@ from pathlib import Path
 import docker  # noqa: F401  (loaded here so that the forked commands need not load it)
 
 from tests.loaded import become
-from toolkit import __main__ as program
+from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401
 
 
@@ -32,7 +32,7 @@ class Run:
             child = os.fork()
             if child == 0:
                 sys.addaudithook(lambda event, arguments: _note(log.fileno(), event, arguments))
-                become(program.main, argv, self.folder, variables, {1: out.fileno(), 2: error.fileno()})
+                become(main, argv, self.folder, variables, {1: out.fileno(), 2: error.fileno()})
             _, status = os.waitpid(child, 0)
             texts = []
             for stream in (out, error):

@@ -11,7 +11,7 @@ import requests
 from tests.integration.docker import tokens
 from tests.integration.test_registry import Machines, connect
 from toolkit import digest
-from toolkit.engine import registry as client
+from toolkit.engine.registry import Client, Layer, parse
 from toolkit.errors import RegistryError
 from toolkit.record import exchange
 
@@ -47,14 +47,14 @@ def test_what_may_be_pushed_and_pulled_is_what_was_asked_for(machines: Machines,
 
 
 @pytest.fixture
-def talk(machines: Machines, service: tokens.Service, monkeypatch: pytest.MonkeyPatch) -> client.Client:
+def talk(machines: Machines, service: tokens.Service, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setenv("DOCKER_CONFIG", str(machines.root / "second" / "docker"))
     service.granted.clear()
-    return client.Client(client.parse(machines.where), str(machines.registry.authority))
+    return Client(parse(machines.where), str(machines.registry.authority))
 
 
 def test_a_token_that_expires_is_asked_for_again(
-    machines: Machines, talk: client.Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, talk: Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tag, address = exchange.name_tag(machines.plan.digest), f"https://{machines.registry.host}/v2/"
     monkeypatch.setattr(service, "lifetime", 10 - tokens.LEEWAY)
@@ -75,7 +75,7 @@ def test_a_token_that_expires_is_asked_for_again(
 
 
 def test_a_token_that_expires_before_a_file_is_sent(
-    talk: client.Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    talk: Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The registry refuses it before it has read the file, and closes the connection."""
     monkeypatch.setattr(service, "lifetime", -3600)
@@ -92,4 +92,4 @@ def test_a_token_that_expires_before_a_file_is_sent(
     value = digest.read_file(tmp_path / "file")
     talk.upload(value, tmp_path / "file")
     assert expired == []
-    talk.download(client.Layer(title="file", digest=value, size=8 << 20), tmp_path / "again")
+    talk.download(Layer(title="file", digest=value, size=8 << 20), tmp_path / "again")

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import train.step.step
 from rehearsal import job
-from train.step import step as steps
 
 Step = Callable[..., Any]
 
@@ -96,11 +96,13 @@ AROUND = {"read": _read_each_step, "growth": _keep_everything}
 
 def plant(name: str) -> None:
     if name in IN_GRAPH:
-        make = steps.make_train_step
-        vars(steps).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))
+        make = train.step.step.make_train_step
+        vars(train.step.step).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))
     elif name in AROUND:
-        compile_step = steps.compile_train_step
-        vars(steps).update(compile_train_step=lambda *given, **options: AROUND[name](compile_step(*given, **options)))
+        compile_step = train.step.step.compile_train_step
+        vars(train.step.step).update(
+            compile_train_step=lambda *given, **options: AROUND[name](compile_step(*given, **options))
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import __main__ as program
+from toolkit.__main__ import main
 from toolkit.cli import app
 from toolkit.engine.host import _hide_credentials
 from toolkit.settings import OPTIONS
@@ -51,7 +51,7 @@ LINES = sorted(set(list_lines()))
 def run(argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     monkeypatch.setattr(sys, "argv", ["toolkit", *argv])
     with pytest.raises(SystemExit) as ended:
-        program.main()
+        main()
     return int(ended.value.code or 0), "".join(capsys.readouterr())
 
 

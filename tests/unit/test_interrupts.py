@@ -11,7 +11,7 @@ from tests import interrupted
 from tests.interrupted import Ended
 from tests.tiers import weekly
 from tests.unit.graft import maker
-from toolkit import __main__ as program
+from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.graft import job
 
@@ -37,7 +37,7 @@ def variables(tmp_path: Path) -> dict[str, str]:
 def start(tmp_path: Path, variables: dict[str, str]) -> Callable[..., Callable[[int, int], Ended]]:
     def make(*arguments: str) -> Callable[[int, int], Ended]:
         argv = ["toolkit", *arguments]
-        return lambda moment, number: interrupted.fork(program.main, argv, tmp_path, variables, moment, number)
+        return lambda moment, number: interrupted.fork(main, argv, tmp_path, variables, moment, number)
 
     return make
 
@@ -65,7 +65,7 @@ def test_a_command_that_is_interrupted_while_it_plans(
     assert unbroken.code == 0, unbroken.error
 
     def branch(moments: Mapping[int, int]) -> list[tuple[int, Ended]]:
-        return interrupted.branch(program.main, argv, tmp_path, variables, moments)
+        return interrupted.branch(main, argv, tmp_path, variables, moments)
 
     found = interrupted.sweep_branches(count, unbroken.count, branch, lambda ended: ended.out == unbroken.out)
     assert not wrong(found)

@@ -11,8 +11,8 @@ from docker.errors import APIError
 from typer.testing import CliRunner
 
 from tests.loaded import become
-from toolkit import __main__ as program
 from toolkit import manifest, naming, ownership
+from toolkit.__main__ import main
 from toolkit.cli import app
 from toolkit.manifest import Manifest
 
@@ -140,7 +140,7 @@ def test_the_answer_on_a_terminal_counts(tmp_path: Path, said: str, removed: boo
 
     def start() -> None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - that of pytest is no terminal
-        program.main()
+        main()
 
     controller, terminal = os.openpty()
     os.write(controller, said.encode())

@@ -170,15 +170,15 @@ def _train_stretches(
 ) -> None:
     """Train stretches of a run again, and report each. Raises CheckError if one gives other bits."""
     from toolkit import findings
-    from toolkit.record import audit
+    from toolkit.record import retraining
 
     console, folder = session.console, repeated.record.folder
     seed = seed or secrets.token_hex(16)
     console.heading("seed", seed)
-    outcome = audit.replay(repeated, number, seed, console)
+    outcome = retraining.replay(repeated, number, seed, console)
     console.say(findings.render(outcome.findings).rstrip())
     if signer:
-        console.heading("sign", f"signed: {audit.sign(folder, outcome, signer)}")
+        console.heading("sign", f"signed: {retraining.sign(folder, outcome, signer)}")
     value = {"kind": "run", "folder": str(folder), "replay": outcome.as_dict()}
     console.result(value, f"{folder}: {outcome.describe()}")
     findings.require(outcome.findings, remedy="the run is not what its training gives: do not use it")

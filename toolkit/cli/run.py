@@ -307,17 +307,17 @@ def compare_runs(
 
     from toolkit import findings, pipeline
     from toolkit.errors import CheckError
-    from toolkit.record import audit, reproduction
+    from toolkit.record import reproduction, retraining
 
     console = session.console
     request = pipeline.Request(settings=session.settings)
     then, now = (
         reproduction.resolve(run, request, data_dir=data_dir, source=source, console=console) for run in (first, second)
     )
-    others = audit.list_differences(then.record, now.record)
+    others = retraining.list_differences(then.record, now.record)
     if others:
         console.say(findings.render(others).rstrip())
-    parting = audit.find_parting(then, now, console)
+    parting = retraining.find_parting(then, now, console)
     console.result({"differences": [item.as_dict() for item in others], "parting": asdict(parting)}, parting.describe())
     if parting.step is not None or parting.note:
         raise CheckError("the runs differ", why=parting.describe())

@@ -9,7 +9,7 @@ from toolkit.artifacts import Artifact, Run, SmokeReport, Wheel
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.policy_requirements import Replay, Severity
-from toolkit.record import audit, rebuild, software
+from toolkit.record import rebuild, retraining, software
 from toolkit.record.rebuild import Level
 from toolkit.signing import Policy
 from toolkit.versions.rules import describe_fix
@@ -92,7 +92,7 @@ def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, floa
     others = [signer.name for signer in signers if signer.key.keyid not in trainers]
     if not others:
         raise IntegrityError(f"{', '.join(signer.name for signer in signers)} signed the run too, and is no other")
-    stated = audit.read_statement(statement)
+    stated = retraining.read_statement(statement)
     if statement.subjects != run.make_statement().subjects:
         raise IntegrityError(f"the statement of {', '.join(others)} is of another run, or of another state of it")
     if not stated.passed:

@@ -15,8 +15,7 @@ from toolkit import artifacts, digest, manifest, naming
 from toolkit.artifacts import Link
 from toolkit.console import Console
 from toolkit.digest import digest_bytes
-from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount
-from toolkit.engine import apptainer as module
+from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount, apptainer
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.findings import Finding
@@ -160,8 +159,8 @@ def test_a_job_gets_the_gpus_that_the_scheduler_granted(
     granted: str, device: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
-    assert module.choose_gpus(Job(title="a", argv=(), gpu=True, device=device)) == found
-    assert module.choose_gpus(Job(title="a", argv=())) == ""
+    assert apptainer.choose_gpus(Job(title="a", argv=(), gpu=True, device=device)) == found
+    assert apptainer.choose_gpus(Job(title="a", argv=())) == ""
 
 
 @pytest.mark.parametrize(
@@ -249,16 +248,16 @@ def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path
 
 def test_a_compressed_layer_counts_by_its_content(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer"))
-    module.verify_archive(archive, read_archive(archive))
+    apptainer.verify_archive(archive, read_archive(archive))
     damaged = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer")[:-3])
     with pytest.raises(IntegrityError, match="damaged"):
-        module.verify_archive(damaged, read_archive(damaged))
+        apptainer.verify_archive(damaged, read_archive(damaged))
 
 
 def test_too_little_disk_is_said_before_the_build(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_COPIES", 1 << 40)
+    monkeypatch.setattr(apptainer, "_COPIES", 1 << 40)
     with pytest.raises(PreflightError, match="too little disk"):
         make(tmp_path, install, write_archive(tmp_path / "train.tar"))
 
@@ -327,7 +326,7 @@ def test_a_machine_without_the_program_or_namespaces_is_refused(
     starter = tmp_path / "apptainer/bin/starter-suid"
     starter.parent.mkdir(parents=True)
     starter.touch()
-    assert module.find_version() == "1.4.5"
+    assert apptainer.find_version() == "1.4.5"
 
 
 def test_the_commands_of_a_plan_are_printed_also_where_the_program_is_not(run: Run, tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from tests.unit.wheel.maker import make_wheel
 from toolkit import diagnosis, manifest, project, training
 from toolkit.console import Console
 from toolkit.digest import digest_file
-from toolkit.engine import Environment, EnvironmentSpec, Job, Mount
-from toolkit.engine import host as module
+from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host
 from toolkit.engine.host import HostEngine
 from toolkit.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
 from toolkit.files import write_json
@@ -153,7 +152,7 @@ def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = f'"{sys.executable}" -m venv --without-pip "$4"'
     python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$4/{packages}"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(module, "_find_python", lambda _: str(python))
+    monkeypatch.setattr(host, "_find_python", lambda _: str(python))
 
 
 def _lock(wheelhouse: Path, digest: str | None = None) -> None:
@@ -170,8 +169,8 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
 
     _lock(wheelhouse)
     first = _prepare(engine)
-    with module.using(first.folder), monkeypatch.context() as patch:  # as the job of another command does
-        patch.setattr(module, "making", refuse)
+    with host.using(first.folder), monkeypatch.context() as patch:  # as the job of another command does
+        patch.setattr(host, "making", refuse)
         second = _prepare(engine)
     assert (first.reused, second.reused) == (False, True)
     record = manifest.read(first.folder)
@@ -218,7 +217,7 @@ def test_an_environment_uses_no_python_of_another_one(engine: HostEngine) -> Non
     ids=["pip 23.1", "the standard", "pip 23.0", "another hash", "none"],
 )
 def test_the_digest_of_a_wheel_is_found_in_the_report_of_each_pip(archive: dict[str, object], found: str) -> None:
-    assert module.read_wheel_digest({"url": "https://example.org/a.whl", "archive_info": archive}) == found
+    assert host.read_wheel_digest({"url": "https://example.org/a.whl", "archive_info": archive}) == found
 
 
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
@@ -238,7 +237,7 @@ def test_too_little_disk_is_said_before_anything_starts(
     engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _lock(wheelhouse)
-    monkeypatch.setattr(module, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
+    monkeypatch.setattr(host, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
     with pytest.raises(PreflightError, match="too little disk"):
         _prepare(engine)
 
@@ -262,7 +261,7 @@ def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhou
 
 def test_only_tensorflow_leaves_the_locked_set() -> None:
     locked = (project.ROOT / "docker" / "requirements" / "cpu.txt").read_text()
-    kept = module.omit_tensorflow(locked)
+    kept = host.omit_tensorflow(locked)
     names = [re.findall(r"(?m)^([\w.-]+)==", text) for text in (locked, kept)]
     assert {*names[0]} - {*names[1]} == {"tensorflow", "tensorflow-cpu"}
     assert {*names[1]} < {*names[0]}

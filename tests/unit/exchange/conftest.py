@@ -9,7 +9,6 @@ from tests.unit.exchange.world import LOG, World
 from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys
 from toolkit.artifacts import find
-from toolkit.engine import registry as client
 from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
 
@@ -56,7 +55,7 @@ def world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> World:
     shutil.copytree(made, tmp_path / "world")
-    monkeypatch.setattr(client, "PAUSE", 0)
+    monkeypatch.setattr("toolkit.engine.registry.PAUSE", 0)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     servers[0].copy(pushed)

@@ -21,8 +21,8 @@ from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, artifact
-from toolkit.engine import registry as client
 from toolkit.engine.host import HostEngine
+from toolkit.engine.registry import ATTEMPTS, parse
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.record import attestation, exchange, rebuild
 from toolkit.settings import resolve
@@ -172,7 +172,7 @@ def test_a_download_that_does_not_go_on_is_given_up(world: World) -> None:
     cut_at(world, 100, 101, 102, 103)
     with pytest.raises(RegistryError, match="broke off"):
         world.pull()
-    assert len(world.list_asked("build.log")) == client.ATTEMPTS
+    assert len(world.list_asked("build.log")) == ATTEMPTS
 
 
 def test_the_next_command_goes_on_where_the_last_one_was_cut(world: World) -> None:
@@ -234,14 +234,14 @@ def test_nothing_is_written_through_a_link(world: World) -> None:
 )
 def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        client.parse(text)
+        parse(text)
     assert "canary" not in str(caught.value)
 
 
 def test_names_of_repositories() -> None:
-    assert client.parse("ghcr.io/team/tf").base == "https://ghcr.io"
-    assert client.parse("[::1]:5000/tf").host == "[::1]:5000"
-    assert client.parse("http://localhost:5000/a__b/c-d").name == "a__b/c-d"
+    assert parse("ghcr.io/team/tf").base == "https://ghcr.io"
+    assert parse("[::1]:5000/tf").host == "[::1]:5000"
+    assert parse("http://localhost:5000/a__b/c-d").name == "a__b/c-d"
 
 
 WORDS = ("build-wheel", "--trust", "builder.pub")

@@ -16,8 +16,8 @@ from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN
 from toolkit import manifest
 from toolkit.engine import artifact
-from toolkit.engine import registry as client
-from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
+from toolkit.engine.registry import parse
+from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
 from toolkit.record import exchange
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
@@ -174,14 +174,14 @@ def test_a_manifest_of_another_digest_than_the_index_names_is_not_read(tagged: W
 
 @pytest.mark.parametrize("text", ["host/x:", "host/x:-a", "host/x:a/b", "host/x:" + "a" * 129, "host/x@sha256:0"])
 def test_what_is_no_tag_is_refused(text: str) -> None:
-    with pytest.raises(client.UsageError, match="not a repository of a registry"):
-        client.parse(text)
+    with pytest.raises(UsageError, match="not a repository of a registry"):
+        parse(text)
 
 
 def test_a_tag_is_read_behind_a_port() -> None:
-    found = client.parse("host:5000/team/x:2.21_rc.1")
+    found = parse("host:5000/team/x:2.21_rc.1")
     assert (str(found), found.tag) == ("host:5000/team/x", "2.21_rc.1")
-    assert client.parse("host:5000/x").tag == ""
+    assert parse("host:5000/x").tag == ""
 
 
 ENTRIES = st.lists(

@@ -15,7 +15,6 @@ from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, keys, manifest, signing
 from toolkit.artifacts import find
 from toolkit.engine import artifact
-from toolkit.engine import registry as client
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
@@ -189,8 +188,8 @@ def test_a_lie_is_one_clear_error_and_leaves_nothing(world: World, monkeypatch: 
     lie, code, message = LIES[name]
     lie(world)
     if name in {"slow", "slow head", "frozen"}:
-        monkeypatch.setattr(client, "PATIENCE", 0.1)
-        monkeypatch.setattr(client, "ATTEMPTS", 1)
+        monkeypatch.setattr("toolkit.engine.registry.PATIENCE", 0.1)
+        monkeypatch.setattr("toolkit.engine.registry.ATTEMPTS", 1)
     world.forget()
     with pytest.raises(ToolkitError, match=message) as caught:
         world.pull()

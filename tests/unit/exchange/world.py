@@ -8,7 +8,7 @@ from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.wheel.test_publication import PLAN
 from toolkit import console, signing
-from toolkit.engine import registry as client
+from toolkit.engine.registry import parse
 from toolkit.record import exchange
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
@@ -35,12 +35,12 @@ class World:
         return self.root / "dist"
 
     def push(self, folder: Path | None = None, *, replace: bool = False, where: str = "") -> str:
-        place = client.parse(where or self.registry.reference)
+        place = parse(where or self.registry.reference)
         return exchange.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
 
     def pull(self, trust: str | None = "builder.pub", where: str = "", plan: BuildPlan = PLAN) -> FinishedWheel | None:
         return exchange.pull(
-            client.parse(where or self.registry.reference),
+            parse(where or self.registry.reference),
             plan,
             dist=self.dist,
             state=self.root / "state",

@@ -14,7 +14,7 @@ from tests.command import Run
 from tests.unit.record import maker
 from toolkit import keys, project, signing
 from toolkit.errors import IntegrityError, PreflightError
-from toolkit.record import audit as auditing
+from toolkit.record import retraining
 from train.record import audit, checkpoint, reader
 
 # The leaves and roots that implementations of RFC 9162's tree are tested with, first those of Certificate Transparency.
@@ -106,7 +106,7 @@ def test_a_node_is_no_leaf() -> None:
 
 
 def test_an_audited_run_has_a_leaf_and_a_checkpoint_for_each_stretch(audited: Path) -> None:
-    spans = list(auditing.read_leaves(reader.read_record(audited)))
+    spans = list(retraining.read_leaves(reader.read_record(audited)))
     assert spans == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 44)]
     kept = {int(file.stem[-8:]) for file in reader.list_checkpoints(audited / "checkpoints")}
     assert kept == {10, 20, 30, 40, 44}  # not 22: an epoch's end, no longer among the newest two
@@ -144,9 +144,11 @@ def test_what_was_not_trained_again_is_not_signed(toolkit: Run, run: Path) -> No
 
 def test_a_run_that_changes_meanwhile_is_not_signed(run: Path) -> None:
     keys.make(run.parent.parent / "second")
-    before = auditing.Audit(seed="", asked=1, stretches=5, subjects={"manifest.json": "other"}, findings=(), misses={})
+    before = retraining.Audit(
+        seed="", asked=1, stretches=5, subjects={"manifest.json": "other"}, findings=(), misses={}
+    )
     with pytest.raises(IntegrityError, match="has changed"):
-        auditing.sign(run, before, keys.load(str(run.parent.parent / "second")))
+        retraining.sign(run, before, keys.load(str(run.parent.parent / "second")))
     assert list(signing.list_comments(run, "replay")) == []
 
 
@@ -264,7 +266,7 @@ def remove_checkpoint(run: Path) -> None:
 def test_what_cannot_be_audited_is_refused(run: Path, spoil: Callable[[Path], None], message: str) -> None:
     spoil(run)
     with pytest.raises(PreflightError, match=message):
-        auditing.read_leaves(reader.read_record(run))
+        retraining.read_leaves(reader.read_record(run))
 
 
 def test_a_run_of_kernels_of_another_processor_is_refused(toolkit: Run, run: Path) -> None:
@@ -297,25 +299,25 @@ def test_an_environment_without_replay_says_what_to_do(toolkit: Run, run: Path) 
 
 
 def test_the_seed_alone_chooses() -> None:
-    assert auditing.choose(22, 5, "7") == auditing.choose(22, 5, "7") != auditing.choose(22, 5, "8")
-    assert auditing.choose(3, 5, "7") == [0, 1, 2]
+    assert retraining.choose(22, 5, "7") == retraining.choose(22, 5, "7") != retraining.choose(22, 5, "8")
+    assert retraining.choose(3, 5, "7") == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("count", "number", "forged"), [(22, 5, 1), (22, 5, 4), (100, 10, 7)])
 def test_the_chance_to_miss_is_that_of_the_formula(count: int, number: int, forged: int) -> None:
     tries = 4000
     bad = set(range(0, 3 * forged, 3))
-    missed = sum(not bad & set(auditing.choose(count, number, str(seed))) for seed in range(tries))
-    expected = auditing.miss(count, number, forged)
+    missed = sum(not bad & set(retraining.choose(count, number, str(seed))) for seed in range(tries))
+    expected = retraining.miss(count, number, forged)
     assert abs(missed / tries - expected) < 4 * math.sqrt(expected * (1 - expected) / tries)
 
 
 def test_the_chance_to_miss_falls_to_nothing() -> None:
-    assert auditing.describe_misses(22, 5) == pytest.approx(
+    assert retraining.describe_misses(22, 5) == pytest.approx(
         {1: 17 / 22, 2: 0.588745, 3: 0.441558, 11: 0.017544}, rel=1e-4
     )
-    assert auditing.miss(22, 22, 1) == 0
-    assert auditing.miss(10**5, 500, 10**4) < 1e-22
+    assert retraining.miss(22, 22, 1) == 0
+    assert retraining.miss(10**5, 500, 10**4) < 1e-22
 
 
 def test_a_torn_line_and_leaves_of_later_steps_are_left_out(tmp_path: Path, audited: Path) -> None:
@@ -387,15 +389,15 @@ def test_the_first_element_is_that_of_the_first_layer(tmp_path: Path) -> None:
 
     other = np.zeros((2, 3), np.float32)
     other[1, 2], other[1, 1] = 4, 0.5
-    assert auditing._find_element(make(1), make(2)) is None
-    found = auditing._find_element(make(1), make(3, **dict.fromkeys(("layer10/kernel", "layer9/kernel"), other)))
-    assert found == auditing.Element(tensor="layer9/kernel", index=(1, 1), values=("0.0", "0.5"), tensors=2)
-    found = auditing._find_element(make(1), make(4, **{"slots/a/0": other[:1], "step": np.array(8)}))
+    assert retraining._find_element(make(1), make(2)) is None
+    found = retraining._find_element(make(1), make(3, **dict.fromkeys(("layer10/kernel", "layer9/kernel"), other)))
+    assert found == retraining.Element(tensor="layer9/kernel", index=(1, 1), values=("0.0", "0.5"), tensors=2)
+    found = retraining._find_element(make(1), make(4, **{"slots/a/0": other[:1], "step": np.array(8)}))
     assert found
     assert (found.tensor, found.values) == ("slots/a/0", ("<f4 (2, 3)", "<f4 (1, 3)"))
-    found = auditing._find_element(make(1), make(5, step=np.array(8)))
-    assert found == auditing.Element(tensor="step", index=(0,), values=("7", "8"), tensors=1)
+    found = retraining._find_element(make(1), make(5, step=np.array(8)))
+    assert found == retraining.Element(tensor="step", index=(0,), values=("7", "8"), tensors=1)
     half = [np.array([1, 2], np.float16).view("V2"), np.array([1, 3], np.float16).view("V2")]
-    found = auditing._find_element(*(state(tmp_path, 6 + number, a=each) for number, each in enumerate(half)))
+    found = retraining._find_element(*(state(tmp_path, 6 + number, a=each) for number, each in enumerate(half)))
     assert found
     assert (found.index, found.values) == ((1,), ("0040", "0042"))

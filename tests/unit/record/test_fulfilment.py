@@ -18,7 +18,7 @@ from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import check
-from toolkit.record import audit, rebuild, software, verification
+from toolkit.record import rebuild, retraining, software, verification
 from toolkit.record.rebuild import Comparison
 from toolkit.versions import load_table
 from toolkit.wheel import wheel_documents
@@ -91,13 +91,15 @@ def replay(
     """Sign what `reproduce --stretches` signs, without training anything again."""
     subjects = find(str(world.run), signed.STATE).make_statement().subjects
     repeated = check("steps 1 to 10", not failed, "")
-    outcome = audit.Audit(seed="1", asked=stretches, stretches=9, subjects=subjects, findings=(repeated,), misses={})
-    path = audit.sign(world.run, outcome, keys.load(who))
+    outcome = retraining.Audit(
+        seed="1", asked=stretches, stretches=9, subjects=subjects, findings=(repeated,), misses={}
+    )
+    path = retraining.sign(world.run, outcome, keys.load(who))
     change_statement(path, {"time": wheel_documents.stamp(time.time() - age), **edits}, who)
     return path
 
 
-def change_statement(path: Path, predicate: Mapping[str, Any], who: str, kind: str = audit.PREDICATE) -> None:
+def change_statement(path: Path, predicate: Mapping[str, Any], who: str, kind: str = retraining.PREDICATE) -> None:
     """Sign the statement of an audit again, with other fields of its predicate."""
     record = path.with_name(path.name.removeprefix("attestation-").removesuffix(".dsse.json"))
     stated = signing.parse_statement(signing._read_envelope(path).payload, "replay")

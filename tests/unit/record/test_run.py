@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.record import maker
 from tests.unit.record.maker import change_json
-from toolkit import findings as findings_
 from toolkit.artifacts import Run, compare
 from toolkit.artifacts.run import _check_version, check_run, describe_unfinished
 from toolkit.errors import CheckError
+from toolkit.findings import require
 from train.errors import IntegrityError
 from train.record import reader
 from train.record.reader import read_record
@@ -34,7 +34,7 @@ def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
     findings = compare(Run(folder=run, state=state)).list_findings()
     assert [item.id for item in findings] == [*OWN, "others", *CHAIN]
     assert {item.state for item in findings if item.id != "others"} == {"ok"}
-    findings_.require(findings, remedy="", strict=True)
+    require(findings, remedy="", strict=True)
 
 
 def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path) -> None:
@@ -181,9 +181,9 @@ def test_what_is_not_on_this_machine_is_neither_right_nor_wrong(run: Path, tmp_p
     edit_manifest(parent__reference=str(tmp_path / "gone"))(run)
     findings = compare(Run(folder=run, state=tmp_path / "nowhere")).list_findings()
     assert {item.id: item.state for item in findings if item.state not in {"ok", "skipped"}} == {"parent": "absent"}
-    findings_.require(findings, remedy="")
+    require(findings, remedy="")
     with pytest.raises(CheckError, match="1 of 11"):
-        findings_.require(findings, remedy="", strict=True)
+        require(findings, remedy="", strict=True)
 
 
 def name_others(run: Path, state: Path) -> str:

@@ -21,8 +21,8 @@ from train.record import reader
 from train.record.metrics import EpochRecord, Recorder, read_epochs
 from train.report import plot
 from train.report.plot import per_class_accuracy
-from train.run import progress
-from train.system import progress as lines
+from train.run.progress import Display
+from train.system import progress
 from train.use import compare, export
 
 PNG = b"\x89PNG\r\n"
@@ -279,12 +279,12 @@ class Terminal:
 
 def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(lines.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(lines.Status, "_watch", lambda _: None)
+    monkeypatch.setattr(progress.Status, "_watch", lambda _: None)
     terminal: Any = Terminal()
-    display = progress.Display("auto", 64, stream=terminal)
+    display = Display("auto", 64, stream=terminal)
     with display.speaking():
         for step in range(1, 51):
             now[0] += 0.5
@@ -293,20 +293,20 @@ def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch)
     assert line in terminal.text
     assert terminal.text.endswith("\r\x1b[K")
     plain: Any = Terminal()
-    progress.Display("plain", 64, stream=plain).show_step(1, 100, 1, 0.5, 0.5)
+    Display("plain", 64, stream=plain).show_step(1, 100, 1, 0.5, 0.5)
     assert not plain.text
     record = EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0)
-    progress.Display("quiet", 64, stream=plain).show_epoch(record, 2)
+    Display("quiet", 64, stream=plain).show_epoch(record, 2)
     assert not plain.text
-    progress.Display("quiet", stream=plain).warn("all images are black")
+    Display("quiet", stream=plain).warn("all images are black")
     assert plain.text == "warning: all images are black\n"
 
 
 @pytest.mark.parametrize("kind", ["plain", "quiet"])
 def test_in_a_log_a_line_says_what_the_job_does(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "LINE_SECONDS", 0.2)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.2)
     stream: Any = Terminal()
-    display = progress.Display(kind, 64, stream=stream)
+    display = Display(kind, 64, stream=stream)
     with display.speaking():
         display.begin("evaluating")
         time.sleep(0.5)
@@ -326,7 +326,7 @@ def test_in_a_log_a_line_says_what_the_job_does(kind: Any, monkeypatch: pytest.M
 def test_a_run_says_what_takes_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lines, "LINE_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
     runs.make(tmp_path, "--steps", "2")
     assert "making the graph of the first step" in capsys.readouterr().err
 
@@ -356,4 +356,4 @@ def test_a_run_that_goes_on_drops_the_records_of_steps_it_does_again(tmp_path: P
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.6, "5s"), (185, "3m 05s"), (7620, "2h 07m")])
 def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
-    assert lines.format_seconds(seconds) == text
+    assert progress.format_seconds(seconds) == text

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from wheelbuild import __main__ as step
 from wheelbuild import bazel
+from wheelbuild.__main__ import explain_failure
 from wheelbuild.request import read_request
 
 from tests.unit.wheel.test_failure import STEP
@@ -52,11 +52,11 @@ def test_full_disk_is_that_of_the_machine_which_met_it(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(step, "CACHE", tmp_path)
-    monkeypatch.setattr(step, "NEARLY_FULL", nearly)
+    monkeypatch.setattr("wheelbuild.__main__.CACHE", tmp_path)
+    monkeypatch.setattr("wheelbuild.__main__.NEARLY_FULL", nearly)
     wanted = read_request({**GIVEN, "REMOTE_EXECUTOR": executor}, cores=2, memory=8192)
     full = next((line for line in log.splitlines() if bazel.FULL.search(line)), "")
-    ended = step.explain_failure(bazel.Ended(code=code, full=full), wanted, 0, log + AFTER)
+    ended = explain_failure(bazel.Ended(code=code, full=full), wanted, 0, log + AFTER)
     words = capsys.readouterr().err.splitlines()
     said = buildx.Transcript(tail=[*words, *EXCERPT], failed=("wheel", f"{STEP}{ended}"))
     found = buildx._explain(said, tmp_path / "build.log", 1)

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-from wheelbuild import __main__ as step
 from wheelbuild import arguments, bazel, service
+from wheelbuild.__main__ import run_bazel
 from wheelbuild.request import read_request
 from wheelbuild.watchdog import Watchdog, watch_cache
 
@@ -71,14 +72,15 @@ def serving(cache: Freezing) -> Iterator[str]:
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[list[str], bazel.Ended, str]]:
     program = tmp_path / "bazel.py"
     program.write_text(PLAYED)
-    monkeypatch.setattr(step, "SOURCE", tmp_path)
+    monkeypatch.setattr("wheelbuild.__main__.SOURCE", tmp_path)
     monkeypatch.setattr(service, "CALL_SECONDS", 0.5)
-    monkeypatch.setattr(step, "watch_cache", lambda url: Watchdog(url, silence=1, grace=5, ask=service.find_silence))
+    watch = partial(Watchdog, silence=1, grace=5, ask=service.find_silence)
+    monkeypatch.setattr("wheelbuild.__main__.watch_cache", watch)
 
     def run(url: str) -> tuple[list[str], bazel.Ended, str]:
         wanted = read_request({**GIVEN, "REMOTE_CACHE": url}, cores=2, memory=8192)
         argv = [sys.executable, str(program), f"--remote_cache={url}"]
-        argv, ended = step.run_bazel(argv, wanted, {}, tmp_path / "log", str)
+        argv, ended = run_bazel(argv, wanted, {}, tmp_path / "log", str)
         return argv, ended, (tmp_path / "log").read_text().splitlines()[-1]
 
     return run

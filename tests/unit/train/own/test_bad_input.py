@@ -15,7 +15,6 @@ from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import main, parse
 from train.config import origin
 from train.data import Dataset, Pictures, load
-from train.data import own as own_data
 from train.errors import DataError, UsageError, require_folder
 from train.record.reader import find_change
 
@@ -251,7 +250,7 @@ def test_data_that_changed_since_a_run_began(tmp_path: Path, capsys: pytest.Capt
 
 def test_an_image_that_changes_during_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_classes(tmp_path / "pets")
-    monkeypatch.setattr(own_data, "BUDGET", 0)
+    monkeypatch.setattr("train.data.own.BUDGET", 0)
     images = open_(folder).train.images
     assert isinstance(images, Pictures)
     for path in folder.rglob("*.png"):

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.train.own.making import count_labels, make_image, write_classes, write_image
 from train.cli import main, parse
 from train.data import Dataset, Pictures, load
-from train.data import own as own_data
 from train.errors import UsageError
 from train.record.reader import choose_data
 
@@ -166,7 +165,7 @@ def test_images_that_memory_does_not_hold_give_the_same_batches(
 
     folder = write_classes(tmp_path / "pets", count=10)
     held = open_(folder)
-    monkeypatch.setattr(own_data, "BUDGET", 0)
+    monkeypatch.setattr("train.data.own.BUDGET", 0)
     read = open_(folder)
     assert isinstance(read.train.images, Pictures)
     assert np.array_equal(read.test.images[:], held.test.images)
