@@ -34,11 +34,11 @@ def _report_usage(error: Exception) -> int:
     from toolkit.console import Console
     from train.cli import explain_usage
 
-    found = explain_usage(error, "toolkit")
+    problem = explain_usage(error, "toolkit")
     console = Console(json="--json" in sys.argv, verbosity=0)
-    console.fail(str(found))
-    console.close({"code": found.exit_code, "what": found.what, "why": found.why, "remedy": found.remedy})
-    return found.exit_code
+    console.fail(str(problem))
+    console.close({"code": problem.exit_code, "what": problem.what, "why": problem.why, "remedy": problem.remedy})
+    return problem.exit_code
 
 
 def _report_interrupt() -> None:
@@ -49,11 +49,11 @@ def _report_interrupt() -> None:
     _report_as_json(signals.INTERRUPTED, "interrupted", "The same command goes on")
 
 
-def _report_as_json(code: int, what: str, remedy: str) -> None:
+def _report_as_json(code: int, message: str, remedy: str) -> None:
     if "--json" in sys.argv:
         from train.system.output import show_json
 
-        show_json({"error": {"code": code, "what": what, "why": "", "remedy": remedy}}, indent=2)
+        show_json({"error": {"code": code, "what": message, "why": "", "remedy": remedy}}, indent=2)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ def read(releases: Mapping[str, str]) -> dict[str, dict[str, Vulnerability]]:
 
     Raises UnreadableError: the index does not answer, or lists no advisories.
     """
-    place, found = find_service("tensorflow"), dict[str, dict[str, Vulnerability]]()
+    place, advisories = find_service("tensorflow"), dict[str, dict[str, Vulnerability]]()
     for version, release in releases.items():
         for item in read_release(f"{place}/pypi/tensorflow/{release}/json"):
-            found.setdefault(item.id, {})[version] = item
-    return found
+            advisories.setdefault(item.id, {})[version] = item
+    return advisories
 
 
 def compare(table: Table, listed: Mapping[str, Mapping[str, Vulnerability]]) -> Iterator[Change]:
@@ -54,11 +54,11 @@ def compare(table: Table, listed: Mapping[str, Mapping[str, Vulnerability]]) -> 
 
 def find_service(name: str) -> str:
     """Return the address under which pip's index is, without `/simple`, as pip says it."""
-    said = inquiry.run_pip("index", "versions", "-vv", name)
-    found = re.search(rf"^\s*\* (https?://\S+)/simple/{name}/?$", said, re.MULTILINE)
-    if not found:
+    output = inquiry.run_pip("index", "versions", "-vv", name)
+    service = re.search(rf"^\s*\* (https?://\S+)/simple/{name}/?$", output, re.MULTILINE)
+    if not service:
         raise inquiry.UnreadableError("pip names no index on the web")
-    return found[1]
+    return service[1]
 
 
 def read_release(address: str) -> list[Vulnerability]:
@@ -74,9 +74,9 @@ def read_release(address: str) -> list[Vulnerability]:
 
 def _describe(item: Mapping[str, Any], release: Version) -> Vulnerability:
     names = [*item["aliases"], item["id"]]
-    name = next((each for each in names if each.startswith("CVE-")), item["id"])
+    name = next((alias for alias in names if alias.startswith("CVE-")), item["id"])
     if not re.fullmatch(r"[A-Z]+-[\w-]{1,40}", name):
         raise ValueError(name)
-    later = [each for each in map(Version, item["fixed_in"]) if each > release and not each.is_prerelease]
-    said = " ".join(str(item.get("summary") or item["details"]).split())
-    return Vulnerability(id=name, what=said[:LENGTH], fixed=str(min(later)) if later else "")
+    later = [version for version in map(Version, item["fixed_in"]) if version > release and not version.is_prerelease]
+    summary = " ".join(str(item.get("summary") or item["details"]).split())
+    return Vulnerability(id=name, what=summary[:LENGTH], fixed=str(min(later)) if later else "")

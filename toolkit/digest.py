@@ -90,10 +90,10 @@ def digest_file(path: Path) -> str:
     known = memory.known.get(name)
     if isinstance(known, dict) and known.get("identity") == identity and is_digest(known.get("digest")):
         return str(known["digest"])
-    found = read_file(path)
+    value = read_file(path)
     if _is_settled(path, before):
-        memory.add(name, {"identity": identity, "digest": found})
-    return found
+        memory.add(name, {"identity": identity, "digest": value})
+    return value
 
 
 def cached(key: str, make: Callable[[], Any]) -> Any:
@@ -117,11 +117,13 @@ def digest_value(value: object) -> str:
 
 def digest_paths(root: Path, paths: Iterable[Path]) -> str:
     """Return the digest of files and folders: names below ``root``, executable bits and bytes; not ``__pycache__``."""
-    found = sorted(file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+    listed = sorted(
+        file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()
+    )
     return digest_value(
         [
             (file.relative_to(root).as_posix(), bool(file.stat().st_mode & 0o100), digest_file(file))
-            for file in found
+            for file in listed
             if "__pycache__" not in file.parts
         ]
     )
@@ -135,15 +137,15 @@ def read_file(path: Path) -> str:
     """Return the digest of the bytes that a file has, read by this process, whatever is cached on disk."""
     before = path.stat()
     identity = tuple(_identify(before))
-    found = _read.get(identity) or f"sha256:{hash_file(path).hex()}"
+    value = _read.get(identity) or f"sha256:{hash_file(path).hex()}"
     if before.st_size >= _LARGE and _is_settled(path, before):
-        _read[identity] = found
-    return found
+        _read[identity] = value
+    return value
 
 
 def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the digests of files, read anew. Raises IntegrityError: one is missing, a link, or outside the folder."""
-    root, found = folder.resolve(), {}
+    root, digests = folder.resolve(), {}
     for name in names:
         path = root / name
         if not path.is_file() or path.resolve() != path or not path.is_relative_to(root):
@@ -152,8 +154,8 @@ def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
             require_size(path)
         except OSError as error:
             raise IntegrityError(f"{name} is not what the record of {folder} says: {error.strerror}") from error
-        found[name] = read_file(path)
-    return found
+        digests[name] = read_file(path)
+    return digests
 
 
 def hash_file(path: Path | str, limit: int = LARGEST_STATE) -> bytes:
@@ -164,12 +166,12 @@ def hash_file(path: Path | str, limit: int = LARGEST_STATE) -> bytes:
     # A Path takes as long as the hashing of a small file. A pipe would wait for a writer.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb", buffering=0) as stream:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        if found.st_size > limit:
-            raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, and may have {limit:,}", str(path))
-        if found.st_size < _LARGE:
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, and may have {limit:,}", str(path))
+        if status.st_size < _LARGE:
             return hashlib.sha256(stream.read()).digest()
         return hashlib.file_digest(stream, "sha256").digest()
 
@@ -180,8 +182,8 @@ def _is_settled(path: Path, before: os.stat_result) -> bool:
     return same and time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > _CLOCK_NS
 
 
-def _identify(found: os.stat_result) -> list[int]:
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev]
+def _identify(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
 
 
 def is_digest(value: object) -> bool:

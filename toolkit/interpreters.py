@@ -82,15 +82,15 @@ def ask(path: Path) -> Interpreter:
             timeout=ANSWER_SECONDS,
             check=True,
         )
-        said = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
         return Interpreter(
             path=path,
-            version=said["version"],
-            prefix=Path(said["prefix"]),
-            base=Path(said["base"]),
-            packages=Path(said["packages"]),
-            compiled=Path(said["compiled"]),
-            managed=said["managed"],
+            version=answer["version"],
+            prefix=Path(answer["prefix"]),
+            base=Path(answer["base"]),
+            packages=Path(answer["packages"]),
+            compiled=Path(answer["compiled"]),
+            managed=answer["managed"],
         )
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError) as error:
         why = getattr(error, "stderr", "") or str(error)
@@ -106,5 +106,5 @@ def search(version: str) -> Path | None:
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         # Not the Python of a virtual environment: that one may be removed while the new environment is used.
         return Path(getattr(sys, "_base_executable", sys.executable))
-    found = shutil.which(f"python{version}")
-    return Path(found) if found else None
+    program = shutil.which(f"python{version}")
+    return Path(program) if program else None

@@ -217,14 +217,14 @@ class _AgentSigner:
 
 def _find(name: str) -> _AgentSigner:
     keys = _list_keys()
-    found = [key for key in keys if name in {"", key.comment, key.fingerprint}]
-    if len(found) != 1:
+    matching = [key for key in keys if name in {"", key.comment, key.fingerprint}]
+    if len(matching) != 1:
         raise UsageError(
-            f"the ssh-agent has {len(found) or 'no'} ed25519 key{'s' if found else ''} of the name {name!r}",
+            f"the ssh-agent has {len(matching) or 'no'} ed25519 key{'s' if matching else ''} of the name {name!r}",
             why=f"it has {', '.join(map(str, keys)) or 'none'}",
             remedy="name one: agent:COMMENT or agent:SHA256:...; `ssh-add FILE` adds one",
         )
-    return _AgentSigner(found[0])
+    return _AgentSigner(matching[0])
 
 
 def _list_keys() -> list[_AgentKey]:

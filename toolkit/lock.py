@@ -132,8 +132,8 @@ def ask_commit(version: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.fullmatch(rf"([0-9a-f]{{40}})\t{re.escape(tag)}\n", answer.stdout)
-    return found[1] if found else ""
+    match = re.fullmatch(rf"([0-9a-f]{{40}})\t{re.escape(tag)}\n", answer.stdout)
+    return match[1] if match else ""
 
 
 def write(path: Path, lock: Lock) -> None:

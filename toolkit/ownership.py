@@ -71,13 +71,13 @@ def label(state: Path | None = None) -> dict[str, str]:
 
 def list_states() -> dict[str, Path]:
     """Return the registered state folders of this user by their ids, those too that are gone."""
-    found = {}
+    states = {}
     with suppress(OSError):
         for path in sorted(_locate_register().iterdir()):
             identity = path.name.removesuffix(".json")
             if _ID.fullmatch(identity) and (state := _read_registered(identity)):
-                found[identity] = state
-    return found
+                states[identity] = state
+    return states
 
 
 def record_image(state: Path, tag: str, identity: str) -> None:

@@ -121,7 +121,7 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
     planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
     wheel = wheel_folder.find(planned, DIST)
     if wheel is None:
-        named = " and ".join(dict.fromkeys(each.name for each in decision.devices))
+        named = " and ".join(dict.fromkeys(device.name for device in decision.devices))
         raise GpuError(
             f"{named} needs a grafted wheel, and there is none yet",
             why=decision.reason,
@@ -166,8 +166,8 @@ def _leaves_choice(request: Request) -> bool:
 def _leaves_versions(request: Request) -> bool:
     """Return whether neither versions nor a wheel, an image or downloaded packages were asked for."""
     settings = request.settings
-    own = request.wheel not in {None, PUBLISHED} or settings.archive or settings.downloads
-    return not (own or _names_versions(settings))
+    given = request.wheel not in {None, PUBLISHED} or settings.archive or settings.downloads
+    return not (given or _names_versions(settings))
 
 
 def _names_versions(settings: Settings) -> bool:
@@ -184,8 +184,8 @@ def _take_archive(request: Request) -> Request:
         labels = read_archive(Path(settings.archive)).labels
     except UsageError:  # the engine says so
         return request
-    held = {name: labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in ("tensorflow", "cuda", "cudnn")}
-    return replace(request, settings=_change(settings, held)) if held["tensorflow"] else request
+    versions = {name: labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in ("tensorflow", "cuda", "cudnn")}
+    return replace(request, settings=_change(settings, versions)) if versions["tensorflow"] else request
 
 
 def _change(settings: Settings, chosen: Mapping[str, str]) -> Settings:
@@ -236,7 +236,7 @@ def _read_machine(request: Request, *, named: bool) -> "Machine":
 def apply_decision(request: Request, decision: "Decision") -> Request:
     """Return the request with the set of a decision, or with the CPU set if no GPU can be used now."""
     settings = request.settings
-    processors = next((each for each in (decision, *decision.alternatives) if each.way == "cpu"), None)
+    processors = next((candidate for candidate in (decision, *decision.alternatives) if candidate.way == "cpu"), None)
     chosen = {"python": decision.python}
     if processors and not decision.uses_gpu:
         chosen |= {"tensorflow": processors.tensorflow}
@@ -276,8 +276,8 @@ def resolve(request: Request, console: Console) -> ReadyEnvironment:
     Raises UsageError: a GPU is asked for, and the set cannot use one; UnsupportedError: the versions are incompatible,
     or the wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
     """
-    what = "environments and jobs are made" if request.runs else "such images are made"
-    require_own_platform(request.settings, what, crossed=not request.runs)
+    things = "environments and jobs are made" if request.runs else "such images are made"
+    require_own_platform(request.settings, things, crossed=not request.runs)
     spec = choose_spec(request.settings)
     wheel = read_wheel_option(request.wheel)
     if request.settings.cuda and not wheel:
@@ -288,8 +288,8 @@ def resolve(request: Request, console: Console) -> ReadyEnvironment:
     choice = choose_engine(request.settings, target=request.target, tag=request.tag)
     console.heading("engine", f"{choice.engine.name}: {choice.why}")
     if wheel:
-        found = choice.engine.find_platform(fetch=not request.dry_run)
-        spec = use_wheel(spec, wheel, found, machine=load_table().platform(request.settings.platform).machine)
+        platform = choice.engine.find_platform(fetch=not request.dry_run)
+        spec = use_wheel(spec, wheel, platform, machine=load_table().platform(request.settings.platform).machine)
     plan = choice.engine.plan(spec)
     if request.gpu and request.settings.archive:
         _require_gpu_code(request, wheel)
@@ -334,14 +334,14 @@ def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
     from toolkit.doctor import unused
     from toolkit.wheel import inspection
 
-    found = inspection.inspect(wheel)
-    if not found.build.is_cuda:
+    inspected = inspection.inspect(wheel)
+    if not inspected.build.is_cuda:
         return None
     record = manifest.read(wheel.parent)
-    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == found.digest else {}
+    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == inspected.digest else {}
     if spec.get("cuda") and spec.get("cudnn"):
         return f"--cuda {spec['cuda']} --cudnn {spec['cudnn']}"
-    return unused.name_wheel_flags(found.public_version, settings.python, found.build.cuda)
+    return unused.name_wheel_flags(inspected.public_version, settings.python, inspected.build.cuda)
 
 
 def _describe_gpu(resolved: ReadyEnvironment) -> str:
@@ -498,13 +498,13 @@ def read_wheel_option(wheel: str | None) -> Path | None:
     if wheel is None or wheel == PUBLISHED:
         return None
     path = Path(wheel)
-    found = sorted(path.glob("tensorflow*.whl")) if path.is_dir() else [path]
-    if len(found) != 1 or not found[0].is_file():
+    wheels = sorted(path.glob("tensorflow*.whl")) if path.is_dir() else [path]
+    if len(wheels) != 1 or not wheels[0].is_file():
         raise UsageError(
-            f"there is no wheel {path}" if not found or not path.is_dir() else f"{path} holds {len(found)} wheels",
+            f"there is no wheel {path}" if not wheels or not path.is_dir() else f"{path} holds {len(wheels)} wheels",
             remedy=f"give a .whl file, a folder with one such as dist/NAME, or {PUBLISHED} for the published one",
         )
-    return found[0].resolve()
+    return wheels[0].resolve()
 
 
 def _name_set(tensorflow: str, cuda: str, cudnn: str) -> str:
@@ -524,10 +524,10 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
 
     for file in (path, path.with_name(manifest.FILE)):
         wheel_folder.check_sum(file)
-    found = inspection.inspect(path)
-    record = _find_record(path, found.digest)
+    inspected = inspection.inspect(path)
+    record = _find_record(path, inspected.digest)
     inspection.require_runnable(
-        found,
+        inspected,
         tensorflow=spec.tensorflow,
         python=spec.python,
         cuda=spec.cuda,
@@ -540,7 +540,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     return replace(
         spec,
         wheel=path,
-        cuda_wheel=found.build.is_cuda,
+        cuda_wheel=inspected.build.is_cuda,
         instructions=tuple(record.facts.get("instructions", ())) if record else (),
     )
 
@@ -631,12 +631,12 @@ def train_task(
     return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 
 
-def _find_record(wheel: Path, found: str) -> manifest.Manifest | None:
+def _find_record(wheel: Path, value: str) -> manifest.Manifest | None:
     record = manifest.read(wheel.parent)
-    if record and (record.kind, record.digest) != ("wheel", found):
+    if record and (record.kind, record.digest) != ("wheel", value):
         raise IntegrityError(
             f"{wheel.name} is not the wheel of the manifest beside it",
-            why=f"the manifest is of the {record.kind} {record.digest}, and the wheel is {found}",
+            why=f"the manifest is of the {record.kind} {record.digest}, and the wheel is {value}",
             remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
         )
     return record

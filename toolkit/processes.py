@@ -63,9 +63,9 @@ def starting(
         raise
 
 
-def describe_full_disk(what: str) -> PreflightError:
+def describe_full_disk(message: str) -> PreflightError:
     """Return the error of a disk that is full. ``what`` begins with a verb: ``filled up while installing``."""
-    return PreflightError(f"the disk {what}", remedy="free space, or set TOOLKIT_STATE to a larger disk")
+    return PreflightError(f"the disk {message}", remedy="free space, or set TOOLKIT_STATE to a larger disk")
 
 
 def describe_wrong_package(why: str) -> IntegrityError:
@@ -84,10 +84,10 @@ def shell_code(returncode: int) -> int:
 def share_cores(slots: int) -> list[list[int]]:
     """Return the cores of each slot: equal numbers, because the number of threads can decide the last bits of a run."""
     cores = sorted(os.sched_getaffinity(0))
-    each = len(cores) // slots
-    if not each:
+    share = len(cores) // slots
+    if not share:
         raise UsageError(f"--slots {slots} is more than the {len(cores)} cores of this machine", remedy="give fewer")
-    return [cores[slot * each : (slot + 1) * each] for slot in range(slots)]
+    return [cores[slot * share : (slot + 1) * share] for slot in range(slots)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,14 +52,14 @@ def _fit(settings: Settings, wheel: Path) -> EnvironmentSpec:
     if settings.sources["tensorflow"] == "default":
         asked = inspection.inspect(wheel).public_version
     if not settings.cuda:
-        held = (item for item in reversed(load_table().published) if item.cuda and item.tensorflow == asked)
-        found = next((item for item in held if settings.python in item.python), None)
-        if found is None:
+        sets = (item for item in reversed(load_table().published) if item.cuda and item.tensorflow == asked)
+        chosen = next((item for item in sets if settings.python in item.python), None)
+        if chosen is None:
             raise UnsupportedError(
                 f"no locked CUDA set is for TensorFlow {asked} and Python {settings.python}",
                 remedy="`toolkit lock` makes one; then name it here by --tensorflow, --cuda and --cudnn",
             )
-        settings = replace(settings, cuda=found.cuda, cudnn=found.cudnn)
+        settings = replace(settings, cuda=chosen.cuda, cudnn=chosen.cudnn)
     spec = pipeline.choose_spec(replace(settings, tensorflow=asked))
     return replace(
         pipeline.use_wheel(spec, wheel, pipeline.make_host_engine(settings).find_platform(fetch=False)), emulated=True

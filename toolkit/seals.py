@@ -71,10 +71,10 @@ def mark(purpose: str, value: object) -> str:
     return _compute(key, purpose, value)
 
 
-def holds(purpose: str, value: object, found: object) -> bool:
+def holds(purpose: str, value: object, seal: object) -> bool:
     """Return whether a mark is that of this user. Raises PreflightError if others can read the key."""
     key = _read_key()
-    return key is not None and isinstance(found, str) and hmac.compare_digest(_compute(key, purpose, value), found)
+    return key is not None and isinstance(seal, str) and hmac.compare_digest(_compute(key, purpose, value), seal)
 
 
 def require_own(folder: Path) -> None:
@@ -91,14 +91,14 @@ def require_own(folder: Path) -> None:
 def find_stranger(folder: Path) -> str:
     """Say who else can change what a folder holds; empty if nobody can, or the folder does not exist."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return ""
-    if found.st_uid not in {os.geteuid(), 0}:
-        return f"{folder} belongs to {_name(found.st_uid)}, and this command runs as {_name(os.geteuid())}"
+    if status.st_uid not in {os.geteuid(), 0}:
+        return f"{folder} belongs to {_name(status.st_uid)}, and this command runs as {_name(os.geteuid())}"
     # The group of the same number as the user has no other members, where each user has a group of their own.
-    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and found.st_gid not in {os.getegid(), 0}):
-        return f"other users may write to {folder}: its mode is {stat.S_IMODE(found.st_mode):o}"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in {os.getegid(), 0}):
+        return f"other users may write to {folder}: its mode is {stat.S_IMODE(status.st_mode):o}"
     return ""
 
 
@@ -124,13 +124,13 @@ def _read_key() -> bytes | None:
     except OSError as error:
         raise _refuse(path, error.strerror or str(error)) from error
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise _refuse(path, "it is no regular file")
-        if found.st_uid != os.geteuid():
-            raise _refuse(path, f"it belongs to {_name(found.st_uid)}, and this command runs as {_name(os.geteuid())}")
-        if found.st_mode & 0o077:
-            raise _refuse(path, f"other users may read it: its mode is {stat.S_IMODE(found.st_mode):o}")
+        if status.st_uid != os.geteuid():
+            raise _refuse(path, f"it belongs to {_name(status.st_uid)}, and this command runs as {_name(os.geteuid())}")
+        if status.st_mode & 0o077:
+            raise _refuse(path, f"other users may read it: its mode is {stat.S_IMODE(status.st_mode):o}")
         key = os.read(handle, _BYTES + 1)
     finally:
         os.close(handle)

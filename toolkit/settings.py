@@ -118,9 +118,9 @@ def resolve(
                 sources[name] = source
     if "ca_bundle" not in values:
         # Other programs read these variables on a network that intercepts https.
-        found = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
-        if found:
-            values["ca_bundle"], sources["ca_bundle"] = environment[found], found
+        variable = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
+        if variable:
+            values["ca_bundle"], sources["ca_bundle"] = environment[variable], variable
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
     _check(settings)
     return settings
@@ -158,9 +158,9 @@ def _require_text(name: str, value: object, source: str) -> str:
     if not isinstance(value, str):
         # YAML reads 3.10 as the number 3.1: a version must be quoted.
         raise UsageError(f"{name} in {source} is not text: {value!r}", remedy=f'write it in quotes: {name}: "{value}"')
-    if said := addresses.find_credentials(value):
+    if credentials := addresses.find_credentials(value):
         raise UsageError(
-            f"{name} in {source} has {said} in an address",
+            f"{name} in {source} has {credentials} in an address",
             why="it would stand in records and logs",
             remedy="leave it out: `docker login`, git's credential helper, .netrc and pip's keyring keep passwords",
         )
@@ -214,15 +214,15 @@ def is_crossed(settings: Settings) -> bool:
     return CROSS.get(settings.platform) == find_own_platform()
 
 
-def require_own_platform(settings: Settings, what: str, *, crossed: bool = False) -> None:
+def require_own_platform(settings: Settings, things: str, *, crossed: bool = False) -> None:
     """Raise PreflightError if the platform asked for is not that of this machine: no program of another one runs here.
 
     ``crossed``: a platform for which this machine has compilers is enough.
     """
-    own = find_own_platform()
-    if settings.platform != own and not (crossed and is_crossed(settings)):
+    here = find_own_platform()
+    if settings.platform != here and not (crossed and is_crossed(settings)):
         raise PreflightError(
-            f"{what} for {settings.platform} on such a machine only, and this is {own}",
+            f"{things} for {settings.platform} on such a machine only, and this is {here}",
             why=f"platform: {settings.platform} (from {settings.sources['platform']})",
             remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here, "
             "and `build-image` makes images of linux/arm64 on linux/amd64",

@@ -112,8 +112,8 @@ def is_envelope(name: str) -> bool:
 
 def find_comment(name: str) -> Comment | None:
     """Return what a file says of the wheel or run in whose folder it is, if it is the envelope of such a statement."""
-    found = re.fullmatch(r"attestation-(\w+)-[0-9a-f]{8}\.dsse\.json", name)
-    return next((each for each in get_args(Comment) if found and found[1] == each), None)
+    match = re.fullmatch(r"attestation-(\w+)-[0-9a-f]{8}\.dsse\.json", name)
+    return next((kind for kind in get_args(Comment) if match and match[1] == kind), None)
 
 
 def discard(record: Path) -> None:
@@ -228,18 +228,18 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
     ``whole``: its predicate too, and not the type and the digests alone.
     """
     try:
-        signatories, found = read(record, expected.kind, policy)
-        compare(found, expected, whole=whole)
+        signatories, statement = read(record, expected.kind, policy)
+        compare(statement, expected, whole=whole)
     except IntegrityError as error:
         return check("signature", False, error.what)
-    names = ", ".join(dict.fromkeys(each.name for each in signatories))
+    names = ", ".join(dict.fromkeys(signatory.name for signatory in signatories))
     return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
 
 
 def list_comments(folder: Path, kind: Comment) -> list[Path]:
     """Return the names under which `read` finds the statements of a kind in a folder."""
-    found = sorted(each.name for each in folder.iterdir() if find_comment(each.name) == kind)
-    return [folder / name.removeprefix("attestation-").removesuffix(".dsse.json") for name in found]
+    names = sorted(path.name for path in folder.iterdir() if find_comment(path.name) == kind)
+    return [folder / name.removeprefix("attestation-").removesuffix(".dsse.json") for name in names]
 
 
 def read(record: Path, kind: Signed, policy: Policy) -> tuple[Signatories, Statement]:
@@ -265,29 +265,29 @@ def describe(record: Path) -> str:
     if not path.exists():
         return "none"
     try:
-        ids = [each[:8] for each in _read_envelope(path).signatures]
+        ids = [keyid[:8] for keyid in _read_envelope(path).signatures]
     except IntegrityError as error:
         return printable(error.what)
     return f"by key {printable(', '.join(ids))}, not checked: --trust names the keys to trust"
 
 
 def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signatories:
-    known = [each for each in policy if each.key.keyid in envelope.signatures]
+    known = [signatory for signatory in policy if signatory.key.keyid in envelope.signatures]
     if not known:
-        ids = ", ".join(each[:8] for each in envelope.signatures)
+        ids = ", ".join(keyid[:8] for keyid in envelope.signatures)
         raise IntegrityError(f"signed by key {ids}, which is not trusted")
-    for each in known:
-        if not holds(envelope, each.key):
-            raise IntegrityError(f"the signature is not that of {each.name} for this statement")
+    for signatory in known:
+        if not holds(envelope, signatory.key):
+            raise IntegrityError(f"the signature is not that of {signatory.name} for this statement")
     return require_allowed(known, kind)
 
 
 def require_allowed(known: Iterable[Signatory], kind: str) -> Signatories:
     """Return those that may sign a kind. Raises IntegrityError: none of them may."""
-    if not (found := tuple(each for each in known if kind in each.may)):
-        said = "; ".join(f"{each.name} may sign {', '.join(each.may)}" for each in known)
-        raise IntegrityError(f"{said}: not {kind}")
-    return found
+    if not (allowed := tuple(signatory for signatory in known if kind in signatory.may)):
+        rights = "; ".join(f"{signatory.name} may sign {', '.join(signatory.may)}" for signatory in known)
+        raise IntegrityError(f"{rights}: not {kind}")
+    return allowed
 
 
 def holds(envelope: "Envelope", key: "SSlibKey") -> bool:
@@ -301,27 +301,27 @@ def holds(envelope: "Envelope", key: "SSlibKey") -> bool:
     return True
 
 
-def compare(found: Statement, expected: Statement, *, whole: bool) -> None:
+def compare(signed: Statement, expected: Statement, *, whole: bool) -> None:
     """Compare a signed statement with what the files give, with ``whole`` its predicate too. Raises IntegrityError."""
-    if (found.predicate_type, found.build_type) != (expected.predicate_type, expected.build_type):
-        raise IntegrityError(f"the statement is not of a {expected.kind}: {found.build_type or found.predicate_type}")
+    if (signed.predicate_type, signed.build_type) != (expected.predicate_type, expected.build_type):
+        raise IntegrityError(f"the statement is not of a {expected.kind}: {signed.build_type or signed.predicate_type}")
     wrong = []
-    for name in sorted(found.subjects.keys() | expected.subjects.keys()):
-        if name not in found.subjects:
+    for name in sorted(signed.subjects.keys() | expected.subjects.keys()):
+        if name not in signed.subjects:
             wrong.append(f"{name} is not signed")
         elif name not in expected.subjects:
             wrong.append(f"{name} was signed and is not here")
-        elif found.subjects[name] != expected.subjects[name]:
+        elif signed.subjects[name] != expected.subjects[name]:
             wrong.append(f"{name} is not what was signed")
     if wrong:
         more = f" and {len(wrong) - 5} more" * (len(wrong) > 5)
         raise IntegrityError("; ".join(wrong[:5]) + more)
-    if whole and found.encode() != expected.encode():
-        raise IntegrityError(f"the statement says otherwise than the files: {_name_difference(found, expected)}")
+    if whole and signed.encode() != expected.encode():
+        raise IntegrityError(f"the statement says otherwise than the files: {_name_difference(signed, expected)}")
 
 
-def _name_difference(found: Statement, expected: Statement) -> str:
-    first, second = found.predicate, expected.predicate
+def _name_difference(signed: Statement, expected: Statement) -> str:
+    first, second = signed.predicate, expected.predicate
     names = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
     return ", ".join(names) or "a number or a truth value is of another type"
 
@@ -337,8 +337,8 @@ def read_json(path: Path) -> object:
     try:
         return parse(read_regular(path, LARGEST), path.name)
     except OSError as error:
-        what = f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB"
-        raise IntegrityError(f"{what}: {error.strerror}") from error
+        message = f"{path.name} is no regular file, or one of more than {LARGEST >> 20} MiB"
+        raise IntegrityError(f"{message}: {error.strerror}") from error
 
 
 def parse_envelope(value: object, name: str) -> "Envelope":
@@ -347,7 +347,7 @@ def parse_envelope(value: object, name: str) -> "Envelope":
 
     match value:
         case {"payload": str(payload), "payloadType": type_, "signatures": [_, *_] as listed, **rest} if (
-            not rest and all(_is_signature(each) for each in listed)
+            not rest and all(_is_signature(signature) for signature in listed)
         ):
             if type_ != PAYLOAD:
                 raise IntegrityError(f"{name} has the payload type {type_!r}, not {PAYLOAD}")
@@ -372,10 +372,10 @@ def parse_statement(payload: bytes, kind: Signed) -> Statement:
     subjects: dict[str, str] = {}
     for entry in value["subject"] if isinstance(value["subject"], list) else ():
         match entry:
-            case {"name": str(name), "digest": {"sha256": str(found), **others}} if (
-                len(entry) == 2 and not others and name not in subjects and re.fullmatch("[0-9a-f]{64}", found)
+            case {"name": str(name), "digest": {"sha256": str(sha256), **others}} if (
+                len(entry) == 2 and not others and name not in subjects and re.fullmatch("[0-9a-f]{64}", sha256)
             ):
-                subjects[name] = f"sha256:{found}"
+                subjects[name] = f"sha256:{sha256}"
             case _:
                 raise IntegrityError(f"a subject is not named once with a sha256 alone: {str(entry)[:120]}")
     predicate = value["predicate"]

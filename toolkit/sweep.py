@@ -64,8 +64,8 @@ class Sweep:
 
     def find_results(self) -> dict[int, dict[str, Any]]:
         """Return the manifests of the complete members by their numbers."""
-        found = {member.number: find_result(member.config) for member in self.members}
-        return {number: value for number, value in found.items() if value is not None}
+        results = {member.number: find_result(member.config) for member in self.members}
+        return {number: value for number, value in results.items() if value is not None}
 
     def pick(self, number: int) -> Member:
         if number >= len(self.members):
@@ -139,12 +139,12 @@ def expand(value: object, *, limit: int) -> tuple[str, dict[str, Value], list[di
             remedy="its keys are dataset, options (a mapping), grid (a list of values for each option) and list "
             "(mappings, one for each member)",
         )
-    given = {name: each for name, each in value.items() if each is not None}
+    given = {name: values for name, values in value.items() if values is not None}
     common = _read_options(given.get("options", {}), "options")
-    entries = [_read_options(each, "list") for each in _require_list(given.get("list", [{}]), "list")]
+    entries = [_read_options(entry, "list") for entry in _require_list(given.get("list", [{}]), "list")]
     grid = given.get("grid", {})
     axes = {
-        str(name): [_read_options({name: each}, "grid")[name] for each in _require_list(values, f"grid: {name}")]
+        str(name): [_read_options({name: option}, "grid")[name] for option in _require_list(values, f"grid: {name}")]
         for name, values in _require_mapping(grid, "grid").items()
     }
     for entry in entries:
@@ -219,11 +219,11 @@ def run(
         complete = sweep.find_results()
         console.heading("sweep", f"{len(sweep.members)} members, {len(complete)} complete")
         commands = {
-            each.number: processes.LoggedCommand(
-                argv=(sys.executable, "-m", "toolkit", "train", *each.arguments, *options), log=sweep.find_log(each)
+            member.number: processes.LoggedCommand(
+                argv=(sys.executable, "-m", "toolkit", "train", *member.arguments, *options), log=sweep.find_log(member)
             )
-            for each in sweep.members
-            if each.number not in complete
+            for member in sweep.members
+            if member.number not in complete
         }
         return processes.CommandPool(
             commands, variables=variables, held=lock, grace=training.GRACE_SECONDS + 30, begin=begin, end=end
@@ -253,12 +253,12 @@ def read_reason(log: Path) -> str:
     """Return the last error in a log with its cause, on one line; without one, its last line."""
     text = log.read_text(errors="replace") if log.exists() else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [index for index, line in enumerate(lines) if line.startswith("error: ")]
-    if not found:
+    places = [index for index, line in enumerate(lines) if line.startswith("error: ")]
+    if not places:
         return lines[-1] if lines else "it said nothing"
-    what, *rest = lines[found[-1] :]
+    first, *rest = lines[places[-1] :]
     why = [line for line in rest[:1] if line.startswith("why: ")]
-    return ": ".join(part.partition(": ")[2] for part in [what, *why])
+    return ": ".join(part.partition(": ")[2] for part in [first, *why])
 
 
 def group(sweep: Sweep, results: Mapping[int, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -352,11 +352,11 @@ def require_complete(sweep: Sweep, codes: Mapping[int, int], console: Console) -
 def show(sweep: Sweep, members: Sequence[Member], options: Sequence[str], console: Console) -> None:
     """Print the members, each as the command that would run it."""
     results = sweep.find_results()
-    commands = {each.number: ["toolkit", "train", *each.arguments, *options] for each in members}
+    commands = {member.number: ["toolkit", "train", *member.arguments, *options] for member in members}
     lines = [
-        f"{shlex.join(commands[each.number])}  # {each.number}: {shorten(each.config.run_dir)}"
-        + (", complete" if each.number in results else "")
-        for each in members
+        f"{shlex.join(commands[member.number])}  # {member.number}: {shorten(member.config.run_dir)}"
+        + (", complete" if member.number in results else "")
+        for member in members
     ]
     value = {"sweep": str(sweep.folder), "members": describe_members(sweep, {}), "commands": list(commands.values())}
     console.result(value, "\n".join(lines))

@@ -86,12 +86,12 @@ def plan(
 
 def mount_data(config: TrainConfig) -> list[str | Mount]:
     """Return the options that name data and cache to the job, and their mounts; nothing for data of a package."""
-    found: list[str | Mount] = []
+    words: list[str | Mount] = []
     if config.data_dir:
-        found += ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
+        words += ["--data-dir", Mount(source=Path(config.data_dir), target="/local")]
     if config.data_dir or config.needs_network:
-        found += ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
-    return found
+        words += ["--cache-dir", Mount(source=Path(config.cache_dir), target="/data", writable=True, shared=True)]
+    return words
 
 
 def mount_report(file: Path) -> list[str | Mount]:
@@ -146,13 +146,13 @@ def describe_parent(environment: Environment) -> dict[str, Any]:
     ``code`` is the digest of the training job's files; it is None for an image, whose own digest covers them.
     """
     record = manifest.read(environment.folder)
-    own = environment.kind == "image"
+    in_image = environment.kind == "image"
     return {
         "kind": environment.kind,
         "digest": environment.digest,
         "reference": environment.reference,
         "parent": dict(record.parent) if record and record.parent else None,
-        "code": None if own else _digest_code(),
+        "code": None if in_image else _digest_code(),
     }
 
 

@@ -57,7 +57,7 @@ class Environment(Artifact):
 
     @classmethod
     def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:
-        identity = str(named.get("digest", ""))
+        identity = str(named.get("digest"))
         if not digest.is_digest(identity):
             return None  # it may be a pattern of files
         for folder in sorted(state.glob(f"environment-*-{digest.shorten(identity)}")):

@@ -205,12 +205,12 @@ def command(
         signature = inspect.signature(function, eval_str=True)
         # A long command shows its progress.
         named = (*shared, "progress") if long else shared
-        own = []
+        parameters = []
         for name, parameter in signature.parameters.items():
             if name == "options":
-                own += _make_build_parameters(build)
+                parameters += _make_build_parameters(build)
             elif name != "session":
-                own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         common = [_make_parameter(name, SETTINGS[name], None) for name in named]
         common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
@@ -233,8 +233,8 @@ def command(
                 signals.check()
                 console.close()
 
-        run.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *common]}
+        run.__signature__ = inspect.Signature([*parameters, *common])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *common]}
         return run
 
     return decorate
@@ -244,10 +244,10 @@ def _require_no_credentials(given: Mapping[str, object]) -> None:
     """Raise UsageError for an address with credentials, which would stand in records, in logs and on the terminal."""
     for name, value in given.items():
         words = getattr(value, "args", None)  # of a context: what the job gets
-        if said := addresses.find_in([value] if words is None else words):
+        if credentials := addresses.find_in([value] if words is None else words):
             option = name.strip("_").replace("_", "-") if words is None else "an option of the job"
             raise UsageError(
-                f"{option} has {said} in an address",
+                f"{option} has {credentials} in an address",
                 why="it would stand in records and logs",
                 remedy="leave it out: `docker login`, git's credential helper, .netrc and a file of --bazelrc keep "
                 "credentials",
@@ -389,11 +389,11 @@ def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
         try:
             # Its output goes where messages go: standard output is for the result.
             done = subprocess.run(["/bin/sh", "-c", hook], env=variables, stdout=2, timeout=HOOK_SECONDS, check=False)
-            said = f"it ended with {done.returncode}" if done.returncode else ""
+            problem = f"it ended with {done.returncode}" if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = "it took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-        if said:
-            console.say(f"--on-end: {said}")
+            problem = "it took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
+        if problem:
+            console.say(f"--on-end: {problem}")
 
 
 @contextmanager

@@ -40,14 +40,14 @@ def _read_sweep(
     from toolkit.errors import UsageError
 
     sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = {name: context.params[name] for name, each in sources.items() if each and each.name == "COMMANDLINE"}
+    given = {name: context.params[name] for name, source in sources.items() if source and source.name == "COMMANDLINE"}
     if file is None:
         if not dataset:
             raise UsageError("there is nothing to train", remedy="name a data set, as digits, or --sweep FILE")
         if wrong := [name for name in _OF_SWEEPS if name in given]:
             raise UsageError(f"--{wrong[0]} is for a sweep", remedy="leave it out, or name the file with --sweep")
         return None
-    words = [each for each in (dataset, *context.args) if each]
+    words = [word for word in (dataset, *context.args) if word]
     if words:
         raise UsageError(
             f"a sweep does not go with {shlex.join(words)}",
@@ -142,7 +142,7 @@ def slurm(
     console, settings = session.console, session.settings
     planned = _read_sweep(session, context, sweep, dataset, limit)
     if planned:
-        runs, folder = [(each.arguments, each.config) for each in planned.members], planned.folder
+        runs, folder = [(member.arguments, member.config) for member in planned.members], planned.folder
     else:
         arguments = (dataset, *context.args)
         runs = [(arguments, training.read_arguments(arguments, settings))]
@@ -183,9 +183,9 @@ def slurm(
         files.require_writable(path.parent)
         files.write_atomically(path, script)
         number = batch.submit(path)
-        said = f"array {number} of {len(runs)} jobs" if planned else f"job {number}"
+        title = f"array {number} of {len(runs)} jobs" if planned else f"job {number}"
         log = f"{name}-{number}{'_*' if planned else ''}.log"
-        console.result({"job": number, "script": str(path)}, f"{said} is queued; its output: {log}")
+        console.result({"job": number, "script": str(path)}, f"{title} is queued; its output: {log}")
     if sweep:
         console.say(f"at their end, compare the members: {_summarise(sweep, limit)}")
 

@@ -78,7 +78,7 @@ def advise(
     from toolkit.versions import load_table
 
     console, settings, table = session.console, session.settings, load_table()
-    named = [each for each in (name, gpu) if each]
+    named = [card for card in (name, gpu) if card]
     if len(named) > 1:
         raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
     machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=machine_glibc)
@@ -101,9 +101,9 @@ def _describe_machine(settings: "Settings", card: str, *, driver: str, glibc: st
     from toolkit.doctor.machine import Device, Machine
     from toolkit.versions import numbers
 
-    for text, what in ((driver, "the driver"), (glibc, "glibc")):
+    for text, noun in ((driver, "the driver"), (glibc, "glibc")):
         if text:
-            numbers.parse(text, what)
+            numbers.parse(text, noun)
     card = card or (settings.card if settings.card not in {"auto", NONE} else "")
     engine = "" if settings.engine == "auto" else settings.engine
     if card:
@@ -113,7 +113,7 @@ def _describe_machine(settings: "Settings", card: str, *, driver: str, glibc: st
     else:
         machine = reading.read_machine(settings)
         if driver:
-            devices = tuple(replace(each, driver=driver) for each in machine.devices)
+            devices = tuple(replace(device, driver=driver) for device in machine.devices)
             machine = replace(
                 machine, devices=devices or (Device(name="a card", capability="", driver=driver),), fault=None
             )
@@ -210,39 +210,39 @@ def clean(
     scope = clean.Scope(everything=everything, base=with_base, force=force, volumes=tuple(volume or ()))
 
     def find() -> "list[Leftover]":
-        found = clean.find(client, Path(settings.state), results=(out, Path(settings.runs)), scope=scope)
+        leftovers = clean.find(client, Path(settings.state), results=(out, Path(settings.runs)), scope=scope)
         caches = clean.find_caches(with_cache=with_cache) if client else []
-        return [*found, *caches, *clean.find_kernels(with_cache=with_cache)]
+        return [*leftovers, *caches, *clean.find_kernels(with_cache=with_cache)]
 
-    found = find()
-    wanted = [item for item in found if not item.left]
+    leftovers = find()
+    wanted = [item for item in leftovers if not item.left]
     if dry_run or not any(not item.used for item in wanted):
-        _report_cleaning(session, found, {item.title: item.used for item in wanted if item.used}, dry_run=dry_run)
+        _report_cleaning(session, leftovers, {item.title: item.used for item in wanted if item.used}, dry_run=dry_run)
         return
     if not yes:
-        _require_consent(session, found)
+        _require_consent(session, leftovers)
         titles = {item.title for item in wanted}
-        found = find()  # a job may have been started while the question was open
-        found = [item for item in found if item.left or item.title in titles]
-    _report_cleaning(session, found, clean.remove_all(item for item in found if not item.left))
+        leftovers = find()  # a job may have been started while the question was open
+        leftovers = [item for item in leftovers if item.left or item.title in titles]
+    _report_cleaning(session, leftovers, clean.remove_all(item for item in leftovers if not item.left))
 
 
-def _require_consent(session: Session, found: "list[Leftover]") -> None:
+def _require_consent(session: Session, leftovers: "list[Leftover]") -> None:
     """Ask whether to remove things, and end the command if the answer is no.
 
     Raises UsageError, after the same list as with --dry-run, if there is no terminal to ask on.
     """
-    wanted = [item for item in found if not item.left and not item.used]
+    wanted = [item for item in leftovers if not item.left and not item.used]
     size = files.format_size(sum(item.bytes or 0 for item in wanted))
     things = f"{len(wanted)} thing{'s' if len(wanted) > 1 else ''}, {size}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        _report_cleaning(session, found, {}, dry_run=True)
+        _report_cleaning(session, leftovers, {}, dry_run=True)
         raise UsageError(
             f"nothing was removed: there is no terminal to ask on whether to remove {things}", remedy="give --yes"
         )
     lines = [f"  {item.describe()}" for item in wanted]
     if not session.console.ask("\n".join([*lines, f"remove {'these' if len(wanted) > 1 else 'this'} {things}?"])):
-        left = [f"{item.title}: {item.left or item.used or 'the answer was no'}" for item in found]
+        left = [f"{item.title}: {item.left or item.used or 'the answer was no'}" for item in leftovers]
         value = {"removed": [], "kept": [], "left": left, "sizes": {}, "dry_run": False}
         session.console.result(value, "nothing was removed")
         session.console.close()
@@ -250,13 +250,13 @@ def _require_consent(session: Session, found: "list[Leftover]") -> None:
 
 
 def _report_cleaning(
-    session: Session, found: "list[Leftover]", kept: Mapping[str, str], *, dry_run: bool = False
+    session: Session, leftovers: "list[Leftover]", kept: Mapping[str, str], *, dry_run: bool = False
 ) -> None:
     """Print what was removed, or would be, and what stays. Raises PreflightError if something could not be removed."""
-    wanted = [item for item in found if not item.left]
+    wanted = [item for item in leftovers if not item.left]
     kept = {**{item.title: item.used for item in wanted if item.used}, **kept}
     removed = [item for item in wanted if item.title not in kept]
-    left = [item for item in found if item.left]
+    left = [item for item in leftovers if item.left]
     verb = "would remove" if dry_run else "removed"
     lines = [
         *(f"{verb} {item.describe()}" for item in removed),
@@ -267,7 +267,7 @@ def _report_cleaning(
         "removed": [item.title for item in removed],
         "kept": [f"{title}: {reason}" for title, reason in kept.items()],
         "left": [f"{item.title}: {item.left}" for item in left],
-        "sizes": {item.title: item.bytes for item in found if item.bytes is not None},
+        "sizes": {item.title: item.bytes for item in leftovers if item.bytes is not None},
         "dry_run": dry_run,
     }
     session.console.result(value, "\n".join(lines) or "nothing that the toolkit made is here")

@@ -26,14 +26,14 @@ def schema(
     from toolkit.errors import UsageError
 
     known = {path.stem: path for path in sorted(project.locate("toolkit/schemas").glob("*.json"))}
-    contents = {each: json.loads(path.read_text()) for each, path in known.items()}
+    contents = {name: json.loads(path.read_text()) for name, path in known.items()}
     if name and name not in known:
         raise UsageError(f"there is no schema {name!r}", remedy=f"one of {', '.join(known)}")
     if name:
         session.console.result(contents[name], known[name].read_text().rstrip())
         return
-    value = {each: {"path": str(known[each]), "id": content["$id"]} for each, content in contents.items()}
-    lines = [f"{each:<9} {content['title']}\n          {known[each]}" for each, content in contents.items()]
+    value = {name: {"path": str(known[name]), "id": content["$id"]} for name, content in contents.items()}
+    lines = [f"{name:<9} {content['title']}\n          {known[name]}" for name, content in contents.items()]
     session.console.result(value, "\n".join(lines))
 
 
@@ -108,7 +108,7 @@ def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int,
     from toolkit.errors import UsageError
     from toolkit.versions import matrix, numbers, proven_toolchains
 
-    settings, own = session.settings, find_own_platform()
+    settings, here = session.settings, find_own_platform()
     cross = is_crossed(settings)
     require_own_platform(settings, "a toolchain is proven", crossed=True)
     asked = numbers.list_plain(numbers.normalize_capabilities(capabilities)) if capabilities else ()
@@ -125,7 +125,7 @@ def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int,
         ca_bundle=settings.ca_bundle,
         folder=Path(settings.state) / "proofs",
         platform=settings.platform,
-        host=own if cross else "",
+        host=here if cross else "",
     )
     proven_toolchains.prove_all(groups, prover, session.console, jobs=jobs)
 

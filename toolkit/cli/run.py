@@ -82,9 +82,9 @@ def smoke(
 
     def expect(settings: "Settings") -> Expectation:
         # In what a user names, the version is checked only if the user named one.
-        said = not named or settings.sources["tensorflow"] != "default"
+        named_versions = not named or settings.sources["tensorflow"] != "default"
         return Expectation(
-            version=expect_version or (settings.tensorflow if said else ""),
+            version=expect_version or (settings.tensorflow if named_versions else ""),
             cuda=settings.cuda,
             cudnn=settings.cudnn,
             capability=expect_capability or "",
@@ -230,7 +230,7 @@ def sweep(
         sweep.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
         return
     share_cores(slots)  # refused before anything is made
-    one = None if member is None else planned.pick(member)
+    picked = None if member is None else planned.pick(member)
     resolved = pipeline.resolve(request, console)
     if resolved.gpu and slots > 1:
         raise UsageError(
@@ -238,11 +238,11 @@ def sweep(
             remedy="leave it out, say --no-gpu, or run an array of jobs, each with a GPU of its own",
         )
     prepared = pipeline.environment_task(resolved, console)
-    if one:
-        trained = pipeline.train_task(resolved, prepared, one.arguments, one.config, console)
+    if picked:
+        trained = pipeline.train_task(resolved, prepared, picked.arguments, picked.config, console)
         run([prepared, trained], console)
-        write_page(session, one.config.run_dir)
-        console.result(trained.result, training.describe(one.config, trained.result))
+        write_page(session, picked.config.run_dir)
+        console.result(trained.result, training.describe(picked.config, trained.result))
         return
     run([prepared], console)
     variables = sweep.pass_on(settings, resolved.engine.name)

@@ -69,11 +69,11 @@ def read_archive(path: Path) -> Archive:
     try:
         with tarfile.open(path) as stored:
             (entry,) = json.loads(_read(stored, "manifest.json"))
-            said = _read(stored, entry["Config"])
-        config = json.loads(said)
+            content = _read(stored, entry["Config"])
+        config = json.loads(content)
         return Archive(
             name=(entry.get("RepoTags") or [path.name])[0],
-            identity=digest.digest_bytes(said),
+            identity=digest.digest_bytes(content),
             labels=config["config"].get("Labels") or {},
             layers=dict(zip(entry["Layers"], config["rootfs"]["diff_ids"], strict=True)),
         )
@@ -89,11 +89,11 @@ def verify_archive(path: Path, archive: Archive) -> None:
     """Raise an IntegrityError if a layer is not the one that the image names, which apptainer does not check."""
     with tarfile.open(path) as stored:
         for name, promised in archive.layers.items():
-            found = _digest_layer(stored, name)
-            if found != promised:
+            value = _digest_layer(stored, name)
+            if value != promised:
                 raise IntegrityError(
                     f"{path} is damaged",
-                    why=f"its layer {name} has {found}, and the image names {promised}",
+                    why=f"its layer {name} has {value}, and the image names {promised}",
                     remedy="copy it again, or write it again by `docker save`",
                 )
 
@@ -146,8 +146,8 @@ def _has_namespaces() -> bool:
 
 
 def _has_setuid() -> bool:
-    said = subprocess.run(["apptainer", "buildcfg", "LIBEXECDIR"], capture_output=True, text=True, check=False).stdout
-    return Path(said.strip(), "apptainer", "bin", "starter-suid").is_file()
+    output = subprocess.run(["apptainer", "buildcfg", "LIBEXECDIR"], capture_output=True, text=True, check=False).stdout
+    return Path(output.strip(), "apptainer", "bin", "starter-suid").is_file()
 
 
 class ApptainerEngine:
@@ -206,10 +206,10 @@ class ApptainerEngine:
         seals.require_own(self._state)
         if find(plan.folder) is None:
             return None
-        found = self._examined.get(plan.folder)
-        if found is None or found.doubt:  # another command may have made it anew meanwhile
-            found = self._examined[plan.folder] = examine(plan.folder, plan.digest)
-        return None if found.doubt else find(plan.folder)
+        examined = self._examined.get(plan.folder)
+        if examined is None or examined.doubt:  # another command may have made it anew meanwhile
+            examined = self._examined[plan.folder] = examine(plan.folder, plan.digest)
+        return None if examined.doubt else find(plan.folder)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make the image, with its manifest last, so that an incomplete one is made again.
@@ -252,9 +252,9 @@ class ApptainerEngine:
         return code
 
     def _make(self, plan: EnvironmentPlan, console: Console, version: str) -> None:
-        found = self._examined.pop(plan.folder, None)
-        if found and found.doubt:
-            console.heading("image", f"{project.shorten(plan.folder)} is made anew: {found.doubt}")
+        examined = self._examined.pop(plan.folder, None)
+        if examined and examined.doubt:
+            console.heading("image", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
         archive, log = read_archive(self._archive), plan.folder / "build.log"
         host.require_space(self._state, _COPIES * self._archive.stat().st_size)
         verify_archive(self._archive, archive)
@@ -295,11 +295,11 @@ def examine(folder: Path, identity: str) -> Custody:
 
 def _read_fingerprint(folder: Path) -> str:
     try:
-        found = (folder / SIF).lstat()
+        status = (folder / SIF).lstat()
     except OSError:
         return ""
-    kind = "" if stat.S_ISREG(found.st_mode) else "no file "
-    return f"{kind}{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
+    kind = "" if stat.S_ISREG(status.st_mode) else "no file "
+    return f"{kind}{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_mode}"
 
 
 def find(folder: Path) -> Environment | None:
@@ -362,15 +362,15 @@ def _stop(process: subprocess.Popen[str], *, grace: float) -> None:
 
 def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
     names = {"tensorflow": spec.tensorflow, "cuda": spec.cuda, "cudnn": spec.cudnn}
-    held = {name: archive.labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in names}
-    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not held["tensorflow"]:
+    versions = {name: archive.labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in names}
+    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not versions["tensorflow"]:
         raise UsageError(
             f"the image {archive.name} in {path} has no labels of the toolkit",
             why="the job and the checks need an image of `toolkit build-image`",
             remedy="save such an image",
         )
-    if held != names:
-        options = " ".join(f"--{name} {value}" for name, value in held.items() if value)
+    if versions != names:
+        options = " ".join(f"--{name} {value}" for name, value in versions.items() if value)
         raise UsageError(
             f"the image in {path} has other versions than those asked for",
             why=f"asked for: {', '.join(f'{name} {value or None}' for name, value in names.items())}",
@@ -409,14 +409,14 @@ def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:
 
 def _explain(log: Path, code: int) -> ToolkitError:
     lines = _strip_colors(log.read_text(errors="replace")).splitlines()
-    said = "\n       ".join(line for line in lines if line.startswith("FATAL")) or "\n       ".join(lines[-5:])
+    message = "\n       ".join(line for line in lines if line.startswith("FATAL")) or "\n       ".join(lines[-5:])
     if any(processes.DISK_FULL.search(line) for line in lines):
         return PreflightError(
             "the disk filled up while apptainer made the image",
-            why=said,
+            why=message,
             remedy="free space, or set TOOLKIT_STATE to a larger disk",
         )
-    return BuildError(f"apptainer build failed with exit code {code}", why=said, remedy=f"the whole log is {log}")
+    return BuildError(f"apptainer build failed with exit code {code}", why=message, remedy=f"the whole log is {log}")
 
 
 def _strip_colors(text: str) -> str:

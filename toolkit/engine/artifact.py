@@ -78,7 +78,7 @@ def compose_index(kind: str, entries: Iterable[Entry]) -> bytes:
 
 def parse_manifest(content: bytes, kind: str) -> list[Layer] | None:
     match _read(content):
-        case {"schemaVersion": 2, "artifactType": str(found), "layers": [*entries]} if found == kind:
+        case {"schemaVersion": 2, "artifactType": str(artifact_type), "layers": [*entries]} if artifact_type == kind:
             layers = [layer for entry in entries if (layer := _parse_layer(entry))]
             return layers if len({layer.title for layer in layers}) == len(entries) else None
     return None
@@ -86,8 +86,8 @@ def parse_manifest(content: bytes, kind: str) -> list[Layer] | None:
 
 def parse_index(content: bytes, kind: str) -> list[Entry] | None:
     match _read(content):
-        case {"schemaVersion": 2, "artifactType": str(found), "manifests": [*entries]} if found == kind:
-            parsed = [entry for each in entries if (entry := _parse_entry(each))]
+        case {"schemaVersion": 2, "artifactType": str(artifact_type), "manifests": [*entries]} if artifact_type == kind:
+            parsed = [entry for value in entries if (entry := _parse_entry(value))]
             return parsed if len({entry.platform for entry in parsed}) == len(entries) else None
     return None
 

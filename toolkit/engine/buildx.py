@@ -78,8 +78,8 @@ class Transcript:
         for log in event.get("logs") or []:
             key = f"{log.get('vertex', '')} {log.get('stream', '')}"
             # An entry is one write of the program, which may be part of a line: apt writes "E: " and its message apart.
-            said = self._unfinished.pop(key, b"") + base64.b64decode(log.get("data") or "")
-            lines, end, rest = said.rpartition(b"\n")
+            output = self._unfinished.pop(key, b"") + base64.b64decode(log.get("data") or "")
+            lines, end, rest = output.rpartition(b"\n")
             shown.extend(self._print(lines + end))
             if rest:
                 self._unfinished[key] = rest
@@ -93,8 +93,8 @@ class Transcript:
         self._unfinished.clear()
         return [line for text in rest for line in self._print(text)]
 
-    def _print(self, said: bytes) -> list[str]:
-        lines = [part.rstrip() for part in said.decode(errors="replace").splitlines() if part.strip()]
+    def _print(self, output: bytes) -> list[str]:
+        lines = [part.rstrip() for part in output.decode(errors="replace").splitlines() if part.strip()]
         self.tail = [*self.tail, *lines][-TAIL_LINES:]
         return [f"    {line}" for line in lines]
 
@@ -145,15 +145,15 @@ def build(
         pass_fds=keep,
     ) as process:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
-        said: Work | None = None
+        work: Work | None = None
         with console.follow(step) as status, log.open("w") as stream:
             for line in itertools.chain(process.stderr, [None]):
                 for text in transcript.finish() if line is None else transcript.feed(line):
                     stream.write(hide(text) + "\n")
                     console.detail(text)
-                    said = (observe(text) if observe else None) or said
+                    work = (observe(text) if observe else None) or work
                 stream.flush()
-                status.show(said or transcript.work)
+                status.show(work or transcript.work)
         code = process.wait()
     if code:
         raise _explain(transcript, log, code)
@@ -164,8 +164,8 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
     text = "\n".join(transcript.tail)
     if "Cannot connect to the Docker daemon" in text or "error during connect" in text:
         return EngineError("the container engine went away during the build", remedy="start it and run this again")
-    said = [*transcript.tail, *(transcript.failed or ())[1:]]
-    full = [line.strip() for line in said if processes.DISK_FULL.search(line)]
+    printed = [*transcript.tail, *(transcript.failed or ())[1:]]
+    full = [line.strip() for line in printed if processes.DISK_FULL.search(line)]
     if full and processes.EXECUTOR_FULL not in text:
         return PreflightError(FULL_DISK, why=full[-1], remedy=FULL_DISK_REMEDY)
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
@@ -190,16 +190,16 @@ class CacheMount:
 
 
 def find_caches() -> list[CacheMount]:
-    said = _call("du", "--verbose", "--filter", "type=exec.cachemount")
-    return sorted(_read_caches(said.stdout if said else ""), key=lambda mount: (mount.name, mount.id))
+    answer = _call("du", "--verbose", "--filter", "type=exec.cachemount")
+    return sorted(_read_caches(answer.stdout if answer else ""), key=lambda mount: (mount.name, mount.id))
 
 
 def remove_cache(mount: CacheMount) -> str:
     """Remove a cache. Return an empty string, or why the cache stays: a build may be using it."""
-    said = _call("prune", "--force", "--filter", f"id={mount.id}")
-    if mount.id not in {each.id for each in find_caches()}:
+    answer = _call("prune", "--force", "--filter", f"id={mount.id}")
+    if mount.id not in {cache.id for cache in find_caches()}:
         return ""
-    words = (said.stderr if said else "").strip().splitlines()
+    words = (answer.stderr if answer else "").strip().splitlines()
     return words[-1] if words else "a build is using it"
 
 
@@ -222,11 +222,11 @@ def _call(*arguments: str) -> "subprocess.CompletedProcess[str] | None":
         return None
 
 
-def _read_caches(said: str) -> list[CacheMount]:
-    found = []
-    for record in _CACHE_RECORD.split(said)[1:]:
+def _read_caches(text: str) -> list[CacheMount]:
+    caches = []
+    for record in _CACHE_RECORD.split(text)[1:]:
         identity, name, size = _CACHE_ID.match(record), _CACHE_NAME.search(record), _CACHE_SIZE.search(record)
         if identity and name:
             used = _CACHE_FREE.search(record) is None
-            found.append(CacheMount(id=identity[0], name=name[1], size=size[1] if size else "?", used=used))
-    return found
+            caches.append(CacheMount(id=identity[0], name=name[1], size=size[1] if size else "?", used=used))
+    return caches

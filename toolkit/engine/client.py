@@ -110,8 +110,8 @@ def find_users(client: docker.DockerClient) -> Users:
     owner = None
     if rootless:
         with suppress(OSError):
-            found = Path(info["DockerRootDir"]).stat()
-            owner = (found.st_uid, found.st_gid)
+            status = Path(info["DockerRootDir"]).stat()
+            owner = (status.st_uid, status.st_gid)
     return Users(rootless=rootless, mapped="name=userns" in options, owner=owner)
 
 
@@ -132,14 +132,14 @@ def is_old_buildx(line: str) -> bool:
 
 
 def require_buildx() -> None:
-    found = find_buildx()
-    if found is not None and is_old_buildx(found):
+    version = find_buildx()
+    if version is not None and is_old_buildx(version):
         raise EngineError(
-            f"`docker buildx` is too old: {found}",
+            f"`docker buildx` is too old: {version}",
             why=f"the builds need {'.'.join(map(str, OLDEST_BUILDX))}, the first that reports progress as JSON",
             remedy="install a newer docker-buildx plugin",
         )
-    if found is None:
+    if version is None:
         raise EngineError(
             "`docker buildx` is missing",
             why="BuildKit is driven through it: named contexts, secrets and cache mounts need it",
@@ -228,8 +228,8 @@ def find_distribution(client: docker.DockerClient, base: BaseImage, state: Path 
         text = read_files(client, base.reference, "/usr/lib/os-release", state)["os-release"].decode(errors="replace")
     except (EngineError, KeyError):
         return ""
-    found = re.search(r'^VERSION_CODENAME="?([a-z]+)', text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r'^VERSION_CODENAME="?([a-z]+)', text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:
@@ -268,12 +268,12 @@ def inspect(reference: str) -> InspectedImage | None:
     client = connect()
     with translating_errors("looking at an image"):
         try:
-            found = client.images.get(reference)
+            image = client.images.get(reference)
         except ImageNotFound:
             return None
-    layers = found.attrs.get("RootFS", {}).get("Layers") or ()
+    layers = image.attrs.get("RootFS", {}).get("Layers") or ()
     return InspectedImage(
-        id=str(found.id), tags=tuple(found.tags), labels=dict(found.labels), layers=tuple(map(str, layers))
+        id=str(image.id), tags=tuple(image.tags), labels=dict(image.labels), layers=tuple(map(str, layers))
     )
 
 
@@ -289,5 +289,5 @@ def _find_base(client: docker.DockerClient, reference: str) -> BaseImage | None:
 def _identify(reference: str, digests: Sequence[str]) -> str:
     """Return the digest from the reference's own registry, or nothing; ``digests`` are ``REPOSITORY@sha256:…``."""
     repository = re.sub(r"(:[\w][\w.-]*)?(@.*)?$", "", reference)
-    found = (text.partition("@") for text in digests)
-    return next((value for name, _, value in found if name == repository), "")
+    parts = (text.partition("@") for text in digests)
+    return next((value for name, _, value in parts if name == repository), "")

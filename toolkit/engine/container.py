@@ -198,9 +198,9 @@ def _make_folders_for(user: User, job: Job) -> Commands:
         return make_folders(job.mounts)
     caches = [mount for mount in job.mounts if mount.shared]
     written = [mount.source.resolve() for mount in job.mounts if mount.writable and not mount.shared]
-    own = [path for folder in written for path in files.find_missing(folder)]
-    own += [place.source for place in (redirect_cache(mount, user) for mount in caches) if place not in caches]
-    missing = dict.fromkeys(str(path) for path in own if not path.exists())
+    made = [path for folder in written for path in files.find_missing(folder)]
+    made += [place.source for place in (redirect_cache(mount, user) for mount in caches) if place not in caches]
+    missing = dict.fromkeys(str(path) for path in made if not path.exists())
     owner = (f"--owner={user.uid}", f"--group={user.gid}")
     return (*make_folders(caches), *([("install", "--directory", *owner, *missing)] if missing else []))
 

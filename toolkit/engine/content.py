@@ -88,9 +88,9 @@ def _place(tree: Tree, name: str, entry: os.DirEntry[str], root: str) -> str:
         return entry.path
     if entry.is_symlink():
         return _follow_link(tree, name, entry.path, root)
-    found = entry.stat(follow_symlinks=False)
-    if stat.S_ISREG(found.st_mode):
-        tree.files[name] = found
+    status = entry.stat(follow_symlinks=False)
+    if stat.S_ISREG(status.st_mode):
+        tree.files[name] = status
     else:
         tree.others.append(name)
     return ""
@@ -112,14 +112,14 @@ def _follow_link(tree: Tree, name: str, path: str, root: str) -> str:
     if target == root or target.startswith(f"{root}/"):
         return ""  # it is listed under its own name
     try:
-        found = os.stat(target)  # noqa: PTH116 - as the rest of this walk, without an object for each file
+        status = os.stat(target)  # noqa: PTH116 - as the rest of this walk, without an object for each file
     except OSError:
         tree.others.append(name)
         return ""
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return target
-    if stat.S_ISREG(found.st_mode):
-        tree.outside[target] = found
+    if stat.S_ISREG(status.st_mode):
+        tree.outside[target] = status
     else:
         tree.others.append(name)
     return ""
@@ -207,8 +207,8 @@ def _hash_all(folder: Path, take: Callable[[], str]) -> Iterator[tuple[str, str]
             name = take()
         except IndexError:
             return
-        if found := _hash(f"{folder}/{name}"):
-            yield name, found
+        if value := _hash(f"{folder}/{name}"):
+            yield name, value
 
 
 def _hash(path: str, known: Mapping[str, object] | None = None) -> str:

@@ -54,10 +54,10 @@ def seal(folder: Path, fingerprint: str) -> None:
     files.write_json(folder / FILE, {**value, "mark": seals.mark(_PURPOSE, value)})
 
 
-def renew(folder: Path, found: Custody | None) -> None:
+def renew(folder: Path, custody: Custody | None) -> None:
     """Seal again what was compared just now and holds, so that the next command need not read it."""
-    if found and found.fingerprint and not found.doubt:
-        seal(folder, found.fingerprint)
+    if custody and custody.fingerprint and not custody.doubt:
+        seal(folder, custody.fingerprint)
 
 
 def inspect(
@@ -80,8 +80,8 @@ def inspect(
         ):
             if fingerprint() == state:
                 return Custody()
-            wrong, found = compare()
-            return Custody(doubt=wrong, fingerprint=found)
+            wrong, current = compare()
+            return Custody(doubt=wrong, fingerprint=current)
     return Custody(doubt="you have not made it on this machine, or its record was changed")
 
 

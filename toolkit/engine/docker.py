@@ -165,16 +165,16 @@ class DockerEngine:
     def find_platform(self, *, fetch: bool) -> Platform:
         if self._carried and fetch:
             bundle.load(self._carried, self._client, self._state)
-        found = self._find(self._carried.names["base"] if self._carried else self._base.reference)
-        if found is None and fetch and not self._carried:
+        image = self._find(self._carried.names["base"] if self._carried else self._base.reference)
+        if image is None and fetch and not self._carried:
             with translating_errors(f"pulling {self._base.reference}"):
-                found = self._client.images.pull(self._base.reference)
-        if found is None:
+                image = self._client.images.pull(self._base.reference)
+        if image is None:
             return Platform()
         lines: list[str] = []
         job = Job(title="platform", argv=("-c", _ASK_PLATFORM), deadline=60)
         labels = ownership.label(self._state)
-        run(self._client, job, image=str(found.id), users=self._users, listener=lines.append, labels=labels)
+        run(self._client, job, image=str(image.id), users=self._users, listener=lines.append, labels=labels)
         glibc, python = [*"".join(lines).split(), "", ""][:2]
         return Platform(glibc=glibc, python=python)
 
@@ -192,14 +192,14 @@ class DockerEngine:
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
-        found = self._find(plan.reference)
-        if found is None or found.labels.get(naming.PLAN_LABEL) != plan.digest:
+        image = self._find(plan.reference)
+        if image is None or image.labels.get(naming.PLAN_LABEL) != plan.digest:
             return None
-        return _describe(plan, found, reused=True)
+        return _describe(plan, image, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        found = self._find(plan.reference)
-        reused = not plan.force and found is not None and found.labels.get(naming.PLAN_LABEL) == plan.digest
+        image = self._find(plan.reference)
+        reused = not plan.force and image is not None and image.labels.get(naming.PLAN_LABEL) == plan.digest
         if not reused:
             require_buildx()
             if self._carried:
@@ -210,33 +210,33 @@ class DockerEngine:
                     buildx.build(command, log=log, console=console)
             except BuildError as error:
                 raise _explain(error, log, podman=is_podman(self._client)) from error
-            found = self._find(plan.reference)
-        if found is None:
+            image = self._find(plan.reference)
+        if image is None:
             raise EngineError(
                 f"buildx succeeded, but the engine has no image {plan.reference}",
                 why="most often the docker client and this program talk to different engines",
                 remedy="set DOCKER_HOST to the right engine",
             )
         if not reused or manifest.read(plan.folder) is None:
-            self._record(plan, found)
-        return _describe(plan, found, reused=reused)
+            self._record(plan, image)
+        return _describe(plan, image, reused=reused)
 
     def adopt(self, reference: str) -> Environment:
         """Return any image on this machine as an environment. Raises UsageError: there is no image of that name."""
-        found = self._find(reference) if reference.strip() and " " not in reference else None
-        if found is None:
+        image = self._find(reference) if reference.strip() and " " not in reference else None
+        if image is None:
             raise UsageError(
                 f"there is no image {reference!r} on this machine",
                 remedy=f"`docker pull {reference}`, or `toolkit build-image` makes one",
             )
-        folder = self._state / f"image-adopted-{digest.shorten(str(found.id))}"
+        folder = self._state / f"image-adopted-{digest.shorten(str(image.id))}"
         return Environment(
             kind="image",
-            digest=str(found.id),
+            digest=str(image.id),
             reference=reference,
             folder=folder,
             reused=True,
-            instructions=tuple(found.labels.get(naming.INSTRUCTIONS_LABEL, "").split()),
+            instructions=tuple(image.labels.get(naming.INSTRUCTIONS_LABEL, "").split()),
         )
 
     def commands(self, reference: str, job: Job) -> Commands:
@@ -287,7 +287,7 @@ class DockerEngine:
             except ImageNotFound:
                 return None
 
-    def _record(self, plan: EnvironmentPlan, found: Any) -> None:
+    def _record(self, plan: EnvironmentPlan, image: Any) -> None:
         ownership.claim(self._state)
         spec = plan.spec
         parent = (
@@ -299,16 +299,16 @@ class DockerEngine:
         facts = {
             "tag": plan.reference,
             "plan": plan.digest,
-            "platform": f"{found.attrs['Os']}/{found.attrs['Architecture']}",
+            "platform": f"{image.attrs['Os']}/{image.attrs['Architecture']}",
             "base": {"name": own.reference, "digest": own.identity},
-            "bytes": found.attrs["Size"],
-            "labels": found.labels,
+            "bytes": image.attrs["Size"],
+            "labels": image.labels,
             "engine": "docker",
         }
         if self._target == "train":
-            (kernels,) = read_files(self._client, str(found.id), _KERNELS, self._state).values()
+            (kernels,) = read_files(self._client, str(image.id), _KERNELS, self._state).values()
             facts["kernels"] = digest.digest_bytes(kernels)
-        manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(found.id), parent=parent, facts=facts))
+        manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(image.id), parent=parent, facts=facts))
 
 
 def run(
@@ -360,8 +360,8 @@ def _wait(created: Any, following: Collection[Future[None]], grace: float) -> in
     """Return the exit code of a job when all that it said was followed."""
     while wait(following, processes.LISTEN_SECONDS).not_done:
         pass
-    for each in following:
-        each.result()
+    for future in following:
+        future.result()
     return int(created.wait(timeout=grace)["StatusCode"])
 
 
@@ -438,10 +438,10 @@ def _remove(client: docker.DockerClient, name: str) -> None:
         ) from error
 
 
-def _describe(plan: EnvironmentPlan, found: Any, *, reused: bool) -> Environment:
+def _describe(plan: EnvironmentPlan, image: Any, *, reused: bool) -> Environment:
     return Environment(
         kind=plan.kind,
-        digest=str(found.id),
+        digest=str(image.id),
         reference=plan.reference,
         folder=plan.folder,
         reused=reused,
@@ -457,9 +457,9 @@ def _list_inputs(spec: EnvironmentSpec, target: str) -> list[Path]:
 def _explain(error: BuildError, log: Path, *, podman: bool = False) -> ToolkitError:
     """Return the failure with the installer's error lines. BuildKit's own lines only quote the Dockerfile."""
     text = log.read_text(errors="replace")
-    said = [line.strip() for line in text.splitlines() if _CAUSE.search(line)]
-    why = "\n       ".join(said) or error.why
-    if any(processes.OTHER_BYTES.search(line) for line in said):
+    causes = [line.strip() for line in text.splitlines() if _CAUSE.search(line)]
+    why = "\n       ".join(causes) or error.why
+    if any(processes.OTHER_BYTES.search(line) for line in causes):
         return processes.describe_wrong_package(why)
-    remedy = PODMAN_BUILDS if podman and not said else error.remedy
+    remedy = PODMAN_BUILDS if podman and not causes else error.remedy
     return BuildError(error.what, why=why, remedy=remedy)

@@ -105,10 +105,10 @@ class HostEngine:
         seals.require_own(self._state)
         if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
             return None
-        found = self._examined.get(plan.folder)
-        if found is None or found.doubt:  # another command may have made it anew meanwhile
-            found = self._examined[plan.folder] = examine(plan.folder, plan.digest)
-        return None if found.doubt else _describe(plan, reused=True)
+        examined = self._examined.get(plan.folder)
+        if examined is None or examined.doubt:  # another command may have made it anew meanwhile
+            examined = self._examined[plan.folder] = examine(plan.folder, plan.digest)
+        return None if examined.doubt else _describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
@@ -121,9 +121,9 @@ class HostEngine:
         return environment
 
     def _make(self, plan: EnvironmentPlan, console: Console) -> None:
-        found = self._examined.pop(plan.folder, None)
-        if found and found.doubt:
-            console.heading("venv", f"{project.shorten(plan.folder)} is made anew: {found.doubt}")
+        examined = self._examined.pop(plan.folder, None)
+        if examined and examined.doubt:
+            console.heading("venv", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
         _make(plan, console)
 
     def commands(self, reference: str, job: Job) -> Commands:
@@ -188,7 +188,7 @@ def choose_ports(count: int) -> Cluster:
     """Choose ports that are free now. TensorFlow listens there on all addresses of this machine."""
     with ExitStack() as stack:
         taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return Cluster(addresses=tuple(f"127.0.0.1:{each.getsockname()[1]}" for each in taken))
+        return Cluster(addresses=tuple(f"127.0.0.1:{listener.getsockname()[1]}" for listener in taken))
 
 
 def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
@@ -198,13 +198,13 @@ def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make:
     """
     custody.open_state(plan.folder.parent)
     with using(plan.folder):  # which jobs may do at the same time
-        found = None if plan.force else find()
-    if found is None:
+        environment = None if plan.force else find()
+    if environment is None:
         with making(plan.folder):
-            found = None if plan.force else find()
-            if found is None:
+            environment = None if plan.force else find()
+            if environment is None:
                 make()
-    return found or _describe(plan, reused=False)
+    return environment or _describe(plan, reused=False)
 
 
 def follow(
@@ -263,13 +263,13 @@ def _is_foreign(folder: Path) -> bool:
 
 def find_cuda(folder: Path) -> dict[str, str]:
     """Return the variables by which TensorFlow finds an environment's ptxas and libraries; images have links."""
-    found = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
-    if found is None:
+    packages = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
+    if packages is None:
         return {}
     # cuSOLVER: the library of TensorFlow 2.21 that opens it has no RUNPATH to its folder.
-    libraries = [str(found / name / "lib") for name in ("cuda_cupti", "cusolver")]
+    libraries = [str(packages / name / "lib") for name in ("cuda_cupti", "cusolver")]
     libraries += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
-    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={found / 'cuda_nvcc'}"]
+    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={packages / 'cuda_nvcc'}"]
     return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "XLA_FLAGS": " ".join(flags)}
 
 
@@ -383,7 +383,7 @@ def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
 
     report = json.loads((plan.folder / REPORT).read_text())
     names = manifest.PUBLISHED
-    item = next(each for each in report["install"] if canonicalize_name(each["metadata"]["name"]) in names)
+    item = next(entry for entry in report["install"] if canonicalize_name(entry["metadata"]["name"]) in names)
     return {
         "kind": "wheel",
         "name": urlsplit(item["download_info"]["url"]).path.rsplit("/", 1)[-1],
@@ -399,8 +399,8 @@ def read_wheel_digest(download: Mapping[str, Any]) -> str:
     """
     archive = download.get("archive_info", {})
     kind, _, value = archive.get("hash", "").partition("=")
-    found = archive.get("hashes", {}).get("sha256") or (value if kind == "sha256" else "")
-    return f"sha256:{found}" if found else ""
+    sha256 = archive.get("hashes", {}).get("sha256") or (value if kind == "sha256" else "")
+    return f"sha256:{sha256}" if sha256 else ""
 
 
 def _install(plan: EnvironmentPlan, console: Console) -> None:
@@ -426,14 +426,14 @@ def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> 
 
 
 def _find_python(version: str) -> str:
-    found = interpreters.search(version)
-    if found is None:
+    interpreter = interpreters.search(version)
+    if interpreter is None:
         raise PreflightError(
             f"Python {version} is not on this machine",
             why=f"the locked set is for Python {version}, and this one is {sys.version.split()[0]}",
             remedy=f"install python{version}, or use --engine docker",
         )
-    return str(found)
+    return str(interpreter)
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -133,9 +133,9 @@ class Client:
             return None
         self._require(answer, 200, f"was asked for {reference}")
         content = self._read(answer)
-        parsed, found = parse(content, kind), digest.digest_bytes(content)
-        named = {answer.headers.get("Docker-Content-Digest") or found, reference if ":" in reference else found}
-        if parsed is None or named != {found}:
+        parsed, computed = parse(content, kind), digest.digest_bytes(content)
+        named = {answer.headers.get("Docker-Content-Digest") or computed, reference if ":" in reference else computed}
+        if parsed is None or named != {computed}:
             raise IntegrityError(
                 f"what {self._repository} has under {reference} is not what was asked for",
                 why=f"it is no {kind}" if parsed is None else "its digest is not the one that the registry names",
@@ -150,10 +150,10 @@ class Client:
 
     def upload(self, value: str, content: Path | bytes) -> None:
         """Upload a file, unless the registry has it."""
-        found = self._ask("HEAD", f"blobs/{value}")
-        if found.status_code == 200:
+        answer = self._ask("HEAD", f"blobs/{value}")
+        if answer.status_code == 200:
             return
-        self._require(found, 404, "was asked for a file")
+        self._require(answer, 404, "was asked for a file")
         try:
             self._store(value, content)
         except _BrokenError:  # as where a token has just expired: that is answered before the file is read
@@ -234,10 +234,10 @@ class Client:
         with self._translating("failed", _REMEDY):
             url = urljoin(self._root, path)
             for _ in range(_MOST_HOPS):
-                own = _find_origin(url) == _find_origin(self._root)
-                known = {"Authorization": self._authorization} if own and self._authorization else {}
+                same_origin = _find_origin(url) == _find_origin(self._root)
+                known = {"Authorization": self._authorization} if same_origin and self._authorization else {}
                 answer = self._send(method, url, {**(headers or {}), **known}, body)
-                if answer.status_code == 401 and own and not challenged:
+                if answer.status_code == 401 and same_origin and not challenged:
                     challenged = True
                     self._authorization = self._log_in(answer.headers.get("WWW-Authenticate", ""))
                 elif answer.is_redirect and method in {"GET", "HEAD"}:
@@ -283,9 +283,9 @@ class Client:
         basic = f"Basic {base64.b64encode(f'{login.user}:{login.password}'.encode()).decode()}" if login.user else ""
         if kind.lower() != "bearer":
             return basic
-        said = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-        query = {name: said[name] for name in ("service", "scope") if name in said}
-        realm = said.get("realm", "")
+        fields = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+        query = {name: fields[name] for name in ("service", "scope") if name in fields}
+        realm = fields.get("realm", "")
         if login.token:
             form = {**query, "grant_type": "refresh_token", "client_id": "toolkit", "refresh_token": login.token}
             answer = self._send("POST", realm, _FORM, urlencode(form).encode())
@@ -311,8 +311,8 @@ class Client:
 
     def _read_errors(self, answer: requests.Response) -> list[str]:
         try:
-            found = json.loads(self._read(answer))["errors"]
-            return [f"{each.get('code')}: {each.get('message')}" for each in found]
+            errors = json.loads(self._read(answer))["errors"]
+            return [f"{error.get('code')}: {error.get('message')}" for error in errors]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, IntegrityError, RegistryError):
             return []
 
@@ -329,7 +329,7 @@ class Client:
             yield from network.list_pieces(lambda: answer.raw.read1(_PIECE, decode_content=False), PATIENCE)
 
     @contextmanager
-    def _translating(self, what: str, remedy: str) -> Iterator[None]:
+    def _translating(self, message: str, remedy: str) -> Iterator[None]:
         try:
             yield
         except (
@@ -342,20 +342,20 @@ class Client:
             reason = getattr(error.args[0] if error.args else None, "reason", error)
             # A ValueError may name a header or an address with a secret in it.
             why = type(error).__name__ if isinstance(error, ValueError) else str(reason)[:400]
-            raise _BrokenError(f"the connection to {self._host} {what}", why=why, remedy=remedy) from None
+            raise _BrokenError(f"the connection to {self._host} {message}", why=why, remedy=remedy) from None
 
 
 def _find_login(host: str) -> _Login | None:
     """Return what `docker login` keeps, in its file or by a helper. What a helper said is not repeated."""
     try:
-        found = auth.load_config().resolve_authconfig(host)
+        credentials = auth.load_config().resolve_authconfig(host)
     except (DockerException, ValueError, KeyError, OSError) as error:
         raise RegistryError(
             f"the credentials for {host} cannot be read",
             why=type(error).__name__,
             remedy="`docker login` writes config.json again; a credential helper that it names must be installed",
         ) from None
-    values = {name.lower(): str(value) for name, value in (found or {}).items()}
+    values = {name.lower(): str(value) for name, value in (credentials or {}).items()}
     if token := values.get("identitytoken"):
         return _Login(token=token)
     return _Login(user=values["username"], password=values["password"]) if "password" in values else None

@@ -53,18 +53,18 @@ class User:
     mapped: bool = False  # whether the engine must be asked not to map it
     why: str  # who it is, for messages
 
-    def may(self, found: os.stat_result, bits: int) -> bool:
+    def may(self, status: os.stat_result, bits: int) -> bool:
         """Return whether the mode of a file grants bits of rwx, without any capability."""
-        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in {self.gid, *self.groups} else 0
-        return not bits & ~(found.st_mode >> shift)
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in {self.gid, *self.groups} else 0
+        return not bits & ~(status.st_mode >> shift)
 
 
 def choose(job: Job, users: Users) -> User:
     """Return the user of a job. Raises DataError: it could not read a mount; PreflightError: nor write in a folder."""
-    found = _list_candidates(job, users)
+    candidates = _list_candidates(job, users)
     if os.getuid() and not users.rootless:
-        return found[0]  # the caller, who has read the data to plan the job
-    user = next((each for each in found if not any(_find_unreadable(job, each))), found[0])
+        return candidates[0]  # the caller, who has read the data to plan the job
+    user = next((candidate for candidate in candidates if not any(_find_unreadable(job, candidate))), candidates[0])
     for path in _find_unreadable(job, user):
         owner = name_user(path.stat().st_uid)
         raise DataError(
@@ -115,7 +115,7 @@ def chown_job_files(job: Job, since: float) -> None:
 def find_existing(path: Path) -> Path:
     """Return the path, or the nearest folder around it that exists."""
     path = path.absolute()
-    return next(each for each in (path, *path.parents) if each.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _list_candidates(job: Job, users: Users) -> list[User]:
@@ -129,12 +129,12 @@ def _list_candidates(job: Job, users: Users) -> list[User]:
         return [User(ids=f"{uid}:{gid}", uid=uid, gid=gid, groups=groups, mapped=users.mapped, why=name_user(uid))]
     written = [mount for mount in job.mounts if mount.writable]
     outputs = [mount for mount in written if not mount.shared]
-    found = [_describe_owner(mount, users) for mount in outputs[:1] or written]
+    owners = [_describe_owner(mount, users) for mount in outputs[:1] or written]
     if not outputs:
         ids = f"{IMAGE_USER}:{IMAGE_USER}"
-        found.append(User(ids=ids, uid=IMAGE_USER, gid=IMAGE_USER, mapped=users.mapped, why="the user of the image"))
-        found += [_describe_owner(mount, users) for mount in job.mounts]
-    return found
+        owners.append(User(ids=ids, uid=IMAGE_USER, gid=IMAGE_USER, mapped=users.mapped, why="the user of the image"))
+        owners += [_describe_owner(mount, users) for mount in job.mounts]
+    return owners
 
 
 def _describe_owner(mount: Mount, users: Users) -> User:
@@ -180,9 +180,9 @@ def _may(user: User, path: Path, bits: int) -> bool:
 
 
 def _describe_mode(path: Path) -> str:
-    found = path.stat()
-    owner = f"{name_user(found.st_uid)}, group {_name_group(found.st_gid)}"
-    return f"it belongs to {owner}, and has mode {stat.S_IMODE(found.st_mode):04o}"
+    status = path.stat()
+    owner = f"{name_user(status.st_uid)}, group {_name_group(status.st_gid)}"
+    return f"it belongs to {owner}, and has mode {stat.S_IMODE(status.st_mode):04o}"
 
 
 def name_user(uid: int) -> str:

@@ -82,7 +82,12 @@ def start_members(commands: Sequence[Sequence[str]]) -> tuple[str, ...]:
     ``commands`` run one member each, and differ in the job's arguments alone.
     """
     module = commands[0].index("train")
-    return (*commands[0][:module], "train.member", "slurm", *(shlex.join(each[module + 1 :]) for each in commands))
+    return (
+        *commands[0][:module],
+        "train.member",
+        "slurm",
+        *(shlex.join(command[module + 1 :]) for command in commands),
+    )
 
 
 def fill_in_interpreter(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
@@ -168,7 +173,9 @@ def require_portable(
     local: list[object] = [find_config(arguments), config.data_dir, config.data_sha256 and config.dataset]
     local += [config.continue_from]
     local += [config.init_from] if not config.fetches_weights else []
-    local += [each for each, usual in ((config.out, settings.runs), (config.cache_dir, settings.data)) if each != usual]
+    local += [
+        folder for folder, usual in ((config.out, settings.runs), (config.cache_dir, settings.data)) if folder != usual
+    ]
     if any(local):
         raise UsageError(
             f"{next(filter(None, local))} is a path on this machine",
@@ -188,10 +195,10 @@ def require_gpu_image(request: KubernetesRequest, settings: Settings) -> None:
     from toolkit.engine import client  # the engine's SDK is slow to load
 
     try:
-        found = client.inspect(request.image)
+        image = client.inspect(request.image)
     except EngineError:
         return
-    if found and found.labels.get(naming.OWNER_LABEL) and not found.labels.get(f"{naming.LABEL_PREFIX}.cuda"):
+    if image and image.labels.get(naming.OWNER_LABEL) and not image.labels.get(f"{naming.LABEL_PREFIX}.cuda"):
         raise UsageError(
             f"GPUs were asked for, and the image {request.image} holds the CPU set",
             why="it has neither GPU code nor NVIDIA's libraries",

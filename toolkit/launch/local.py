@@ -42,12 +42,12 @@ def plan_task(
 
     Raises PreflightError if there are fewer GPUs than workers, and GpuError if there are none.
     """
-    if resolved.gpu and (found := len(list_gpus())) < workers:
+    if resolved.gpu and (count := len(list_gpus())) < workers:
         giver = "CUDA_VISIBLE_DEVICES grants" if "CUDA_VISIBLE_DEVICES" in os.environ else "this machine has"
-        kind = PreflightError if found else GpuError
+        kind = PreflightError if count else GpuError
         raise kind(
-            f"{workers} workers need a GPU each, and {giver} {found}",
-            remedy=f"give --workers {found}, or --no-gpu" if found else "give --no-gpu",
+            f"{workers} workers need a GPU each, and {giver} {count}",
+            remedy=f"give --workers {count}, or --no-gpu" if count else "give --no-gpu",
         )
     engine = resolved.engine
     cluster = engine.plan_cluster(workers, outside=config.needs_network or bool(config.log_to))
@@ -97,8 +97,8 @@ def share_cores(cores: Sequence[int], count: int, index: int) -> tuple[int, ...]
     """
     if len(cores) < count:
         return (cores[index % len(cores)],)
-    each = len(cores) // count
-    return tuple(cores[index * each : (index + 1) * each])
+    share = len(cores) // count
+    return tuple(cores[index * share : (index + 1) * share])
 
 
 def list_gpus() -> list[str]:
@@ -185,5 +185,5 @@ class LocalWorkers:
     def _explain(self, index: int, code: int, result: int) -> JobError:
         log = self.jobs[index].log
         lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log else []
-        said = "\n    ".join([f"worker {index} ended first, with exit code {code}; its last lines:", *lines])
-        return JobError("training", result, why=f"{said}\n    the whole output is {log}")
+        message = "\n    ".join([f"worker {index} ended first, with exit code {code}; its last lines:", *lines])
+        return JobError("training", result, why=f"{message}\n    the whole output is {log}")
