@@ -40,11 +40,11 @@ def read(releases: Mapping[str, str]) -> dict[str, dict[str, Vulnerability]]:
 
 def compare(table: Table, listed: Mapping[str, Mapping[str, Vulnerability]]) -> Iterator[Change]:
     """Yield what the table lacks. What the index does not list stays: other sources have it."""
-    for name, found in listed.items():
+    for name, rows in listed.items():
         had = table.advisories.get(name)
-        affected = numbers.sort({*found, *(had.affected if had else ())})
+        affected = numbers.sort({*rows, *(had.affected if had else ())})
         if had is None:
-            newest = found[numbers.sort(found)[-1]]
+            newest = rows[numbers.sort(rows)[-1]]
             fields = {"affected": affected, "fixed": newest.fixed, "what": newest.what}
             yield Change(("advisories", name), {**fields, "sources": [SOURCE]})
         elif affected != list(had.affected):

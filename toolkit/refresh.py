@@ -54,7 +54,7 @@ class Report:
 
     def describe(self) -> list[str]:
         parts = (("read", self.looked), ("could not be read", self.unread), ("note", self.notes))
-        return [f"{word}: {each}" for word, items in parts for each in items]
+        return [f"{word}: {item}" for word, items in parts for item in items]
 
 
 def collect(table: Table, today: dt.date, repository: str = REPOSITORY, *, ca_bundle: str = "") -> Report:
@@ -137,19 +137,19 @@ def _compare_wheels(report: Report, known: Mapping[str, TensorflowRow]) -> dict[
     rows: dict[str, dict[str, Any]] = {}
     pythons = _list_pythons(known)
     with report.reading("package index, tensorflow"):
-        found = _list_wheels("tensorflow", pythons)
-        newest = {Version(text).base_version: text for text in sorted(found, key=Version)}
+        wheels = _list_wheels("tensorflow", pythons)
+        newest = {Version(text).base_version: text for text in sorted(wheels, key=Version)}
         for version, wheel in newest.items():
             row = known.get(version)
             # A complete row is described by the wheel of its own version alone.
             if row.missing or wheel == version if row else Version(version) > min(map(Version, known)):
-                rows[version] = _describe_wheel(wheel, found[wheel], row)
-        _note_gone(report, "tensorflow", found, known)
+                rows[version] = _describe_wheel(wheel, wheels[wheel], row)
+        _note_gone(report, "tensorflow", wheels, known)
     with report.reading("package index, tensorflow-cpu"):
         _note_gone(report, "tensorflow-cpu", _list_wheels("tensorflow-cpu", pythons), known)
     with report.reading("package index, nvidia-nccl-cu12"):
         gone = {row.nccl for row in known.values() if row.nccl} - {*_list_versions("nvidia-nccl-cu12")}
-        report.notes += [f"the package index has no nvidia-nccl-cu12 {each}" for each in sorted(gone)]
+        report.notes += [f"the package index has no nvidia-nccl-cu12 {release}" for release in sorted(gone)]
     return rows
 
 
@@ -158,7 +158,7 @@ def _note_gone(
 ) -> None:
     for version, row in known.items():
         pythons = wheels.get(row.candidate or version, ())
-        gone = [each for each in row.python if each not in pythons]
+        gone = [python for python in row.python if python not in pythons]
         if gone:
             which = f" for Python {', '.join(gone)}" if pythons else ""
             report.notes.append(f"the package index has no {name} {row.candidate or version}{which}")
@@ -208,7 +208,7 @@ def _compare_cudnn(report: Report, table: Table) -> None:
     with report.reading("package index, nvidia-cudnn-cu12"):
         versions = _list_versions("nvidia-cudnn-cu12")
         for release, row in table.cudnn_rows.items():
-            fitting = [each for each in versions if each == release or each.startswith(f"{release}.")]
+            fitting = [version for version in versions if version == release or version.startswith(f"{release}.")]
             if row.wheel and row.wheel not in versions:
                 report.notes.append(f"the package index has no nvidia-cudnn-cu12 {row.wheel}")
             elif fitting and not row.wheel:
@@ -231,35 +231,35 @@ def _compare_tags(
         with report.reading(f"TensorFlow's repository, {tag}"):
             if tag not in tags:
                 raise UnreadableError("there is no such tag")
-            found = _read_tag(repository, tags[tag])
-            rows[version] = _describe_tag(report, table, version, found)
-            redist |= found.cudnn
+            details = _read_tag(repository, tags[tag])
+            rows[version] = _describe_tag(report, table, version, details)
+            redist |= details.cudnn
     # The index is asked for the wheel of a new cuDNN the next time, when the release has a row.
     for release in numbers.sort(redist.keys() - table.cudnn_rows.keys()):
         report.changes.append(Change(("cudnn", release), {"redist": redist[release], "sources": ["tags"]}))
     return rows
 
 
-def _describe_tag(report: Report, table: Table, version: str, found: "Tag") -> dict[str, Any]:
-    fields: dict[str, Any] = {"cudnn": numbers.sort(found.cudnn)}
-    fields["cuda"] = numbers.sort(found.cuda.keys() & table.cuda_rows.keys())
+def _describe_tag(report: Report, table: Table, version: str, tag: "Tag") -> dict[str, Any]:
+    fields: dict[str, Any] = {"cudnn": numbers.sort(tag.cudnn)}
+    fields["cuda"] = numbers.sort(tag.cuda.keys() & table.cuda_rows.keys())
     row = table.tensorflow_rows.get(version)
-    if row and row.commit and row.commit != found.commit:
-        report.notes.append(f"{version}: its tag is at {found.commit}, but its row has {row.commit}")
+    if row and row.commit and row.commit != tag.commit:
+        report.notes.append(f"{version}: its tag is at {tag.commit}, but its row has {row.commit}")
     else:
-        fields["commit"] = found.commit
-    if found.bazel in table.bazel_rows:
-        fields["bazel"] = found.bazel
+        fields["commit"] = tag.commit
+    if tag.bazel in table.bazel_rows:
+        fields["bazel"] = tag.bazel
     else:
-        report.notes.append(f"{version}: Bazel {found.bazel} has no row")
+        report.notes.append(f"{version}: Bazel {tag.bazel} has no row")
     known = {f"CUDA {release}": item.redist for release, item in table.cuda_rows.items()}
     known |= {f"cuDNN {release}": item.redist for release, item in table.cudnn_rows.items()}
-    listed = {f"CUDA {release}": redist for release, redist in found.cuda.items()}
-    listed |= {f"cuDNN {release}": redist for release, redist in found.cudnn.items() if release in table.cudnn_rows}
+    listed = {f"CUDA {release}": redist for release, redist in tag.cuda.items()}
+    listed |= {f"cuDNN {release}": redist for release, redist in tag.cudnn.items() if release in table.cudnn_rows}
     for name, redist in listed.items():
         if known.get(name) != redist:
-            what = "another hash in the table" if name in known else "no row"
-            report.notes.append(f"{version}: {name}, redist {redist}, has {what}")
+            reason = "another hash in the table" if name in known else "no row"
+            report.notes.append(f"{version}: {name}, redist {redist}, has {reason}")
     return fields
 
 
@@ -273,21 +273,21 @@ class Tag:
 
 def _list_wheels(name: str, pythons: Sequence[str]) -> dict[str, list[str]]:
     _list_versions(name)
-    found: dict[str, list[str]] = {}
+    versions: dict[str, list[str]] = {}
     for python in pythons:
         # Without any wheel for this Python, pip fails as it does without an index. So the index was asked first.
         with suppress(UnreadableError):
             for version in _list_versions(name, python):
-                found.setdefault(version, []).append(python)
-    return found
+                versions.setdefault(version, []).append(python)
+    return versions
 
 
 def _list_versions(name: str, python: str = "") -> tuple[str, ...]:
     target = ["--python-version", python, "--only-binary", ":all:"] if python else []
     answer = inquiry.run_pip("index", "versions", "--pre", *target, name)
-    found = re.search(r"^Available versions: (.+)$", answer, re.MULTILINE)
+    match = re.search(r"^Available versions: (.+)$", answer, re.MULTILINE)
     with inquiry.parsing_answer(answer):
-        return tuple(str(Version(text)) for text in (found[1] if found else "").split(", "))
+        return tuple(str(Version(text)) for text in (match[1] if match else "").split(", "))
 
 
 def _read_requirements(name: str, version: str, python: str = "") -> dict[str, str]:
@@ -300,21 +300,23 @@ def _read_requirements(name: str, version: str, python: str = "") -> dict[str, s
     with inquiry.parsing_answer(answer):
         (item,) = json.loads(answer)["install"]
         required = [Requirement(line) for line in item["metadata"].get("requires_dist", ())]
-        return {each.name: _find_lowest(each) for each in required}
+        return {requirement.name: _find_lowest(requirement) for requirement in required}
 
 
 def _find_lowest(required: Requirement) -> str:
-    bounds = (each.version.removesuffix(".*") for each in required.specifier if each.operator in {">=", "=="})
+    bounds = (
+        specifier.version.removesuffix(".*") for specifier in required.specifier if specifier.operator in {">=", "=="}
+    )
     return next(bounds, "")
 
 
 def _list_tags(repository: str) -> dict[str, str]:
     answer = inquiry.run("git", "ls-remote", repository, "refs/tags/v2.*")
-    found = re.findall(r"^([0-9a-f]{40})\trefs/tags/([^^\n]+)(?:\^\{\})?$", answer, re.MULTILINE)
-    if not found:
+    references = re.findall(r"^([0-9a-f]{40})\trefs/tags/([^^\n]+)(?:\^\{\})?$", answer, re.MULTILINE)
+    if not references:
         raise UnreadableError("it has no tag of a release")
     # The line of an annotated tag's commit comes after that of the tag.
-    return {tag: commit for commit, tag in found}
+    return {tag: commit for commit, tag in references}
 
 
 def _read_tag(repository: str, commit: str) -> Tag:
@@ -340,10 +342,10 @@ def _read_tables(show: Callable[[str], str]) -> str:
 
 
 def _read_releases(text: str, name: str) -> dict[str, str]:
-    found = re.search(rf"^{name}_REDIST_JSON_DICT = (\{{.*?^\}})", text, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^{name}_REDIST_JSON_DICT = (\{{.*?^\}})", text, re.MULTILINE | re.DOTALL)
     with inquiry.parsing_answer(text):
         releases = {
-            str(release): redist for release, (_, redist) in ast.literal_eval(found[1] if found else "").items()
+            str(release): redist for release, (_, redist) in ast.literal_eval(match[1] if match else "").items()
         }
         if not all(re.fullmatch("[0-9a-f]{64}", str(redist)) for redist in releases.values()):
             raise ValueError

@@ -133,9 +133,9 @@ def read_policy(paths: Iterable[Path]) -> Policy:
         if content.lstrip().startswith((b"-----BEGIN", *keys.OPENSSH)):
             policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=KINDS))
         else:
-            found = _read_policy(path, content)
-            policy += found.signatories
-            asked += [found.demands] if found.demands != Demands() else []
+            parsed = _read_policy(path, content)
+            policy += parsed.signatories
+            asked += [parsed.demands] if parsed.demands != Demands() else []
     if len(asked) > 1:
         raise UsageError(
             "two policies have `require`", why="both may ask for the same", remedy="put it into one of them"

@@ -161,19 +161,19 @@ def expand(value: object, *, limit: int) -> tuple[str, dict[str, Value], list[di
 
 
 def _read_options(value: object, place: str) -> dict[str, Value]:
-    for name, each in _require_mapping(value, place).items():
+    for name, entry in _require_mapping(value, place).items():
         if name not in SWITCHES:
             near = difflib.get_close_matches(str(name), SWITCHES, n=1)
             raise UsageError(
                 f"{place} has a name that no option has: {name!r}",
                 remedy=f"did you mean {near[0]}?" if near else "write it as in `python -m train --help`, as seed",
             )
-        if not isinstance(each, Value):
-            remedy = "several values belong under grid" if isinstance(each, list) else "give text, a number or a truth"
-            raise UsageError(f"{place} gives {name} no single value: {each!r}", remedy=remedy)
-        if isinstance(each, bool) != SWITCHES[name]:
+        if not isinstance(entry, Value):
+            remedy = "several values belong under grid" if isinstance(entry, list) else "give text, a number or a truth"
+            raise UsageError(f"{place} gives {name} no single value: {entry!r}", remedy=remedy)
+        if isinstance(entry, bool) != SWITCHES[name]:
             remedy = "write true or false" if SWITCHES[name] else "write the value that it has in --help"
-            raise UsageError(f"{place} gives {name} a value that it cannot have: {each!r}", remedy=remedy)
+            raise UsageError(f"{place} gives {name} a value that it cannot have: {entry!r}", remedy=remedy)
     return dict(_require_mapping(value, place))
 
 

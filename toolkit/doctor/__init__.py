@@ -33,12 +33,12 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
 
 
 def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:
-    found = {finding.id: finding for finding in findings}
-    runtime = found.get("nvidia-runtime")
+    by_id = {finding.id: finding for finding in findings}
+    runtime = by_id.get("nvidia-runtime")
     runs = runtime is not None and runtime.state == "ok"
-    gpu = _name_gpu_set(found["gpu"]) if runs and "gpu" in found else {}
-    base = found.get("base-image")
-    users = Users(**found["users"].facts) if "users" in found else SAME
+    gpu = _name_gpu_set(by_id["gpu"]) if runs and "gpu" in by_id else {}
+    base = by_id.get("base-image")
+    users = Users(**by_id["users"].facts) if "users" in by_id else SAME
     user = choose(Job(title="compose", argv=(), mounts=(Mount(source=RUNS, target="/runs", writable=True),)), users)
     uid, _, gid = user.ids.partition(":")
     values = {

@@ -66,11 +66,11 @@ def _describe(table: Table, decision: Decision, device: Device, machine: Machine
     coverage = find_coverage(code.capabilities, plain) if place.gpu_code and plain else None
     generated = find_coverage(code.generated, plain) if plain else None
     published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
-    ways = {each.way: each.command for each in (*decision.alternatives, decision)}
+    ways = {choice.way: choice.command for choice in (*decision.alternatives, decision)}
     drivers = DriverRules(table=table, machine=machine)
     driver = drivers.check(device, decision.cuda) if _judges(decision, device) else None
     plan = _read_build(table, ways.get("build", ""))
-    versions = {each.tensorflow for each in (decision, *decision.alternatives) if each.way != "cpu"}
+    versions = {choice.tensorflow for choice in (decision, *decision.alternatives) if choice.way != "cpu"}
     warned = (rules.warn_of_advisories(table, version) for version in sorted(versions))
     return Advice(
         card=device.name,
@@ -120,11 +120,11 @@ def render(decision: Decision, machine: Machine, table: Table) -> str:
     shown += [f"  {'first':<10} {decision.remedy}"] if decision.remedy else []
     shown += [f"  {'note' if not index else '':<10} {line}" for index, line in enumerate(decision.warnings)]
     place = table.platform(machine.platform)
-    for index, each in enumerate((decision, *decision.alternatives)):
+    for index, choice in enumerate((decision, *decision.alternatives)):
         name = "command" if not index else "or" if index == 1 else ""
-        cost = _estimate(each, place, table)
-        also = f"{each.reason}{'; ' if cost else ''}{cost}" if index else cost
-        shown += [f"  {name:<10} {each.command}{f'  ({also})' if also else ''}"]
+        cost = _estimate(choice, place, table)
+        also = f"{choice.reason}{'; ' if cost else ''}{cost}" if index else cost
+        shown += [f"  {name:<10} {choice.command}{f'  ({also})' if also else ''}"]
     return "\n".join(shown)
 
 
@@ -210,8 +210,8 @@ def _judge(decision: Decision, machine: Machine) -> Finding:
 def _explain(published: str, coverage: str | None, generated: str | None, table: Table, place: PlatformRow) -> str:
     code = table.published_code
     if not place.gpu_code:
-        held = f"those for {place.shown} have no GPU code, neither machine code nor PTX, so that no graft helps"
-        return f"{held} ({', '.join(place.issues)})"
+        reason = f"those for {place.shown} have no GPU code, neither machine code nor PTX, so that no graft helps"
+        return f"{reason} ({', '.join(place.issues)})"
     if published == "none":
         return f"their code is for {', '.join(code.capabilities)}"
     if published == "native" and generated:

@@ -234,12 +234,12 @@ def _find_entries(plain: str) -> Sequence[_Entry]:
     name = _MIG.sub("", plain)
     if _CUT.search(name):
         start, line = words.spell(_CUT.sub("", name)), "geforce" if "geforce" in name else ""
-        begun = [entry for key, found in index.spelled.items() if start and key.startswith(start) for entry in found]
+        begun = [entry for key, cards in index.spelled.items() if start and key.startswith(start) for entry in cards]
         return [entry for entry in begun if line in entry.name.lower()]
     if _NUMBER.fullmatch(name):
         return []
-    if found := index.spelled.get(words.spell(name)) or _find_short(name):
-        return found
+    if cards := index.spelled.get(words.spell(name)) or _find_short(name):
+        return cards
     if match := _PROFILE.fullmatch(name):
         return index.spelled.get(words.spell(match[1])) or (_find_short(match[1]) if match[2] else [])
     return []
@@ -263,18 +263,18 @@ def _find_architecture(entry: _Entry) -> str:
 
 def _require(text: str, entries: Sequence[_Entry]) -> Card:
     """Return the card that all entries are. Raises UsageError if there is none, or if they differ."""
-    found: dict[str, list[Card]] = defaultdict(list)
+    by_capability: dict[str, list[Card]] = defaultdict(list)
     for entry in entries:
         chip = find_chip(entry.code)
         card = _describe(entry, chip, text) if chip else Card(capability="", name=entry.name, device=entry.device)
-        found[card.capability].append(card)
+        by_capability[card.capability].append(card)
     if not entries:
         raise _make_unknown(text)
-    if [*found] == [""]:
+    if [*by_capability] == [""]:
         raise _make_unserved(text, entries[0])
-    if len(found) > 1:
-        raise _make_ambiguous(text, found)
-    return next(iter(found.values()))[0]
+    if len(by_capability) > 1:
+        raise _make_ambiguous(text, by_capability)
+    return next(iter(by_capability.values()))[0]
 
 
 def _describe(entry: _Entry, chip: Chip, text: str = "") -> Card:
@@ -312,11 +312,11 @@ def _make_foreign(text: str, maker: str, entries: Sequence[_Entry]) -> UsageErro
     )
 
 
-def _make_ambiguous(text: str, found: Mapping[str, Sequence[Card]]) -> UsageError:
-    numbers = sorted(filter(None, found), key=lambda number: [int(part) for part in number.split(".")])
-    shown = {number: [*dict.fromkeys(_show(card) for card in found[number])][:3] for number in numbers}
+def _make_ambiguous(text: str, cards: Mapping[str, Sequence[Card]]) -> UsageError:
+    numbers = sorted(filter(None, cards), key=lambda number: [int(part) for part in number.split(".")])
+    shown = {number: [*dict.fromkeys(_show(card) for card in cards[number])][:3] for number in numbers}
     listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]} and of none"
-    device = next((card.device for card in found[numbers[-1]] if card.device), "2b85")
+    device = next((card.device for card in cards[numbers[-1]] if card.device), "2b85")
     return UsageError(
         f"this name stands for cards of compute capability {listed}: {text[:60]!r}",
         why="; ".join(f"{number}: {', '.join(names)}" for number, names in shown.items()),

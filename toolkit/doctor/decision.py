@@ -112,14 +112,14 @@ def name_card(machine: Machine, card: str) -> Machine:
 
     Raises UsageError if no such card is known.
     """
-    found = find_card(card)
-    same = [each for each in machine.devices if each.capability == found.capability]
-    device = same[0] if same else Device(name=card, capability=found.capability, platform=found.platform)
+    known = find_card(card)
+    same = [device for device in machine.devices if device.capability == known.capability]
+    device = same[0] if same else Device(name=card, capability=known.capability, platform=known.platform)
     return replace(
         machine,
         devices=(device,),
         fault=machine.fault if same else None,
-        platform=found.platform or machine.platform,
+        platform=known.platform or machine.platform,
         system=machine.system if same else "linux",
     )
 
@@ -252,8 +252,8 @@ class _Decider:
         wishes, items = self.wishes, [item for item in self.table.published if item.cuda]
         if wishes.cuda and wishes.cudnn:
             tensorflow = wishes.tensorflow or self.table.default.tensorflow
-            own = find_locked(self.table, tensorflow, self._choose_python(()), wishes.cuda, wishes.cudnn)
-            items += [own] if own and own not in items else []
+            locked = find_locked(self.table, tensorflow, self._choose_python(()), wishes.cuda, wishes.cudnn)
+            items += [locked] if locked and locked not in items else []
         return items
 
     def _fits(self, item: Locked, capabilities: Sequence[str]) -> bool:
@@ -302,7 +302,9 @@ class _Decider:
 
         def distance(item: Locked) -> tuple[int, ...]:
             pairs = ((wishes.tensorflow, item.tensorflow), (wishes.cuda, item.cuda), (wishes.cudnn, item.cudnn))
-            return tuple(abs(numbers.to_number(own) - numbers.to_number(other)) if own else 0 for own, other in pairs)
+            return tuple(
+                abs(numbers.to_number(built) - numbers.to_number(other)) if built else 0 for built, other in pairs
+            )
 
         nearest = min(items, key=lambda item: (*distance(item), -numbers.to_number(item.tensorflow)))
         python = numbers.find_nearest(wishes.python, nearest.python) if wishes.python else self.table.default.python
@@ -317,10 +319,10 @@ class _Decider:
     def _choose_graft(self, cards: Sequence[_Card]) -> Locked:
         """Return the set of a grafted wheel for cards. Raises UnsupportedError if it is not what was asked for."""
         table, wishes = self.table, self.wishes
-        held = [item for item in table.published if item.cuda]
-        fitting = [item for item in held if self._is_base(item)]
+        sets = [item for item in table.published if item.cuda]
+        fitting = [item for item in sets if self._is_base(item)]
         if not fitting:
-            raise self._make_unsupported(held, cards)
+            raise self._make_unsupported(sets, cards)
         base = max(fitting, key=lambda item: (not table.list_advisories(item.tensorflow), numbers.to_number(item.cuda)))
         capabilities = [card.plain for card in cards if card.way == "graft"]
         python = self._choose_python(base.python)
@@ -409,15 +411,15 @@ class _Decider:
             capabilities=capabilities,
             platform=self.machine.platform,
         )
-        found = rules.suggest(table, asked)
-        if found and any(getattr(wishes, name) not in {"", getattr(found, name)} for name in _VERSIONS):
+        suggestion = rules.suggest(table, asked)
+        if suggestion and any(getattr(wishes, name) not in {"", getattr(suggestion, name)} for name in _VERSIONS):
             reasons = rules.find_reasons(table, asked)
             raise UnsupportedError(
                 reasons[0] if reasons else f"no build for this card has {wishes.versions}",
                 why="; ".join(reasons[1:]),
-                remedy=f"the nearest: {found.render()}",
+                remedy=f"the nearest: {suggestion.render()}",
             )
-        return found
+        return suggestion
 
     def _is_of_board(self, cuda: str) -> bool:
         row = self.table.jetson.get(self.machine.jetson_release) if self.machine.system == "jetson" else None
@@ -490,12 +492,12 @@ class _Decider:
     def _choose_cpu(
         self, reason: str, *, driver: Fit, remedy: str = "", alternatives: tuple[Decision, ...] = ()
     ) -> Decision:
-        found = self._name_cpu()
+        named = self._name_cpu()
         self._warn_of_host()
         if self.wishes.tensorflow:
-            self._warn_of_advisories(found.tensorflow)
+            self._warn_of_advisories(named.tensorflow)
         warnings = tuple(self.warnings)
-        return replace(found, reason=reason, driver=driver, remedy=remedy, warnings=warnings, alternatives=alternatives)
+        return replace(named, reason=reason, driver=driver, remedy=remedy, warnings=warnings, alternatives=alternatives)
 
     def _name_cpu(self) -> Decision:
         """Return the CPU set: that of the TensorFlow asked for, or the newest that the machine can have."""
@@ -588,16 +590,16 @@ class _Decider:
             self._warn_of_glibc(chosen)
 
     def _warn_of_glibc(self, chosen: Locked | None) -> None:
-        own = numbers.parse(self.machine.glibc, "glibc")[:2]
-        if chosen and chosen.glibc and own < numbers.parse(chosen.glibc):
+        here = numbers.parse(self.machine.glibc, "glibc")[:2]
+        if chosen and chosen.glibc and here < numbers.parse(chosen.glibc):
             older = [item for item in self.table.published if item.cuda and item.glibc]
-            older = [item for item in older if own >= numbers.parse(item.glibc)]
+            older = [item for item in older if here >= numbers.parse(item.glibc)]
             most = f", which takes {older[-1].tensorflow} at most" if older else ""
             self.warnings.append(
                 f"TensorFlow {chosen.tensorflow} needs glibc {chosen.glibc}, and this machine has "
                 f"{self.machine.glibc}: use --engine docker or apptainer in place of the host engine{most}"
             )
-        elif own < numbers.parse(self.table.job_glibc):
+        elif here < numbers.parse(self.table.job_glibc):
             self.warnings.append(
                 f"the packages of the training job need glibc {self.table.job_glibc}, and this machine has "
                 f"{self.machine.glibc}: train in a container"
@@ -711,15 +713,15 @@ class _Decider:
             capabilities=decision.capabilities,
             platform=self.machine.platform,
         )
-        found = rules.suggest(self.table, asked)
-        return found if found and found.tensorflow == decision.tensorflow else None
+        suggestion = rules.suggest(self.table, asked)
+        return suggestion if suggestion and suggestion.tensorflow == decision.tensorflow else None
 
     # commands
 
     def _choose_python(self, known: Sequence[str]) -> str:
         """Return the Python that was asked for, that of the host engine, or the usual one."""
-        own = _shorten_python(self.machine.python)
-        usual = own if self.machine.engine == "host" and own in known else self.table.default.python
+        here = _shorten_python(self.machine.python)
+        usual = here if self.machine.engine == "host" and here in known else self.table.default.python
         return self.wishes.python or usual
 
     def _name_up(self, decision: Decision) -> str:

@@ -108,12 +108,12 @@ def find_system(root: Path = ROOT) -> str:
 
 
 def _explain_unknown(device: Device) -> PreflightError:
-    what = f"nothing tells the compute capability of {device.name[:60]!r}"
+    problem = f"nothing tells the compute capability of {device.name[:60]!r}"
     try:
         cards.find_card(device.name)
     except UsageError as error:
-        return PreflightError(what, why=f"{error.what}{': ' if error.why else ''}{error.why}", remedy=error.remedy)
-    return PreflightError(what, remedy="give it, such as --gpu 7.5")
+        return PreflightError(problem, why=f"{error.what}{': ' if error.why else ''}{error.why}", remedy=error.remedy)
+    return PreflightError(problem, remedy="give it, such as --gpu 7.5")
 
 
 def _read_place(root: Path) -> _Place:
@@ -174,19 +174,19 @@ def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     name = "hangs" if answer.hangs else "not-understood"
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
     remedy = row.get("container") if place.is_container else row.get(place.system)
-    said = re.split(r"\. ", " ".join(answer.said.split()))[0][:200] or (
+    message = re.split(r"\. ", " ".join(answer.said.split()))[0][:200] or (
         f"exit code {answer.code}" if answer.code else ""
     )
-    said = said or ("it says nothing" if row["id"] == "not-understood" else "")
-    return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=said)
+    message = message or ("it says nothing" if row["id"] == "not-understood" else "")
+    return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=message)
 
 
 def _make_fault(row: Mapping[str, Any], remedy: str, place: _Place, **values: str) -> Fault:
-    found = [card for device, _ in place.bus if (card := cards.find_by_id(device))]
-    names = list(dict.fromkeys(card.name for card in found))
+    listed = [card for device, _ in place.bus if (card := cards.find_by_id(device))]
+    names = list(dict.fromkeys(card.name for card in listed))
     quoted = "" if "{said}" in row["cause"] or not values.get("said") else " ({said})"
     values |= {"card": " and ".join(names) or "an NVIDIA GPU", "branch": ""}
-    ended = next((card for card in found if card.chip and card.chip.last_driver), None)
+    ended = next((card for card in listed if card.chip and card.chip.last_driver), None)
     if ended and ended.chip and row["id"] in {"no-driver", "nouveau", "not-loaded", "no-devices", "no-program"}:
         branch = ended.chip.last_driver
         values["branch"] = f" of branch {branch}" if len(names) == 1 else ""
@@ -222,12 +222,12 @@ def _ask_library(place: _Place, seconds: float) -> _Answer | None:
     if code == _KILLED:
         return _Answer(hangs=True)
     try:
-        found = json.loads(out)
+        value = json.loads(out)
     except ValueError:
         return None
-    if found["code"] == _LIBRARY_NOT_FOUND and not found["devices"]:
+    if value["code"] == _LIBRARY_NOT_FOUND and not value["devices"]:
         return None
-    driver = _know(found["driver"])
+    driver = _know(value["driver"])
     devices = tuple(
         Device(
             name=item["name"],
@@ -236,11 +236,11 @@ def _ask_library(place: _Place, seconds: float) -> _Answer | None:
             is_mig=item["mig"] or cards.is_mig(item["name"]),
             is_virtual=item["virtual"] or cards.is_profile(item["name"]),
         )
-        for item in found["devices"]
+        for item in value["devices"]
     )
-    if devices and found["code"] == _NO_PERMISSION:  # a job may use some of the GPUs
+    if devices and value["code"] == _NO_PERMISSION:  # a job may use some of the GPUs
         return _Answer(devices)
-    return _Answer(devices, found["code"], found["said"])
+    return _Answer(devices, value["code"], value["said"])
 
 
 _LIBRARY_NOT_FOUND, _NO_PERMISSION = 12, 4
@@ -248,7 +248,7 @@ _LIBRARY_NOT_FOUND, _NO_PERMISSION = 12, 4
 
 def has_library() -> bool:
     """Return whether the linker or a folder of the driver has NVIDIA's library. Nothing is started or loaded."""
-    folders = [Path(each) for each in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     folders += [ROOT / name for name in _FOLDERS]
     with suppress(OSError):
         if _LIBRARY.encode() in (ROOT / "etc/ld.so.cache").read_bytes():
@@ -386,7 +386,7 @@ def _run(argv: Sequence[str], seconds: float, **variables: str) -> tuple[int, st
 def _complete(devices: Sequence[Device], place: _Place) -> tuple[Device, ...]:
     """Return the GPUs with a capability also where the driver named none: by PCI id, else by the name."""
     ids = [device for device, _ in place.bus]
-    told = [_find_by_id(each) for each in ids]
+    told = [_find_by_id(identity) for identity in ids]
     same = told[0] if told and len(set(told)) == 1 else ""
     completed = []
     for index, device in enumerate(devices):
@@ -400,14 +400,14 @@ def _complete(devices: Sequence[Device], place: _Place) -> tuple[Device, ...]:
 
 def _list_cards(place: _Place) -> tuple[Device, ...]:
     """Return the GPUs that can be seen without a driver: on the PCI bus, or in the device tree of a Jetson."""
-    found = []
+    devices = []
     for device, _ in place.bus:
         card = cards.find_by_id(device)
         name = card.name if card else f"NVIDIA GPU 10de:{device}"
-        found.append(Device(name=name, capability=card.capability if card else ""))
+        devices.append(Device(name=name, capability=card.capability if card else ""))
     if place.system == "jetson" and (known := cards.find_by_tegra(_find_tegra(place.root))):
-        found.append(Device(name=known.name, capability=known.capability))
-    return tuple(found)
+        devices.append(Device(name=known.name, capability=known.capability))
+    return tuple(devices)
 
 
 def _find_by_id(device: str) -> str:
@@ -440,8 +440,8 @@ def _read_release(root: Path) -> str:
 def _find_tegra(root: Path) -> str:
     """Return the code of a Jetson's processor, such as ``tegra234``; empty if this is none."""
     for name in ("proc/device-tree/compatible", "sys/firmware/devicetree/base/compatible"):
-        if found := re.findall(r"tegra\d+", _read(root / name)):
-            return str(found[-1])
+        if chips := re.findall(r"tegra\d+", _read(root / name)):
+            return str(chips[-1])
     return ""
 
 

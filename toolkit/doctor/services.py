@@ -185,21 +185,21 @@ def _ask_index(settings: Settings) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return "pip does not answer"
-    said = answer.stderr.strip().splitlines()
-    return (said[-1][:80] if said else f"exit code {answer.returncode}") if answer.returncode else None
+    lines = answer.stderr.strip().splitlines()
+    return (lines[-1][:80] if lines else f"exit code {answer.returncode}") if answer.returncode else None
 
 
 def _check_debian(settings: Settings, context: ssl.SSLContext) -> list[Finding]:
     use = "Debian's packages of the toolchain"
     try:
-        said = _read_archives(settings)
+        answer = _read_archives(settings)
     except ToolkitError:
         return []
-    if said is None:
+    if answer is None:
         remedy = f"`docker pull {settings.base_image}` and run this again"
         summary = f"{use}: not checked: the base image is not on this machine"
         return [Finding(id="source-debian", state="skipped", evidence=summary, remedy=remedy)]
-    addresses = sorted(set(re.findall(r"https?://[^\s\]]+", said)))
+    addresses = sorted(set(re.findall(r"https?://[^\s\]]+", answer)))
     reasons = [reason for reason in (_ask(address, context) for address in addresses) if reason]
     return [_describe_source("debian", use, reasons[0] if reasons else None, _REPAIR)]
 
@@ -211,7 +211,7 @@ def _read_archives(settings: Settings) -> str | None:
     chosen = select_base(client, settings, settings.python)
     if find_digest(client, chosen.reference) is None:
         return None
-    found = read_files(client, chosen.reference, "/etc/apt", Path(settings.state))
+    contents = read_files(client, chosen.reference, "/etc/apt", Path(settings.state))
     return "\n".join(
-        each.decode(errors="replace") for name, each in found.items() if name.endswith((".list", ".sources"))
+        content.decode(errors="replace") for name, content in contents.items() if name.endswith((".list", ".sources"))
     )

@@ -43,12 +43,12 @@ def name_wheel_flags(tensorflow: str, python: str, cuda: str) -> str:
         if same and numbers.parse(item.cuda) >= numbers.parse(cuda):
             return f"--cuda {item.cuda} --cudnn {item.cudnn}"
     try:
-        found = propose(table, tensorflow, python, cuda, None)
+        proposal = propose(table, tensorflow, python, cuda, None)
     except ToolkitError:
         return ""
-    if found is None or found.tensorflow != tensorflow or numbers.parse(found.cuda) < numbers.parse(cuda):
+    if proposal is None or proposal.tensorflow != tensorflow or numbers.parse(proposal.cuda) < numbers.parse(cuda):
         return ""
-    return f"--cuda {found.cuda} --cudnn {found.cudnn}"
+    return f"--cuda {proposal.cuda} --cudnn {proposal.cudnn}"
 
 
 def advise_flags(settings: Settings, *, here: bool) -> str:
@@ -78,8 +78,8 @@ def describe_unused(settings: Settings, why: str, remedy: str = "") -> str:
     """
     machine = read_machine(settings, seconds=ANSWER_SECONDS)
     if machine.fault:
-        said = f"no GPU is used: {why}; {machine.fault.cause}; `toolkit doctor` says what to do"
-        return said if machine.fault.has_gpu else ""
+        sentence = f"no GPU is used: {why}; {machine.fault.cause}; `toolkit doctor` says what to do"
+        return sentence if machine.fault.has_gpu else ""
     if not machine.devices:
         return ""
     flags, decision = name_flags(settings, machine), _decide(machine, settings)

@@ -178,14 +178,14 @@ def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseI
     place = load_table().platform(settings.platform)
     name = f"{base.reference}-{place.name.partition('/')[2]}"
     with translating_errors("looking for the base image of the other platform"):
-        found = _find_base(client, name) or (base if base.registered else None)
-    if found is None:
+        usable = _find_base(client, name) or (base if base.registered else None)
+    if usable is None:
         raise PreflightError(
             f"there is no base image {name}",
             why=f"{base.reference} is for this machine's platform, and an image for {place.name} needs one like it",
             remedy=f"`docker/base/bootstrap --platform {place.name}` makes one; --base-image names one of a registry",
         )
-    return CrossPlatform(platform=place.name, machine=place.machine, base=found)
+    return CrossPlatform(platform=place.name, machine=place.machine, base=usable)
 
 
 def select_base(client: docker.DockerClient, settings: Settings, python: str = "") -> BaseImage:
@@ -198,9 +198,9 @@ def select_base(client: docker.DockerClient, settings: Settings, python: str = "
     if python and not named:
         wanted = re.sub(r"^python:[0-9.]+", f"python:{python}", wanted)
     with translating_errors("looking for the base image"):
-        found = _find_base(client, wanted)
-        if found:
-            return found
+        base = _find_base(client, wanted)
+        if base:
+            return base
         if not named:
             standin = _find_base(client, naming.name_standin(python or "3.11"))
             if standin:
@@ -234,8 +234,8 @@ def find_distribution(client: docker.DockerClient, base: BaseImage, state: Path 
 
 def find_digest(client: docker.DockerClient, reference: str) -> str | None:
     with translating_errors("looking for an image"):
-        found = _find_base(client, reference)
-        return found.identity if found else None
+        base = _find_base(client, reference)
+        return base.identity if base else None
 
 
 def read_files(client: docker.DockerClient, reference: str, folder: str, state: Path | None = None) -> dict[str, bytes]:

@@ -47,9 +47,9 @@ class Tree:
         A file outside belongs to the system, which may bring a new version of it.
         """
         state = hashlib.sha256()
-        for name, found in sorted(self.files.items()):
-            times = f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino} {found.st_mode}"
-            state.update(f"{name}\0{times} {found.st_uid}\n".encode(errors="surrogateescape"))
+        for name, status in sorted(self.files.items()):
+            times = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_mode}"
+            state.update(f"{name}\0{times} {status.st_uid}\n".encode(errors="surrogateescape"))
         rest = json.dumps([sorted(self.links.items()), sorted(self.outside), sorted(self.others)])
         return f"sha256:{hashlib.sha256(state.digest() + rest.encode()).hexdigest()}"
 

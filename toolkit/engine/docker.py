@@ -80,12 +80,12 @@ def plan_image(
         "REQUIREMENTS": spec.requirements,
         "SOURCE_DATE_EPOCH": str(table.default.source_date_epoch),
     }
-    own = crossing.base if crossing else base
-    arguments |= {"RUNTIME_BASE": own.reference, "TARGET_MACHINE": crossing.machine} if crossing else {}
+    platform_base = crossing.base if crossing else base
+    arguments |= {"RUNTIME_BASE": platform_base.reference, "TARGET_MACHINE": crossing.machine} if crossing else {}
     packaged = table.bases.get(distribution, table.default_base).gcc
     if packaged != table.default_base.gcc:
         arguments["GCC_VERSION"] = packaged
-    inputs = {"base": own.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
+    inputs = {"base": platform_base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
     inputs |= {**spec.inputs, **({"maker": base.identity} if crossing else {})}
     kept = {name: inputs.get(name) for name in ("base", "maker", "files", "wheel")}
     content = digest.digest_value({"target": target, "arguments": arguments, **kept})
@@ -96,7 +96,7 @@ def plan_image(
         f"{naming.LABEL_PREFIX}.cuda": spec.cuda,
         f"{naming.LABEL_PREFIX}.cudnn": spec.cudnn,
         naming.LOCK_LABEL: inputs["requirements"],
-        "org.opencontainers.image.base.name": own.reference,
+        "org.opencontainers.image.base.name": platform_base.reference,
     }
     labels |= {naming.WHEEL_LABEL: inputs["wheel"]} if spec.wheel else {}
     labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
@@ -295,12 +295,12 @@ class DockerEngine:
             if spec.wheel
             else {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
         )
-        own = self._crossing.base if self._crossing else self._base
+        base = self._crossing.base if self._crossing else self._base
         facts = {
             "tag": plan.reference,
             "plan": plan.digest,
             "platform": f"{image.attrs['Os']}/{image.attrs['Architecture']}",
-            "base": {"name": own.reference, "digest": own.identity},
+            "base": {"name": base.reference, "digest": base.identity},
             "bytes": image.attrs["Size"],
             "labels": image.labels,
             "engine": "docker",

@@ -93,12 +93,12 @@ def _read_tiles(recorded: object, names: Sequence[str], picture: Picture) -> Ite
 
 def link_cells(recorded: object) -> Mapping[tuple[int, int], str]:
     """Return the first image on the page for each cell of the confusion matrix that has one off its diagonal."""
-    found: dict[tuple[int, int], str] = {}
+    regions: dict[tuple[int, int], str] = {}
     for number, entry in enumerate(recorded if isinstance(recorded, list) else ()):
         match entry:
             case {"true": int(true), "predicted": int(predicted), "box": [_, _, _, _]} if true != predicted:
-                found.setdefault((true, predicted), f"mistake-{number}")
-    return found
+                regions.setdefault((true, predicted), f"mistake-{number}")
+    return regions
 
 
 def show_folder(folder: Path, budget: Budget) -> list[Picture | Text]:

@@ -202,10 +202,10 @@ def _describe(check: Finding) -> dict[str, Any]:
 
 
 def _field(value: Mapping[str, Any], name: str, *kinds: type) -> Any:
-    found = value.get(name)
-    if name not in value or not isinstance(found, kinds) or isinstance(found, bool):
-        raise _invalid(f"{name} is {found!r}")
-    return found
+    item = value.get(name)
+    if name not in value or not isinstance(item, kinds) or isinstance(item, bool):
+        raise _invalid(f"{name} is {item!r}")
+    return item
 
 
 def _invalid(why: str) -> CheckError:
@@ -247,7 +247,7 @@ def plan(expectation: Expectation) -> Job:
 
 def run(engine: Engine, environment: Environment, expectation: Expectation, console: Console) -> Report:
     """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
-    found = _run_checks(
+    outcome = _run_checks(
         partial(engine.run, environment),
         plan(expectation),
         console,
@@ -257,7 +257,7 @@ def run(engine: Engine, environment: Environment, expectation: Expectation, cons
             remedy="give an image that holds TensorFlow",
         ),
     )
-    report = replace(found, path=_path(environment, expectation))
+    report = replace(outcome, path=_path(environment, expectation))
     signing.discard(_path(environment, expectation))
     files.write_json(_path(environment, expectation), report.to_json())
     return report

@@ -14,12 +14,12 @@ def choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequen
     all. Raises UnsupportedError if no ptxas here knows the cards.
     """
     knowing = list_knowing(table, capabilities)
-    held = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
-    if found := next((item for item in held if item.cuda in knowing), None):
-        return found.cuda, found.cudnn
+    sets = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
+    if known := next((item for item in sets if item.cuda in knowing), None):
+        return known.cuda, known.cudnn
     row = table.tensorflow_rows.get(tensorflow)
-    own = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
-    cuda = [*own, *knowing][0]
+    fitting = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
+    cuda = [*fitting, *knowing][0]
     refused = [item for item in table.failures if item.refuse and item.when.keys() <= {"cuda", "cudnn"}]
     releases = [name for name in (row.cudnn if row else table.cudnn_rows) if table.cudnn_rows[name].wheel]
     return cuda, numbers.sort(

@@ -228,7 +228,7 @@ def _list_tensorflow(table: Table) -> Iterable[Sequence[str]]:
 def _list_incomplete(table: Table) -> Iterable[str]:
     for row in table.incomplete.values():
         yield f"{row.version} is refused; it lacks"
-        yield from (f"  {each}" for each in row.lacks)
+        yield from (f"  {reason}" for reason in row.lacks)
 
 
 def _list_cuda(table: Table) -> Iterable[Sequence[str]]:
@@ -253,8 +253,8 @@ def _describe(failure: Failure) -> Iterable[str]:
 
 
 def _describe_advisory(item: Advisory) -> Iterable[str]:
-    said = f"{describe_fix(item)}, severity {item.severity or 'not known'}"
-    yield f"  {item.id}, TensorFlow {', '.join(item.affected)}, {said}: {item.what} ({', '.join(item.sources)})"
+    sentence = f"{describe_fix(item)}, severity {item.severity or 'not known'}"
+    yield f"  {item.id}, TensorFlow {', '.join(item.affected)}, {sentence}: {item.what} ({', '.join(item.sources)})"
     if item.ours:
         yield f"    answer: {item.ours}"
 

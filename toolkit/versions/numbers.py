@@ -63,11 +63,11 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
     UsageError: one is not a capability, or plain and prefixed ones are mixed.
     """
     items = list(dict.fromkeys(asked))
-    found = {item: parse_capability(item) for item in items}
-    wrong = next((item for item in items if found[item] is None), None)
+    parsed = {item: parse_capability(item) for item in items}
+    wrong = next((item for item in items if parsed[item] is None), None)
     if wrong is not None:
         raise UsageError(f"not a compute capability: {wrong[:40]!r}", remedy="write it as 7.5, sm_75 or compute_75")
-    plain = [item for item, capability in found.items() if capability and not capability.kind]
+    plain = [item for item, capability in parsed.items() if capability and not capability.kind]
     prefixed = [item for item in items if item not in plain]
     if plain and prefixed:
         raise UsageError(
@@ -83,10 +83,10 @@ def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
 
 
 def to_plain(name: str) -> str:
-    found = parse_capability(name)
-    if found is None or not found.kind:
+    parsed = parse_capability(name)
+    if parsed is None or not parsed.kind:
         raise UsageError(f"not a compute capability: {name[:40]!r}", remedy="write it as sm_75 or compute_75")
-    return found.number
+    return parsed.number
 
 
 def list_plain(names: Iterable[str]) -> tuple[str, ...]:

@@ -64,8 +64,8 @@ def draw(path: Path, before: str, after: str) -> str:
 
 def _set(data: dict[str, Any], change: Change) -> None:
     *above, name = change.path
-    for each in above:
-        data = data[each]
+    for line in above:
+        data = data[line]
     if change.value is None:
         del data[name]
     else:
@@ -138,7 +138,7 @@ def _render_row(section: str, key: str, row: Mapping[str, Any]) -> str:
 def _render_field(name: str, value: Any) -> str:
     head = f"    {name}: "
     # Lines break between the items of a list, not within one.
-    items = [_render(each).replace(" ", "\0") for each in value] if isinstance(value, list) else []
+    items = [_render(item).replace(" ", "\0") for item in value] if isinstance(value, list) else []
     text = head + (f"[{', '.join(items)}]" if items else _render(value))
     deeper = " " * (len(head) + 1)
     filled = textwrap.fill(text, _WIDTH, subsequent_indent=deeper, break_on_hyphens=False, break_long_words=False)
@@ -148,9 +148,9 @@ def _render_field(name: str, value: Any) -> str:
 def _render(value: Any) -> str:
     match value:
         case Mapping():
-            return "{" + ", ".join(f"{name}: {_render(each)}" for name, each in value.items()) + "}"
+            return "{" + ", ".join(f"{name}: {_render(item)}" for name, item in value.items()) + "}"
         case list():
-            return "[" + ", ".join(_render(each) for each in value) + "]"
+            return "[" + ", ".join(_render(item) for item in value) + "]"
         case dt.date():
             return value.isoformat()
         case str() if re.fullmatch(r"[a-z][\w.-]*|[0-9a-f]{40,}", value) and table.read_yaml(value) == value:

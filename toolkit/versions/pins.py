@@ -81,22 +81,22 @@ def _list_arguments(table: Table) -> list[str]:
 
 
 def _list_compose(table: Table) -> list[str]:
-    default, found = table.default, table.find_newest(cuda=False)
+    default, locked = table.default, table.find_newest(cuda=False)
     return [
         f'base: &base "${{TOOLKIT_BASE_IMAGE:-{default.base_image}}}"',
         f'epoch: &epoch "{default.source_date_epoch}"',
-        f"image: &image toolkit/train:compose-{found.requirements}",
-        f"requirements: &requirements {found.requirements}",
-        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{found.tensorflow}}}"',
+        f"image: &image toolkit/train:compose-{locked.requirements}",
+        f"requirements: &requirements {locked.requirements}",
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{locked.tensorflow}}}"',
     ]
 
 
 def _list_gpu_compose(table: Table) -> list[str]:
-    found = table.find_newest(cuda=True)
+    locked = table.find_newest(cuda=True)
     return [
-        f'image: &image "toolkit/train:compose-${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
-        f'requirements: &requirements "${{TOOLKIT_REQUIREMENTS:-{found.requirements}}}"',
-        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{found.tensorflow}}}"',
+        f'image: &image "toolkit/train:compose-${{TOOLKIT_REQUIREMENTS:-{locked.requirements}}}"',
+        f'requirements: &requirements "${{TOOLKIT_REQUIREMENTS:-{locked.requirements}}}"',
+        f'tensorflow: &tensorflow "${{TOOLKIT_TENSORFLOW:-{locked.tensorflow}}}"',
     ]
 
 

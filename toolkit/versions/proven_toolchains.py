@@ -53,12 +53,12 @@ def read(path: Path = PATH) -> dict[tuple[str, str, str, str], Proof]:
     """
     try:
         rows = read_yaml(path.read_bytes())["proofs"]
-        found = [Proof(**{**row, "proven": tuple(row["proven"])}) for row in rows]
+        proofs = [Proof(**{**row, "proven": tuple(row["proven"])}) for row in rows]
     except FileNotFoundError:
         return {}
     except (OSError, *BROKEN) as error:
         raise ToolkitError(f"{path} is damaged", why=repr(error), remedy="restore it from the repository") from error
-    return {proof.key: proof for proof in found}
+    return {proof.key: proof for proof in proofs}
 
 
 def write(proofs: Iterable[Proof], path: Path = PATH) -> None:
@@ -74,9 +74,9 @@ def write(proofs: Iterable[Proof], path: Path = PATH) -> None:
 @functools.cache
 def digest_inputs(tensorflow: str, cuda: str, clang: str, *, cross: bool = False) -> str:
     """Return the digest of what a proof depends on; ``clang`` is its major version."""
-    own = (*_FILES, *(_CROSS_FILES if cross else ()), *(_FILES_OF_CUDA_13 if parse(cuda) >= (13,) else ()))
+    files = (*_FILES, *(_CROSS_FILES if cross else ()), *(_FILES_OF_CUDA_13 if parse(cuda) >= (13,) else ()))
     locks = (f"docker/requirements/toolchain-{cuda}.txt", f"docker/requirements/headers-{tensorflow}.txt")
-    paths = [project.ROOT / name for name in (*own, *locks)]
+    paths = [project.ROOT / name for name in (*files, *locks)]
     patches = [*find_patches(f"headers/clang-{clang}"), *find_patches(f"kernels/{tensorflow}-{cuda}")]
     return digest.digest_paths(project.ROOT, [*paths, *patches])
 

@@ -117,12 +117,12 @@ def _require_sysroot(table: Table, asked: VersionRequest) -> None:
 
 def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
     """Return the run-time set, there or not; no ``cuda``: the CPU set. Raises UnsupportedError, with the nearest."""
-    found = describe_set(table, tensorflow, python, cuda, cudnn)
-    if python not in found.python:
+    locked = describe_set(table, tensorflow, python, cuda, cudnn)
+    if python not in locked.python:
         raise UnsupportedError(
             f"there is no run-time set of TensorFlow {tensorflow} for Python {python}",
-            why=f"its wheels and this project have Python {', '.join(found.python)} in common",
-            remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, found.python)}",
+            why=f"its wheels and this project have Python {', '.join(locked.python)} in common",
+            remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, locked.python)}",
         )
     if cuda and numbers.parse(cuda, "CUDA") >= NO_IMAGE_SINCE:
         raise UnsupportedError(
@@ -133,7 +133,7 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
     if cuda:
         asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
         _require_none(table, asked, find_reasons(table, asked), cards=False)
-    return found
+    return locked
 
 
 def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> VersionRequest | None:
@@ -168,10 +168,10 @@ def describe_fix(item: Advisory) -> str:
 
 def warn_of_advisories(table: Table, tensorflow: str) -> str:
     """Return one line about the security advisories of a version; empty: none is published."""
-    found = table.list_advisories(tensorflow)
-    named = [f"{item.id} ({describe_fix(item)})" for item in found]
+    advisories = table.list_advisories(tensorflow)
+    named = [f"{item.id} ({describe_fix(item)})" for item in advisories]
     listed = f"TensorFlow {tensorflow} has published security advisories: {', '.join(named)}; see `toolkit matrix`"
-    return listed if found else ""
+    return listed if advisories else ""
 
 
 def find_reasons(table: Table, asked: VersionRequest) -> list[str]:
@@ -196,27 +196,29 @@ def suggest(table: Table, asked: VersionRequest) -> VersionRequest | None:
     First by TensorFlow, then by CUDA, then by cuDNN. None: no set of the table runs on all of these cards.
     """
     versions = numbers.sort_by_nearness(asked.tensorflow, table.tensorflow_rows, prefer=table.default.tensorflow)
-    return next((found for version in versions if (found := _search(table, asked, version))), None)
+    return next((suggestion for version in versions if (suggestion := _search(table, asked, version))), None)
 
 
 def _search(table: Table, asked: VersionRequest, tensorflow: str) -> VersionRequest | None:
     row, default = table.tensorflow_rows[tensorflow], table.default
     python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
-    held = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
+    published = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
     near = numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda)
-    minors = [each.rpartition(".")[0] for each in near]
+    minors = [version.rpartition(".")[0] for version in near]
     places = {
-        each: (minors.index(minor), each != asked.cuda, each not in held)
-        for each, minor in zip(near, minors, strict=True)
+        version: (minors.index(minor), version != asked.cuda, version not in published)
+        for version, minor in zip(near, minors, strict=True)
     }
     # Of the releases of one minor version, one with a run-time set here comes first.
     for cuda in sorted(near, key=places.__getitem__):
         fitted = _fit(asked.capabilities, _compilable(table, tensorflow, cuda, asked.base))
         nearest = numbers.sort_by_nearness(asked.cudnn, row.cudnn, prefer=default.cudnn) if fitted else []
-        for cudnn in sorted(nearest, key=lambda each: (each != asked.cudnn, each != held.get(cuda, ""))):
-            found = replace(asked, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted)
-            if not find_reasons(table, found):
-                return found
+        for cudnn in sorted(nearest, key=lambda version: (version != asked.cudnn, version != published.get(cuda, ""))):
+            suggestion = replace(
+                asked, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=fitted
+            )
+            if not find_reasons(table, suggestion):
+                return suggestion
     return None
 
 
@@ -238,7 +240,7 @@ def _require_none(table: Table, asked: VersionRequest, reasons: list[str], *, ca
     reasons = [*reasons, *(_find_first_tensorflow(table, asked) if nearest else [])]
     raise UnsupportedError(
         reasons[0],
-        why="; ".join(f"also, {each}" for each in reasons[1:]),
+        why="; ".join(f"also, {reason}" for reason in reasons[1:]),
         remedy=f"nearest that works: {nearest.render(cards=cards)}" if nearest else _suggest_base(table, asked),
     )
 
@@ -272,8 +274,8 @@ def _find_unknown_capabilities(table: Table, asked: VersionRequest) -> list[str]
     elsewhere = find_toolchains(table, replace(asked, base=table.default_base.codename))
     if elsewhere:
         row, needed = table.bases[asked.base], ", ".join(item.clang for item in elsewhere)
-        held = f"clang {' and '.join(row.clang)}" if row.clang else "none that can"
-        return [f"{row.name} packages {held}, and this set is compiled by clang {needed}"]
+        compiler = f"clang {' and '.join(row.clang)}" if row.clang else "none that can"
+        return [f"{row.name} packages {compiler}, and this set is compiled by clang {needed}"]
     served = [item for item in table.toolchains if item.serves(asked.tensorflow, asked.cuda)]
     if not served:
         compiled = {number for item in table.toolchains for number in item.capabilities}

@@ -26,19 +26,19 @@ def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: st
     """Return the set of the repository, or the one that `toolkit lock` made; None if there is neither."""
     if tensorflow not in table.tensorflow_rows:
         return None
-    found = describe_set(table, tensorflow, python, cuda, cudnn)
-    there = (project.ROOT / f"docker/requirements/{found.requirements}.txt").is_file()
-    return found if there and python in found.python else None
+    locked = describe_set(table, tensorflow, python, cuda, cudnn)
+    there = (project.ROOT / f"docker/requirements/{locked.requirements}.txt").is_file()
+    return locked if there and python in locked.python else None
 
 
 def describe_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
     """Return the description of the set for these versions. It need not exist yet, nor be possible for this Python."""
     oldest = numbers.parse(table.default.python)
-    pythons = (each for each in table.tensorflow(tensorflow).python if numbers.parse(each) >= oldest)
+    pythons = (version for version in table.tensorflow(tensorflow).python if numbers.parse(version) >= oldest)
     name = f"cuda-{tensorflow}-{cuda}-{cudnn}" if cuda else f"cpu-{tensorflow}"
     named = Locked(tensorflow=tensorflow, python=tuple(pythons), cuda=cuda, cudnn=cudnn, requirements=name)
-    held = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == (tensorflow, cuda, cudnn))
-    return next((item for item in held if python in item.python), named)
+    sets = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == (tensorflow, cuda, cudnn))
+    return next((item for item in sets if python in item.python), named)
 
 
 def name_wheel(component: str, cuda: str) -> str:
@@ -102,10 +102,10 @@ def _resolve(command: list[str], variables: dict[str, str]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode:
         raise BuildError(
             "the run-time set cannot be locked",
-            why="the last lines of the resolver:\n    " + "\n    ".join(said.splitlines()[-_TAIL_LINES:]),
+            why="the last lines of the resolver:\n    " + "\n    ".join(output.splitlines()[-_TAIL_LINES:]),
             remedy="look at the package that it names; behind a proxy that re-signs https, give --ca-bundle",
         )

@@ -295,22 +295,22 @@ class Table:
             )
         return self.platforms[name]
 
-    def require_gpu_code(self, name: str, what: str, remedy: str) -> None:
+    def require_gpu_code(self, name: str, problem: str, remedy: str) -> None:
         """Raise UnsupportedError if the published wheels for a platform have no code for a GPU."""
         place = self.platform(name)
         if not place.gpu_code:
             raise UnsupportedError(
-                f"{what}: the published wheels for {place.shown} have no GPU code",
+                f"{problem}: the published wheels for {place.shown} have no GPU code",
                 why=f"neither machine code nor PTX ({', '.join(place.issues)})",
                 remedy=remedy,
             )
 
     @property
     def default_base(self) -> BaseRow:
-        found = self.find_base(self.default.base_image)
-        if found is None:
+        base = self.find_base(self.default.base_image)
+        if base is None:
             raise ValueError(f"no distribution of the table is that of {self.default.base_image}")
-        return found
+        return base
 
     def rows(self) -> tuple[TensorflowRow, ...]:
         return tuple(self.tensorflow_rows[version] for version in reversed(numbers.sort(self.tensorflow_rows)))
