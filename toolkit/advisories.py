@@ -29,7 +29,7 @@ class Vulnerability:
 def read(releases: Mapping[str, str]) -> dict[str, dict[str, Vulnerability]]:
     """Return what the index lists for versions, by id and version. ``releases``: the release of each that is asked for.
 
-    Raises UnreadableError: the index does not answer, or lists no advisories.
+    Raises UnreadableError if the index does not answer, or lists no advisories.
     """
     place, advisories = find_service("tensorflow"), dict[str, dict[str, Vulnerability]]()
     for version, release in releases.items():

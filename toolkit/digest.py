@@ -144,7 +144,7 @@ def read_file(path: Path) -> str:
 
 
 def read_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the digests of files, read anew. Raises IntegrityError: one is missing, a link, or outside the folder."""
+    """Return the digests of files, read anew. Raises IntegrityError if one is missing, a link, or elsewhere."""
     root, digests = folder.resolve(), {}
     for name in names:
         path = root / name

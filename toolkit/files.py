@@ -21,7 +21,7 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 
 
 def write_atomically(path: Path, data: str | bytes) -> None:
-    """Write a file completely or not at all. Raises PreflightError: the folder is read-only, or the disk is full."""
+    """Write a file completely or not at all. Raises PreflightError if the folder is read-only, or the disk is full."""
     content = data.encode() if isinstance(data, str) else data
     temporary = None
     try:
@@ -51,7 +51,7 @@ def set_mode(file: Path | int, mode: int) -> None:
 
 
 def lock_file(stream: IO[Any], how: int) -> None:
-    """Lock an open file. Raises BlockingIOError: it is held; PreflightError: its file system has no locks."""
+    """Lock an open file. Raises BlockingIOError if it is held, PreflightError if its file system has no locks."""
     try:
         fcntl.flock(stream, how)
     except BlockingIOError:
@@ -67,7 +67,7 @@ def lock_file(stream: IO[Any], how: int) -> None:
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file, alone or shared; not if the file is missing.
 
-    Raises PreflightError: its file system has no locks.
+    Raises PreflightError if its file system has no locks.
     """
     with suppress(FileNotFoundError), path.open() as stream:
         try:
@@ -104,7 +104,7 @@ def read_json(path: Path) -> object | None:
 def parse_yaml(text: str | bytes) -> object:
     """Return the value of a YAML document in which no key stands twice: readers of YAML keep the last one.
 
-    Raises ValueError: it cannot be read.
+    Raises ValueError if it cannot be read.
     """
     import yaml  # takes a tenth of the time of `toolkit --help`
 
@@ -127,7 +127,7 @@ def parse_yaml(text: str | bytes) -> object:
 
 
 def open_own(path: Path) -> BinaryIO:
-    """Open a file to read and change it; a missing one is made. Raises PreflightError: it is a link or read-only."""
+    """Open a file to read and change it; a missing one is made. Raises PreflightError if it is a link or read-only."""
     try:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+b")
     except OSError as error:

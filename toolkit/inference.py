@@ -167,7 +167,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
 
 
 def serve(engine: Engine, environment: Environment, job: Job) -> None:
-    """Run the job of `plan_serving` until it is asked to stop. Raises JobError: it ended by itself."""
+    """Run the job of `plan_serving` until it is asked to stop. Raises JobError if it ended by itself."""
     if job.cluster is None:
         raise ValueError("a server has a network")
     with engine.join(job.cluster):
@@ -183,7 +183,7 @@ def serve(engine: Engine, environment: Environment, job: Job) -> None:
 def run(engine: Engine, environment: Environment, job: Job, *, json_: bool) -> dict[str, Any]:
     """Run a job; returns the JSON object that it prints, or an empty one if it prints text, which goes to the user.
 
-    The object of a job that failed has its exit code as `exit_code`. Raises JobError: it failed and printed no object.
+    The object of a job that failed has its exit code as `exit_code`. Raises JobError if it failed and printed none.
     """
     for mount in job.mounts:
         if mount.writable:

@@ -56,7 +56,7 @@ class Interpreter:
 
 
 def find(folder: Path) -> Path:
-    """Return the Python of an environment's folder. Raises UsageError: there is none."""
+    """Return the Python of an environment's folder. Raises UsageError if there is none."""
     for name in ("python", "python3"):
         if (path := folder / "bin" / name).exists():
             return path.absolute()
@@ -71,7 +71,7 @@ def find(folder: Path) -> Path:
 
 
 def ask(path: Path) -> Interpreter:
-    """Ask a Python for its version and folders. Raises PreflightError: it does not run, or gives no answer."""
+    """Ask a Python for its version and folders. Raises PreflightError if it does not run, or gives no answer."""
     variables = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     try:
         done = subprocess.run(

@@ -55,7 +55,7 @@ class Signer(Protocol):
 def make(path: Path, kind: Type = "ed25519") -> str:
     """Write a new key pair, the public key to ``PATH.pub``, and return its id.
 
-    Raises UsageError: one of the files exists; PreflightError: they cannot be written.
+    Raises UsageError if one of the files exists, PreflightError if they cannot be written.
     """
     from securesystemslib.signer import CryptoSigner
 
@@ -110,8 +110,8 @@ def load(text: str) -> Signer:
     """Read a private key from a file or, for ``env:NAME``, from a variable; or find one in an agent: ``agent:NAME``.
 
     The variable is removed, so that no process that this one starts inherits it. A key of an agent has the name of its
-    comment or fingerprint; an empty name is for the only one. Raises UsageError: the key is missing, encrypted, or of
-    no known kind; no message has a part of it. PreflightError: the agent does not answer.
+    comment or fingerprint; an empty name is for the only one. Raises UsageError if the key is missing, encrypted, or of
+    no known kind, and PreflightError if the agent does not answer. No message has a part of the key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -285,7 +285,7 @@ def _join(*values: bytes) -> bytes:
 
 
 def _split(content: bytes) -> Iterator[bytes]:
-    """Yield the strings of a message. Raises ValueError: it ends within one."""
+    """Yield the strings of a message. Raises ValueError if it ends within one."""
     while content:
         if len(content) < 4 or len(content) < (end := 4 + struct.unpack(">I", content[:4])[0]):
             raise ValueError("cut")

@@ -73,7 +73,7 @@ def collect(
     """Return the lock of a set of versions, by the arguments, the table and this clone's files.
 
     ``base_digest``: content digest of the base image, or empty. ``commit``: commit of TensorFlow, used if the table has
-    none. Raises UsageError: ``apt_snapshot``, a day of Debian's archive, is not ``YYYYMMDDTHHMMSSZ``.
+    none. Raises UsageError if ``apt_snapshot``, a day of Debian's archive, is not ``YYYYMMDDTHHMMSSZ``.
     """
     if apt_snapshot and not _SNAPSHOT.fullmatch(apt_snapshot):
         raise UsageError(f"not a snapshot's day: {apt_snapshot!r}", remedy="write it as 20261121T000000Z")
@@ -141,7 +141,7 @@ def write(path: Path, lock: Lock) -> None:
 
 
 def read(path: Path) -> Lock | None:
-    """Return the lock in a file, or None if the file is missing. Raises UsageError: it is no lock of this schema."""
+    """Return the lock in a file, or None if the file is missing. Raises UsageError if it is no lock of this schema."""
     try:
         value = yaml.safe_load(read_regular(path))
     except FileNotFoundError:

@@ -273,8 +273,9 @@ def resolve(request: Request, console: Console) -> ReadyEnvironment:
 
     A missing base image is pulled, except in a dry run. It is said in a line if set and GPU do not go together.
 
-    Raises UsageError: a GPU is asked for, and the set cannot use one; UnsupportedError: the versions are incompatible,
-    or the wheel cannot run; IntegrityError: the wheel is damaged; EngineError; PreflightError: there is no base image.
+    Raises UsageError if a GPU is asked for and the set cannot use one, UnsupportedError if the versions are
+    incompatible or the wheel cannot run, IntegrityError if the wheel is damaged, EngineError, and PreflightError if
+    there is no base image.
     """
     things = "environments and jobs are made" if request.runs else "such images are made"
     require_own_platform(request.settings, things, crossed=not request.runs)
@@ -411,7 +412,7 @@ def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -
 
 
 def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment]:
-    """Return the container engine and an existing image. Raises EngineError; UsageError: no image of that name."""
+    """Return the container engine and an existing image. Raises EngineError, and UsageError if there is none."""
     from toolkit.engine.client import BaseImage, connect
     from toolkit.engine.docker import DockerEngine
 
@@ -469,7 +470,7 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice
 
 
 def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return the published wheel's environment. Raises UnsupportedError: no such set can be, or it is not locked."""
+    """Return the published wheel's environment. Raises UnsupportedError if there is no such set."""
     table = load_table()
     asked = (settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
     locked = find_locked(table, *asked)
@@ -494,7 +495,7 @@ def choose_spec(settings: Settings) -> EnvironmentSpec:
 
 
 def read_wheel_option(wheel: str | None) -> Path | None:
-    """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError: none, or many."""
+    """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError if it is not one."""
     if wheel is None or wheel == PUBLISHED:
         return None
     path = Path(wheel)
@@ -516,8 +517,8 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
 
     ``machine``: the processor that the wheel is to be for; empty for any.
 
-    Raises UnsupportedError: it is not TensorFlow, has other versions, or needs a newer C library; IntegrityError: it is
-    damaged, or contradicts the checksums or the manifest beside it.
+    Raises UnsupportedError if it is not TensorFlow, has other versions, or needs a newer C library. Raises
+    IntegrityError if it is damaged, or contradicts the checksums or the manifest beside it.
     """
     # The library that reads ELF is slow to load, and only a user's wheel needs it.
     from toolkit.wheel import inspection, wheel_folder
@@ -546,7 +547,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
 
 
 def resolve_image(request: Request, reference: str) -> ReadyEnvironment:
-    """Return an existing image as the environment. Raises EngineError: no engine; UsageError: no image of that name."""
+    """Return an existing image as the environment. Raises EngineError, and UsageError if there is none."""
     engine, environment = adopt_image(request.settings, reference)
     return ReadyEnvironment(request=request, engine=engine, why="asked for", plan=None, existing=environment)
 

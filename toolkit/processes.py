@@ -113,7 +113,7 @@ class CommandPool:
     def run(self, cores: Sequence[Sequence[int]]) -> dict[int, int]:
         """Run the commands in a slot for each set of cores; return their exit codes. An interrupt stops them all.
 
-        Raises PreflightError: a log cannot be written.
+        Raises PreflightError if a log cannot be written.
         """
         queue, codes = iter(self.commands), dict[int, int]()
 

@@ -66,7 +66,7 @@ def collect(table: Table, today: dt.date, repository: str = REPOSITORY, *, ca_bu
 
 
 def draw_patch(report: Report) -> str:
-    """Return the patch of the version table; empty if nothing changed. Raises PreflightError: no source was read."""
+    """Return the patch of the version table; empty if nothing changed. Raises PreflightError if no source was read."""
     if not report.looked:
         raise PreflightError(
             "no source of the version table can be read",

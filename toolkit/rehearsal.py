@@ -24,8 +24,8 @@ _LIBRARY: Final = "rehearsal"
 def choose_spec(settings: Settings, wheel: Path | None = None) -> EnvironmentSpec:
     """Return the environment: the rehearsals' own set, or that of a user's wheel without NVIDIA's libraries.
 
-    Raises UnsupportedError: no emulation for these versions, or no set for the wheel; UsageError: not on the host;
-    IntegrityError: the wheel is damaged.
+    Raises UnsupportedError if there is no emulation for these versions or no set for the wheel, UsageError if it would
+    not run on the host, and IntegrityError if the wheel is damaged.
     """
     if settings.engine in {"docker", "apptainer"}:
         raise UsageError(
@@ -76,7 +76,7 @@ def require_machine_code(arguments: Sequence[str], wheel: Path) -> list[str]:
 def plan_tasks(
     arguments: Sequence[str], settings: Settings, console: Console, wheel: Path | None = None
 ) -> list[Task[Any]]:
-    """Return the tasks: make the environment, and rehearse in it. Raises ToolkitError: an argument is invalid."""
+    """Return the tasks: make the environment, and rehearse in it. Raises ToolkitError if an argument is invalid."""
     read(arguments)
     engine = pipeline.make_host_engine(settings)
     plan = engine.plan(choose_spec(settings, wheel))

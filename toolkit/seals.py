@@ -115,7 +115,7 @@ def _compute(key: bytes, purpose: str, value: object) -> str:
 
 
 def _read_key() -> bytes | None:
-    """Return the key, or None if there is none. Raises PreflightError: it is not private, or damaged."""
+    """Return the key, or None if there is none. Raises PreflightError if it is not private, or damaged."""
     path = find_key()
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -124,7 +124,7 @@ def discard(record: Path) -> None:
 def read_policy(paths: Iterable[Path]) -> Policy:
     """Read public keys, which may sign everything, and policies.
 
-    Raises UsageError: a file is neither, or two of them have `require`.
+    Raises UsageError if a file is neither, or two of them have `require`.
     """
     policy: list[Signatory] = []
     asked: list[Demands] = []
@@ -189,7 +189,7 @@ def is_signed(record: Path, statement: Statement, signer: Signer) -> bool:
 def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) -> None:
     """Sign a statement, beside other signatures of the same statement.
 
-    ``replace``: an envelope of another statement is replaced. Raises IntegrityError: there is one, or a damaged one.
+    ``replace``: an envelope of another statement is replaced. Raises IntegrityError if there is one already.
     """
     from securesystemslib.dsse import Envelope
 
@@ -243,7 +243,7 @@ def list_comments(folder: Path, kind: Comment) -> list[Path]:
 
 
 def read(record: Path, kind: Signed, policy: Policy) -> tuple[Signatories, Statement]:
-    """Return a statement, and who of the policy signed it. Raises IntegrityError: nobody who may."""
+    """Return a statement, and who of the policy signed it. Raises IntegrityError if nobody who may has signed it."""
     envelope = _read_envelope(locate(record))
     return _require_signatory(envelope, kind, policy), parse_statement(envelope.payload, kind)
 
@@ -283,7 +283,7 @@ def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signa
 
 
 def require_allowed(known: Iterable[Signatory], kind: str) -> Signatories:
-    """Return those that may sign a kind. Raises IntegrityError: none of them may."""
+    """Return those that may sign a kind. Raises IntegrityError if none of them may."""
     if not (allowed := tuple(signatory for signatory in known if kind in signatory.may)):
         rights = "; ".join(f"{signatory.name} may sign {', '.join(signatory.may)}" for signatory in known)
         raise IntegrityError(f"{rights}: not {kind}")
@@ -331,7 +331,7 @@ def _read_envelope(path: Path) -> "Envelope":
 
 
 def read_json(path: Path) -> object:
-    """Read a JSON file strictly. Raises IntegrityError: it is no regular file, too large, or cannot be read."""
+    """Read a JSON file strictly. Raises IntegrityError if it is no regular file, too large, or cannot be read."""
     if path.is_symlink():
         raise IntegrityError(f"{path.name} is no regular file, but a link")
     try:
@@ -342,7 +342,7 @@ def read_json(path: Path) -> object:
 
 
 def parse_envelope(value: object, name: str) -> "Envelope":
-    """Return the envelope that a JSON value is. Raises IntegrityError: it is not exactly one; `name` is its file's."""
+    """Return the envelope that a JSON value is. Raises IntegrityError if it is not exactly one."""
     from securesystemslib.dsse import Envelope
 
     match value:
@@ -365,7 +365,7 @@ def _is_signature(value: object) -> bool:
 
 
 def parse_statement(payload: bytes, kind: Signed) -> Statement:
-    """Read an in-toto statement strictly. Raises IntegrityError: it has other fields, or digests than SHA-256."""
+    """Read an in-toto statement strictly. Raises IntegrityError if it has other fields or digests."""
     value = parse(payload, "the statement")
     if not isinstance(value, dict) or value.keys() != _FIELDS or value["_type"] != STATEMENT:
         raise IntegrityError("the payload is no in-toto statement v1")

@@ -48,7 +48,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, value: object) -> "Plan":
-        """Return the plan that :meth:`to_json` described. Raises IntegrityError: it is no plan of this schema."""
+        """Return the plan that :meth:`to_json` described. Raises IntegrityError if it is no plan of this schema."""
         try:
             match value:
                 case {"schema": number, "steps": list(steps)} if number == SCHEMA and number is not True:

@@ -85,7 +85,7 @@ def describe_options(options: Options) -> str:
 def read(file: Path, settings: Settings, *, limit: int) -> Sweep:
     """Read a sweep and check every member.
 
-    Raises UsageError: the file is no sweep, a member is refused, two are equal, or there are more than ``limit``.
+    Raises UsageError if the file is no sweep, a member is refused, two are equal, or there are more than ``limit``.
     """
     dataset, common, varied = expand(_load(file), limit=limit)
     members: list[Member] = []
@@ -201,7 +201,7 @@ def run(
     """Run the members that are not complete, as commands of their own, and return their exit codes by number.
 
     One that fails leaves the others alone. An interrupt stops all of them with time for a checkpoint, and is raised
-    again. Raises PreflightError: the sweep's folder is not writable.
+    again. Raises PreflightError if the sweep's folder is not writable.
     """
 
     def begin(number: int, log: Path) -> None:
@@ -285,7 +285,7 @@ def plan_picture(sweep: Sweep, results: Mapping[int, object]) -> Job:
 def summarize(sweep: Sweep, codes: Mapping[int, int], engine: Engine, environment: Environment) -> dict[str, Any]:
     """Write table, picture and, last, the manifest of the complete members, and return what the manifest says.
 
-    Raises JobError: the picture could not be drawn; PreflightError: the folder is not writable.
+    Raises JobError if the picture could not be drawn, PreflightError if the folder is not writable.
     """
     results = sweep.find_results()
     files.require_writable(sweep.folder)

@@ -32,7 +32,7 @@ HUB = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_DOWNLOAD_TIM
 
 
 def read_arguments(arguments: Sequence[str], settings: Settings) -> TrainConfig:
-    """Parse the job's arguments. Raises ToolkitError: one is invalid, or there is no folder of a local copy."""
+    """Parse the job's arguments. Raises ToolkitError if one is invalid, or there is no folder of a local copy."""
     config = parse(["--out", settings.runs, "--cache-dir", settings.data, *arguments])
     if config.data_dir and not config.own:
         require_folder(Path(config.data_dir))
@@ -107,7 +107,7 @@ def run(
     config: TrainConfig,
     execute: Callable[[], int] | None = None,
 ) -> dict[str, Any]:
-    """Run the job, and return the run's manifest. Raises JobError: it failed; PreflightError: a folder is read-only.
+    """Run the job, and return the run's manifest. Raises JobError, and PreflightError if a folder is read-only.
 
     ``execute`` runs it in another way, and returns its exit code.
     """

@@ -324,7 +324,7 @@ def write_page(session: Session, folder: Path) -> str:
 def read_origin(
     session: Session, registry: str, trust: Sequence[Path] | None, *, allow_unsigned: bool, reuses: bool = False
 ) -> "WheelSource":
-    """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError: they do not go together.
+    """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError if they do not go together.
 
     ``reuses``: whether --trust is for what the command reuses too, and may stand alone.
     """

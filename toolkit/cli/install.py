@@ -128,7 +128,7 @@ def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tu
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":
-    """Return the Python of an environment, or that for a new one. Raises UsageError: another one was asked for."""
+    """Return the Python of an environment, or that for a new one. Raises UsageError if another one was asked for."""
     from toolkit.install import choice, target
 
     asked = settings.python if settings.sources["python"] != "default" else ""
@@ -179,7 +179,7 @@ def _ask(session: Session, changes: "Changes") -> bool:
 
 
 def _check(session: Session, place: "Target", chosen: "Choice") -> None:
-    """Run the checks in an environment, and say how it is used. Raises CheckError: one failed."""
+    """Run the checks in an environment, and say how it is used. Raises CheckError if one failed."""
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
 

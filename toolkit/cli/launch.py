@@ -34,7 +34,7 @@ def _read_sweep(
 ) -> "Sweep | None":
     """Return the sweep whose members are to be trained, or None for a run on a data set.
 
-    Raises UsageError: both are named, or none, or an option is for the other.
+    Raises UsageError if both are named, or none, or an option is for the other.
     """
     from toolkit import sweep
     from toolkit.errors import UsageError

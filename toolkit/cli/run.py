@@ -149,7 +149,7 @@ def _check_environment(
 def _conclude(
     session: Session, report: "Report", junit: Path | None, key: "Signer | None" = None, *made: tuple[Path, bool]
 ) -> None:
-    """Write the JUnit report if one is asked for, sign, and show the report. Raises CheckError: a check failed."""
+    """Write the JUnit report if one is asked for, sign, and show the report. Raises CheckError if a check failed."""
     from toolkit.smoke import runner
 
     if junit:

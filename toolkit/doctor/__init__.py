@@ -71,7 +71,7 @@ def claim_state(settings: Settings) -> dict[str, str]:
 
 
 def write_env(values: Mapping[str, str], path: Path = ENV_FILE) -> None:
-    """Replace the toolkit's variables in the file; keep all other lines. Raises PreflightError: it is not writable."""
+    """Replace the toolkit's variables in the file; keep all other lines. Raises PreflightError if it is read-only."""
     with files.changing(path):
         kept = path.read_text().splitlines() if path.is_file() else []
         kept = [line for line in kept if line.partition("=")[0].strip() not in _OWN]

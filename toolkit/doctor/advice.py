@@ -222,7 +222,7 @@ def _explain(published: str, coverage: str | None, generated: str | None, table:
 
 
 def require_platform(text: str, settings: Settings) -> str:
-    """Return a card's platform, or else that of the settings. Raises UnsupportedError: another was named."""
+    """Return a card's platform, or else that of the settings. Raises UnsupportedError if another was named."""
     place = find_card(text).platform
     if place and place != settings.platform and settings.sources["platform"] != "default":
         raise UnsupportedError(

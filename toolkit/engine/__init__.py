@@ -140,7 +140,10 @@ class Engine(Protocol):
     def find(self, plan: EnvironmentPlan) -> Environment | None: ...
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment unless it is up to date. Raises PreflightError: too little space; BuildError."""
+        """Make an environment unless it is up to date.
+
+        Raises PreflightError if there is too little space, and BuildError.
+        """
         ...
 
     def commands(self, reference: str, job: Job) -> Commands:
@@ -152,7 +155,7 @@ class Engine(Protocol):
         ...
 
     def join(self, cluster: Cluster) -> AbstractContextManager[None]:
-        """Make the network of a cluster, and remove it at the end. Raises EngineError: it cannot be made."""
+        """Make the network of a cluster, and remove it at the end. Raises EngineError if it cannot be made."""
         ...
 
     def run(
@@ -165,8 +168,8 @@ class Engine(Protocol):
         """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
 
         ``listener`` gets each line of standard output, which otherwise goes to the user. ``started`` gets a function
-        that stops the job from another thread. A KeyboardInterrupt stops and removes the job. Raises EngineError: the
-        engine stopped answering; CheckError: the deadline is over.
+        that stops the job from another thread. A KeyboardInterrupt stops and removes the job. Raises EngineError if
+        the engine stopped answering, and CheckError if the deadline is over.
         """
         ...
 

@@ -65,7 +65,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """Read what an archive says of its image. Raises UsageError: there is none, or it is no archive of one image."""
+    """Read what an archive says of its image. Raises UsageError if there is none, or it is no archive of one image."""
     try:
         with tarfile.open(path) as stored:
             (entry,) = json.loads(_read(stored, "manifest.json"))
@@ -116,7 +116,7 @@ def _read(stored: tarfile.TarFile, name: str) -> bytes:
 
 
 def find_version() -> str:
-    """Return what the program says of its version. Raises EngineError: there is none, or users cannot run images."""
+    """Return what the program says of its version. Raises EngineError if there is none, or users cannot run images."""
     try:
         answer = subprocess.run(["apptainer", "--version"], capture_output=True, text=True, check=False)
     except OSError as error:
@@ -167,7 +167,7 @@ class ApptainerEngine:
         return Platform()
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """Plan the image. Raises UsageError: no archive, not one of the toolkit's, or of other versions; a wheel."""
+        """Plan the image. Raises UsageError if there is no archive of these versions, or if a wheel is given."""
         if spec.wheel or not self._archive.name:
             raise UsageError(
                 "--wheel is for engines that build"
@@ -201,7 +201,7 @@ class ApptainerEngine:
     def find(self, plan: EnvironmentPlan) -> Environment | None:
         """Return the image if this user has made it, and it has not changed since.
 
-        Raises PreflightError: others can change what the state folder holds.
+        Raises PreflightError if others can change what the state folder holds.
         """
         seals.require_own(self._state)
         if find(plan.folder) is None:
@@ -214,8 +214,8 @@ class ApptainerEngine:
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make the image, with its manifest last, so that an incomplete one is made again.
 
-        Raises EngineError: apptainer does not run here; BuildError: it failed; IntegrityError: the archive is damaged;
-        PreflightError: too little disk.
+        Raises EngineError if apptainer does not run here, BuildError if it failed, IntegrityError if the archive is
+        damaged, and PreflightError if there is too little disk.
         """
         version = find_version()  # before anything is written
         environment = host.prepare(plan, partial(self.find, plan), partial(self._make, plan, console, version))

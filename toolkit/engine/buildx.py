@@ -130,8 +130,8 @@ def build(
     """Run a build to its end, and write its output to ``log``.
 
     ``observe`` gets each line of the log, and returns how far the work in it is, if the line says so. The command
-    inherits the locks in ``keep``. Raises BuildError: a step failed; EngineError: no answer; PreflightError: the disk
-    is full.
+    inherits the locks in ``keep``. Raises BuildError if a step failed, EngineError if no engine answers, and
+    PreflightError if the disk is full.
     """
     files.require_writable(log.parent)
     transcript = Transcript()

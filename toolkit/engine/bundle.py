@@ -50,7 +50,7 @@ class Bundle:
 
 
 def read(folder: Path) -> Bundle | None:
-    """Return the bundle in a folder; None if it has archives alone. Raises IntegrityError: it is damaged."""
+    """Return the bundle in a folder; None if it has archives alone. Raises IntegrityError if it is damaged."""
     if not (folder / FILE).exists():
         return None
     value: Any = files.read_json(folder / FILE)
@@ -135,7 +135,8 @@ def write(
 def load(bundle: Bundle, client: docker.DockerClient, state: Path) -> None:
     """Load the images of a bundle into an engine that does not have them yet, and record them in the state folder.
 
-    Raises IntegrityError: a file is not the one that was collected; EngineError; PreflightError: the disk is full.
+    Raises IntegrityError if a file is not the one that was collected, EngineError, and PreflightError if the disk is
+    full.
     """
     for name, sha256 in bundle.packages.items():
         _require(bundle.folder / PACKAGES / name, sha256)

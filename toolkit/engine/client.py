@@ -66,7 +66,7 @@ def translating_errors(doing: str) -> Iterator[None]:
 
 
 def connect() -> docker.DockerClient:
-    """Return a client of an engine that answers and is new enough. Raises EngineError: there is no such engine."""
+    """Return a client of an engine that answers and is new enough. Raises EngineError if there is no such engine."""
     try:
         client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
         client.ping()
@@ -172,7 +172,7 @@ class CrossPlatform:
 def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseImage) -> CrossPlatform:
     """Return the base image of the settings' platform that is like this machine's ``base``.
 
-    It has that name with the platform's at its end. Else a registry has both under one name. Raises PreflightError:
+    It has that name with the platform's at its end. Else a registry has both under one name. Raises PreflightError if
     there is neither.
     """
     place = load_table().platform(settings.platform)
@@ -191,7 +191,7 @@ def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseI
 def select_base(client: docker.DockerClient, settings: Settings, python: str = "") -> BaseImage:
     """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
 
-    A stand-in never replaces an image that the user named. Raises PreflightError: none of these is available.
+    A stand-in never replaces an image that the user named. Raises PreflightError if none of these is available.
     """
     named = settings.sources["base_image"] != "default"
     wanted = settings.base_image

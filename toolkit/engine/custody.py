@@ -27,7 +27,7 @@ class Custody:
 
 
 def open_state(state: Path) -> None:
-    """Make the state folder if it is missing. Raises PreflightError: it cannot be written, or others can change it."""
+    """Make the state folder if it is missing. Raises PreflightError if it is read-only, or others can change it."""
     made = not state.exists()
     files.require_writable(state)
     if made:

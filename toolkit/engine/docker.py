@@ -222,7 +222,7 @@ class DockerEngine:
         return _describe(plan, image, reused=reused)
 
     def adopt(self, reference: str) -> Environment:
-        """Return any image on this machine as an environment. Raises UsageError: there is no image of that name."""
+        """Return any image on this machine as an environment. Raises UsageError if there is no image of that name."""
         image = self._find(reference) if reference.strip() and " " not in reference else None
         if image is None:
             raise UsageError(

@@ -75,7 +75,7 @@ class HostEngine:
         return Platform(glibc=platform.libc_ver()[1])
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """Plan an environment. Raises PreflightError: this machine lacks the Python asked for."""
+        """Plan an environment. Raises PreflightError if this machine lacks the Python asked for."""
         inputs = spec.inputs
         content = digest.digest_value(
             {
@@ -100,7 +100,7 @@ class HostEngine:
     def find(self, plan: EnvironmentPlan) -> Environment | None:
         """Return the environment if this user has made it, and nothing in it has changed since.
 
-        Raises PreflightError: others can change what the state folder holds.
+        Raises PreflightError if others can change what the state folder holds.
         """
         seals.require_own(self._state)
         if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
@@ -113,8 +113,8 @@ class HostEngine:
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
 
-        Raises BuildError: pip failed; IntegrityError: a package is not the locked one; PreflightError: too little disk,
-        or others can change what the state folder holds.
+        Raises BuildError if pip failed, IntegrityError if a package is not the locked one, and PreflightError if
+        there is too little disk, or if others can change what the state folder holds.
         """
         environment = prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
         custody.renew(plan.folder, self._examined.get(plan.folder))

@@ -85,7 +85,7 @@ class _Login:
 
 
 def parse(text: str) -> Repository:
-    """Return what ``HOST[:PORT]/NAME`` names. Raises UsageError: it is something else, or plain http elsewhere."""
+    """Return what ``HOST[:PORT]/NAME`` names. Raises UsageError if it is no such name, or plain http elsewhere."""
     match = _REFERENCE.fullmatch(text)
     if not match or not _is_host(match["host"]):  # the message does not repeat it: it may hold a password
         raise UsageError(
@@ -117,7 +117,7 @@ class Client:
     def find(self, reference: str, kind: str) -> list[Layer] | None:
         """Return the files under a tag, or of a manifest's digest, or None if there are none.
 
-        Raises IntegrityError: they are of another kind of artifact, or damaged; RegistryError.
+        Raises IntegrityError if they are of another kind of artifact, or damaged, and RegistryError.
         """
         return self._find(reference, kind, parse_manifest)
 
@@ -169,8 +169,8 @@ class Client:
     def download(self, layer: Layer, path: Path) -> None:
         """Download a file, and go on where an earlier download broke off.
 
-        Raises IntegrityError: other bytes came, and the file is removed; RegistryError: the connection broke too often,
-        and what came is kept; PreflightError: the disk is too small.
+        Raises IntegrityError if other bytes came; the file is then removed. Raises RegistryError if the connection
+        broke too often; what came is then kept. Raises PreflightError if the disk is too small.
         """
         free = shutil.disk_usage(path.parent).free
         if layer.size > free:

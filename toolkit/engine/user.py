@@ -60,7 +60,10 @@ class User:
 
 
 def choose(job: Job, users: Users) -> User:
-    """Return the user of a job. Raises DataError: it could not read a mount; PreflightError: nor write in a folder."""
+    """Return the user of a job.
+
+    Raises DataError if that user could not read a mount, and PreflightError if not write in a folder.
+    """
     candidates = _list_candidates(job, users)
     if os.getuid() and not users.rootless:
         return candidates[0]  # the caller, who has read the data to plan the job

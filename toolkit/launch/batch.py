@@ -145,7 +145,7 @@ def require_slurm() -> None:
 
 
 def submit(script: Path) -> str:
-    """Submit a script, and return the job's number. Raises PreflightError: Slurm refuses it."""
+    """Submit a script, and return the job's number. Raises PreflightError if Slurm refuses it."""
     done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise PreflightError(

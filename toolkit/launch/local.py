@@ -126,7 +126,7 @@ class LocalWorkers:
     def run(self) -> int:
         """Run all workers to their end, and return the exit code of worker 0.
 
-        Raises JobError: another worker was the first to fail; KeyboardInterrupt, after all were asked to end.
+        Raises JobError if another worker was the first to fail, and KeyboardInterrupt after all were asked to end.
         """
         # A thread for each worker, and two that may stop it.
         with ThreadPoolExecutor(3 * len(self.jobs)) as self._pool:

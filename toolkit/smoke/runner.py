@@ -94,7 +94,7 @@ class Report:
 
 
 def parse(output: str) -> Report:
-    """Return the report in the output of ``checks --json``. Raises CheckError: the report is missing or not valid."""
+    """Return the report in the output of ``checks --json``. Raises CheckError if the report is missing or not valid."""
     seen: list[str] = []
     for line in output.splitlines():
         try:
@@ -115,7 +115,7 @@ def parse(output: str) -> Report:
 
 
 def from_json(value: object) -> Report:
-    """Return the report of a JSON object. Raises CheckError: a field is missing or wrong; the message names it."""
+    """Return the report of a JSON object. Raises CheckError if a field is missing or wrong; the message names it."""
     if not isinstance(value, Mapping):
         raise _invalid("it is not an object")
     if value.get("schema") != SCHEMA:
@@ -137,7 +137,7 @@ def from_json(value: object) -> Report:
 
 
 def write_junit(report: Report, path: Path) -> None:
-    """Write the report as JUnit XML in pytest's ``xunit2`` form. Raises PreflightError: the file cannot be written."""
+    """Write the report as JUnit XML in pytest's ``xunit2`` form. Raises PreflightError if the file is read-only."""
     suite = ET.Element(
         "testsuite",
         name="toolkit smoke",
@@ -246,7 +246,7 @@ def plan(expectation: Expectation) -> Job:
 
 
 def run(engine: Engine, environment: Environment, expectation: Expectation, console: Console) -> Report:
-    """Run the checks and keep their report. Raises CheckError: they did not finish. A failed check is only reported."""
+    """Run the checks and keep their report, also of one that failed. Raises CheckError if they did not finish."""
     outcome = _run_checks(
         partial(engine.run, environment),
         plan(expectation),
@@ -266,8 +266,8 @@ def run(engine: Engine, environment: Environment, expectation: Expectation, cons
 def run_in(folder: Path, expectation: Expectation, console: Console) -> Report:
     """Run the checks in any environment, given by its folder. Nothing is written there, and no report is kept.
 
-    Raises UsageError: there is no Python in it; UnsupportedError: it is too old for the checks; PreflightError: it does
-    not run; CheckError: the checks did not finish. A failed check is only reported.
+    Raises UsageError if there is no Python in it, UnsupportedError if that is too old for the checks, PreflightError if
+    it does not run, and CheckError if the checks did not finish. A failed check is only reported.
     """
     from toolkit.engine import host  # loads more than a container engine needs
 

@@ -19,7 +19,7 @@ _EXAMPLES = {"TensorFlow": "2.19.0", "Python": "3.11", "cuDNN": "9.5.0", "the dr
 
 
 def parse(text: str, name: str = "version") -> tuple[int, ...]:
-    """Return the numbers of a version such as ``12.6.1`` of the product ``name``. Raises UsageError: it has none."""
+    """Return the numbers of a version such as ``12.6.1`` of the product ``name``. Raises UsageError if it has none."""
     if not _VERSION.fullmatch(text):
         shown = text if len(text) <= 40 else text[:40] + "…"
         raise UsageError(

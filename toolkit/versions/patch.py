@@ -36,7 +36,7 @@ class Change:
 
 
 def apply(text: str, changes: Iterable[Change]) -> str:
-    """Return the table's text with the changes. Raises ToolkitError: it would be no table, or differ elsewhere."""
+    """Return the table's text with the changes. Raises ToolkitError if it would be no table, or differ elsewhere."""
     data, changed = table.read_yaml(text), text
     for change in changes:
         changed = _edit(changed, change)

@@ -21,7 +21,7 @@ _BLOCK = re.compile(r"^([ ]*)# >>> pins.*?\n(.*?)^[ ]*# <<< pins\n", re.MULTILIN
 
 
 def generate(root: Path, table: Table) -> dict[Path, str]:
-    """Return the new text of each file that holds pins. Raises ValueError: a file has no block for them."""
+    """Return the new text of each file that holds pins. Raises ValueError if a file has no block for them."""
     packages = tomllib.loads((root / "pyproject.toml").read_text())
     blocks: dict[str, Iterable[str]] = {
         "docker/Dockerfile": _list_arguments(table),

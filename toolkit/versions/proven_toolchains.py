@@ -48,7 +48,7 @@ class Proof:
 
 
 def read(path: Path = PATH) -> dict[tuple[str, str, str, str], Proof]:
-    """Return the proofs by platform, TensorFlow, CUDA and clang's major version. Raises ToolkitError: the file is
+    """Return the proofs by platform, TensorFlow, CUDA and clang's major version. Raises ToolkitError if the file is
     damaged.
     """
     try:
@@ -116,7 +116,7 @@ class Prover:
         return [*argv, str(project.ROOT)]
 
     def prove(self, group: tuple[str, str, str], capabilities: Sequence[str]) -> Proof:
-        """Raises BuildError: the container did not come to an end."""
+        """Prove a group of toolchains. Raises BuildError if the container did not come to an end."""
         tensorflow, cuda, clang = group
         name = "-".join((*group, *([self.platform.replace("/", "-")] if self.host else [])))
         log = self.folder / f"{name}.log"
@@ -163,7 +163,7 @@ def prove_all(
 ) -> None:
     """Prove the groups, writing each proof at once; what was proven of other capabilities stays.
 
-    Raises CheckError: a set does not compile; BuildError.
+    Raises CheckError if a set does not compile, and BuildError.
     """
     files.require_writable(prover.folder)
     made = []

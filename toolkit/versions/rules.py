@@ -71,8 +71,8 @@ def resolve(
     """Return the set to build from source. ``base``: codename of the base image's distribution. ``glibc``: the oldest
     that the wheel is to run on, or empty.
 
-    A value of None takes the table's default. Raises UsageError: a value is not a version; UnsupportedError, with every
-    reason and the nearest set that can: the set cannot work.
+    A value of None takes the table's default. Raises UsageError if a value is not a version. Raises UnsupportedError,
+    with every reason and the nearest set that can work, if this set cannot.
     """
     asked = read(
         table,
@@ -175,7 +175,7 @@ def warn_of_advisories(table: Table, tensorflow: str) -> str:
 
 
 def find_reasons(table: Table, asked: VersionRequest) -> list[str]:
-    """Return all reasons why a set cannot be built. Raises UnsupportedError: its TensorFlow is not in the table."""
+    """Return all reasons why a set cannot be built. Raises UnsupportedError if its TensorFlow is not in the table."""
     row = table.tensorflow(asked.tensorflow)
     reasons = []
     if asked.python not in row.python:

@@ -76,8 +76,8 @@ def compose_input(table: Table, item: Locked) -> str:
 def lock_set(item: Locked, table: Table, *, day: str, ca_bundle: str = "") -> Path:
     """Resolve a set with hashes, and write it into this clone. A failure or an interrupt leaves nothing behind.
 
-    ``day``: packages that are newer are not taken, ``YYYY-MM-DD``. Raises UsageError: it has another form; BuildError:
-    no such set can be resolved, or the index does not answer; PreflightError: the clone is read-only.
+    ``day``: packages that are newer are not taken, ``YYYY-MM-DD``. Raises UsageError if it has another form, BuildError
+    if no such set can be resolved or the index does not answer, and PreflightError if the clone is read-only.
     """
     if not _DAY.fullmatch(day):
         raise UsageError(f"not a day: {day!r}", remedy="write it as 2026-11-21")

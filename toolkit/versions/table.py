@@ -286,7 +286,7 @@ class Table:
         return next(named, None)
 
     def platform(self, name: str) -> PlatformRow:
-        """Return the row of a platform. Raises UnsupportedError: it is not in the table."""
+        """Return the row of a platform. Raises UnsupportedError if it is not in the table."""
         if name not in self.platforms:
             raise UnsupportedError(
                 f"nothing is offered for the platform {name[:40]!r}",
@@ -318,8 +318,8 @@ class Table:
     def tensorflow(self, version: str) -> TensorflowRow:
         """Return the row of one version.
 
-        Raises UnsupportedError, with the nearest version: it is not in the table, or not complete there; UsageError: it
-        is not written as a version.
+        Raises UnsupportedError, with the nearest version, if it is not in the table or not complete there. Raises
+        UsageError if it is not written as a version.
         """
         numbers.parse(version, "TensorFlow")
         if version not in self.tensorflow_rows:
@@ -351,7 +351,7 @@ def read_yaml(text: str | bytes) -> Any:
 
 @functools.cache
 def load_table(path: Path = PATH) -> Table:
-    """Read the table. Raises ToolkitError: the file is missing or inconsistent, which is a defect of this project."""
+    """Read the table. Raises ToolkitError if the file is missing or inconsistent, which is a defect of this project."""
     try:
         return build_table(read_yaml(path.read_bytes()))
     except (OSError, *BROKEN) as error:
