@@ -168,7 +168,7 @@ def collect(
 
     Bazel is asked which archives it wants, and each is checked by its hash. Archives of GitHub are remade from git
     mirrors, with the same bytes; the others are downloaded. The folder gets the Python packages of the image and of
-    Bazel's rules too, and images of the base, the toolchain and Bazel. An interrupted command goes on where it was.
+    Bazel's rules too, and images of the base, the toolchain and Bazel. If it is interrupted, run it again: it resumes.
     Exit code 4: archives are missing, which are named with addresses and hashes.
     """
     from dataclasses import asdict
@@ -206,18 +206,18 @@ def collect(
 def push(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="A wheel's folder: dist/NAME.")],
-    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO[:TAG]", help="Where to.")],
+    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO[:TAG]", help="Where to push it.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace another wheel of the same plan, if the registry has one.")
     ] = False,
 ) -> None:
     """Push a wheel with its records and signatures to an OCI registry, where build-wheel --from finds it.
 
-    The plan's digest is the tag. With a TAG besides, an index of that name has one wheel for each platform, and
-    --from REGISTRY/REPO:TAG takes that of its own.
+    The tag is the plan's digest. A TAG besides names an index with one wheel for each platform, of which --from
+    REGISTRY/REPO:TAG takes the one for its own platform.
 
-    The folder's sums are checked first. User and password are those of `docker login`. Plain http is used for this
-    machine alone, and only where the name begins with http://. Exit code 11: the registry does not answer, or refuses.
+    The folder's sums are checked first. User and password are those of `docker login`. Plain http is used only for this
+    machine, if the name begins with http://. Exit code 11: the registry does not answer, or refuses.
     """
     from toolkit import signing
     from toolkit.engine import registry
@@ -250,13 +250,11 @@ def build_image(
     target: Annotated[
         Literal["runtime", "train", "bazel-worker"],
         typer.Option(
-            help="Stage of docker/Dockerfile; bazel-worker: for the workers of a build farm, without a wheel."
+            help="Stage of docker/Dockerfile. bazel-worker: for the workers of a build farm, without a wheel."
         ),
     ] = "train",
     options: BuildOptions,
-    tag: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the image; by default one made from its plan.")
-    ] = "",
+    tag: Annotated[str, typer.Option(metavar="NAME", help="Name of the image. Default: one made from its plan.")] = "",
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:

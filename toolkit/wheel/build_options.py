@@ -49,16 +49,16 @@ class BuildOptions:
     """How a user wants a wheel to be built. The versions to build are in :class:`toolkit.settings.Settings`."""
 
     compute_capability: tuple[str, ...] = _option(
-        "GPU to build for: 7.5, sm_75 or compute_75; repeatable.",
+        "GPU to build for, as 7.5, sm_75 or compute_75; repeatable.",
         (),
         metavar="X.Y",
         argument="COMPUTE_CAPABILITIES",
         completed=True,
     )
-    source: str = _option("Another source tree of TensorFlow.", "", metavar="DIR|URL#COMMIT")
-    bazel: str = _option("Another Bazel.", "", metavar="DIR|docker-image://NAME")
+    source: str = _option("Build this source tree, and not that of the release.", "", metavar="DIR|URL#COMMIT")
+    bazel: str = _option("Use this Bazel, and not the pinned one.", "", metavar="DIR|docker-image://NAME")
     bazel_argument: tuple[str, ...] = _option(
-        "For Bazel; repeatable.",
+        "Pass this flag to Bazel; repeatable.",
         (),
         metavar="--FLAG",
         argument="BAZEL_ARGUMENTS",
@@ -66,11 +66,17 @@ class BuildOptions:
         recorded="bazelArguments",
     )
     cpu_target: CpuTarget = _option(
-        "Processors to build for; avx: those of the published wheel, x86-64-v2: no AVX, native: like this one.", "avx"
+        "Processors to build for. avx: as published wheels; x86-64-v2: without AVX too; native: like this one.",
+        "avx",
     )
-    jobs: int = _option("Parallel actions of Bazel; 0: by cores and memory.", 0, least=0, argument="BAZEL_JOBS")
+    jobs: int = _option(
+        "Number of actions that Bazel runs at a time; 0: as many as cores and memory allow.",
+        0,
+        least=0,
+        argument="BAZEL_JOBS",
+    )
     memory: int = _option(
-        "Memory that Bazel may plan with; 0: all of the machine's.",
+        "Memory that Bazel may use; 0: four fifths of the machine's.",
         0,
         least=0,
         metavar="GIB",
@@ -78,27 +84,37 @@ class BuildOptions:
         write=lambda gibibytes: str(gibibytes * 1024),
     )
     remote_cache: str = _option(
-        "An existing Bazel cache.", "", metavar="URL", argument="REMOTE_CACHE", recorded="remoteCache"
+        "Use this remote cache of Bazel.", "", metavar="URL", argument="REMOTE_CACHE", recorded="remoteCache"
     )
     remote_executor: str = _option(
-        "An existing Bazel executor.", "", metavar="URL", argument="REMOTE_EXECUTOR", recorded="remoteExecutor"
+        "Let this service run Bazel's actions.",
+        "",
+        metavar="URL",
+        argument="REMOTE_EXECUTOR",
+        recorded="remoteExecutor",
     )
     remote_instance_name: str = _option(
-        "Instance of these services; by default toolkit-{toolchain}, a digest.",
+        "Instance name at these services; {toolchain} becomes a digest of the compilers. Default: toolkit-{toolchain}.",
         "",
         metavar="NAME",
         argument="REMOTE_INSTANCE_NAME",
         recorded="remoteInstanceName",
     )
-    bazelrc: str = _option("Credentials of a remote cache or executor; in no layer.", "", metavar="FILE")
-    cache: str = _option("Name of the build caches.", "tensorflow", metavar="NAME", argument="CACHE_ID", completed=True)
+    bazelrc: str = _option(
+        "Credentials of a remote cache or executor, as an rc file of Bazel. They enter no image layer.",
+        "",
+        metavar="FILE",
+    )
+    cache: str = _option(
+        "Name of the caches that builds share.", "tensorflow", metavar="NAME", argument="CACHE_ID", completed=True
+    )
     exact: bool = _option(
         "Let the extra and-cuda require the very versions of CUDA and cuDNN that it is built with.",
         False,
         name="--exact",
     )
     apt_snapshot: str = _option(
-        "Day of Debian's archive: 20261121T000000Z.",
+        "Take Debian's packages as of a day, such as 20261121T000000Z.",
         "",
         metavar="DAY",
         argument="APT_SNAPSHOT",
@@ -106,7 +122,7 @@ class BuildOptions:
         recorded="aptSnapshot",
     )
     prove_kernels: str = _option(
-        "Before Bazel, compile N files of TensorFlow's own GPU kernels, spread over the tree, or all of them.",
+        "First compile N sample files of TensorFlow's GPU kernels, or all, so that a failure shows in minutes.",
         "",
         metavar="N|all",
         argument="KERNELS",
@@ -124,7 +140,7 @@ class BuildOptions:
     def check(self) -> None:
         """Raise UsageError if the value of an option is invalid, or options do not go together."""
         if not _CACHE_NAME.fullmatch(self.cache):
-            raise UsageError(f"--cache: not a name: {self.cache!r}", remedy="letters, digits, dots, dashes")
+            raise UsageError(f"--cache: not a name: {self.cache!r}", remedy="use letters, digits, dots and dashes")
         _require_service("--remote-cache", self.remote_cache, _CACHES)
         _require_service("--remote-executor", self.remote_executor, _EXECUTORS)
         if self.remote_instance_name and not (self.remote_executor or self.remote_cache.startswith(_EXECUTORS)):
@@ -134,7 +150,8 @@ class BuildOptions:
             )
         if re.search(r"\s", self.remote_instance_name):
             raise UsageError(
-                f"--remote-instance-name is not a name: {self.remote_instance_name!r}", remedy="without blanks"
+                f"--remote-instance-name is not a name: {self.remote_instance_name!r}",
+                remedy="use a name without blanks",
             )
         if self.bazelrc and not Path(self.bazelrc).is_file():
             raise UsageError(f"--bazelrc: there is no file {self.bazelrc}")
@@ -143,7 +160,7 @@ class BuildOptions:
         count = self.prove_kernels
         if count not in {"", "all"} and not (count.isdecimal() and int(count)):
             raise UsageError(
-                f"--prove-kernels: {count!r} is neither a number nor all", remedy="20, for example, or all"
+                f"--prove-kernels: {count!r} is neither a number nor all", remedy="give a number such as 20, or all"
             )
 
 
@@ -154,7 +171,9 @@ def list_options() -> Mapping[str, Option]:
 
 def _require_service(flag: str, url: str, schemes: tuple[str, ...]) -> None:
     if url and not url.startswith(schemes):
-        raise UsageError(f"{flag} is not the URL of a service: {url!r}", remedy=f"one of {', '.join(schemes)}…")
+        raise UsageError(
+            f"{flag} is not the URL of a service: {url!r}", remedy=f"begin it with one of {', '.join(schemes)}"
+        )
     if "@" in url or find_credentials(url):
         # A build argument is kept in the image's history and in the log.
         raise UsageError(f"{flag} has credentials in it", remedy="put them into a bazelrc file: --bazelrc FILE")
@@ -169,5 +188,6 @@ def _require_flag(argument: str) -> None:
         )
     if not argument.startswith("--") or len(argument.split()) != 1:
         raise UsageError(
-            f"not a flag for Bazel: {argument!r}", remedy="one word that begins with --; repeat the option for more"
+            f"not a flag for Bazel: {argument!r}",
+            remedy="give one word that begins with --, and repeat the option for more",
         )
