@@ -1,7 +1,7 @@
 """The layers of the programs, and what their modules import: read from the sources, nothing is run."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -75,19 +75,20 @@ def list_modules(package: str) -> list[Path]:
     return [path for path in found if CHECKS not in path.parents]
 
 
-def list_imports(path: Path) -> Iterator[str]:
-    for node in walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below a node, but not imports for types alone."""
     for child in ast.iter_child_nodes(node):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
             yield from walk(child)
+
+
+def list_imports(path: Path, read: Callable[[ast.AST], Iterator[ast.AST]] = walk) -> Iterator[str]:
+    for node in read(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def name_module(path: Path) -> str:
@@ -95,13 +96,15 @@ def name_module(path: Path) -> str:
 
 
 @cache
-def read_graph() -> Mapping[str, set[str]]:
+def read_graph(*, types: bool = False) -> Mapping[str, set[str]]:
+    """Return what each module imports. ``types``: count imports for types alone too."""
+    read = ast.walk if types else walk
     paths = {name_module(path): path for top in PACKAGES for path in sorted((ROOT / top).rglob("*.py"))}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        targets = set(list_imports(path))
-        for node in walk(ast.parse(path.read_text())):
+        targets = set(list_imports(path, read))
+        for node in read(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = package.split(".")[: len(package.split(".")) - node.level + 1]
                 targets |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}

@@ -3,8 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train.config import checks
-from train.config.configuration import Kernels, TrainConfig
+from train.config.configuration import Kernels, TrainConfig, find_stock_option
 from train.errors import PreflightError
 from train.native import library
 from train.record.reader import name_kernels
@@ -46,7 +45,7 @@ def _require_fast_bfloat16(instructions: str) -> None:
 
 def explain_stock(config: TrainConfig) -> str:
     """Return why this run uses stock kernels, or an empty text if it uses native ones."""
-    option = checks.find_stock_option(config)
+    option = find_stock_option(config)
     if option:
         return f"native ones do not work with {option}"
     if _has_device_files() and budget.read_device_memory():
