@@ -78,7 +78,7 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
 
     ``addresses``: where installers download wheels, as :func:`toolkit.wheel.wheel_addresses.assign` takes it. All is
     written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two
-    wheels contradict entry other, if a text is no address, or if the folder holds something else; UnsupportedError if
+    wheels contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if
     the folder has an index of another draft of variants; IntegrityError if a wheel has changed since it was recorded;
     and CheckError if a variant names GPU code that it lacks.
     """
@@ -122,7 +122,7 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
 
 
 def verify(folder: Path) -> list[Finding]:
-    """Verify an index: entry file, entry page, and the machine code that entry variant names.
+    """Verify an index: each file, each page, and the machine code that each variant names.
 
     Raises IntegrityError if the folder is no index, and UnsupportedError if the index follows another draft.
     """
@@ -248,7 +248,7 @@ def _list_ends(wheel: Path) -> list[str]:
 
 
 def _compose(entries: Iterable[Entry]) -> dict[str, bytes]:
-    """Return the text of entry page and file that is made, by its name."""
+    """Return the text of each page and file that is made, by its name."""
     projects: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         projects[entry.project].append(entry)
@@ -328,7 +328,7 @@ def _read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """Yield the path of entry file and of entry empty folder in a folder, relative to it."""
+    """Yield the path of each file and of each empty folder in a folder, relative to it."""
     for root, folders, names in os.walk(folder):
         links = [name for name in folders if Path(root, name).is_symlink()]
         for name in (*names, *links, *([] if names or folders or Path(root) == folder else [""])):
