@@ -231,7 +231,7 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
         if config.report_broken or config.strict_data:
             from train.data import load
 
-            load(config)  # which writes the report, and refuses data of which files are left out
+            load(config)  # loading writes the report, and refuses data if files would be left out
         if config.progress != "quiet":
             output.say(translate(f"{config.run_dir} is complete; nothing to do"))
     if config.json and result:

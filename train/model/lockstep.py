@@ -17,7 +17,7 @@ import tensorflow as tf
 
 Result = TypeVar("Result")
 Gather = Callable[[tf.Tensor, int], tf.Tensor]
-"""A function of the values of a worker, (its shards, ...), and the number of the call; returns those of all workers."""
+"""Takes the values of a worker, (its shards, ...), and the number of the call. Returns those of all workers."""
 
 
 class ShardSync:

@@ -30,7 +30,7 @@ PREBUILT: Final = Path(__file__).parent / "kernels.so"
 """Where an image has the library that its toolchain built."""
 
 VARIABLE: Final = "TOOLKIT_KERNELS"
-"""Names a library to use instead of one in the package or the cache."""
+"""Environment variable with the path of a library to use in place of one in the package or the cache."""
 
 COMPILERS: Final = ("c++", "g++", "clang++")
 FLAGS: Final = (
@@ -45,7 +45,7 @@ FLAGS: Final = (
 LINK_FLAGS: Final = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
 
 INNER: Final = "primitives.cpp"
-"""What is compiled once for each instruction set."""
+"""The sources that are compiled once for each instruction set."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ PROCESSORS: Final = {
         label="Features",
     ),
 }
-"""By the name that the kernel of the operating system and compilers give them."""
+"""The kinds by the name that the operating system's kernel and compilers give them."""
 
 EXPECTED: Final = "52e5a188830756d6 4c7871da69f985fa"
-"""Digests of the results of a small case in float32 and in bfloat16, on every processor.
+"""Digests of the results of a small case in float32 and in bfloat16. They are the same on every processor.
 
 They change only if the kernels' arithmetic does.
 """
@@ -125,7 +125,7 @@ def explain_processor(machine: str = "", facts: Path = Path("/proc/cpuinfo")) ->
         lines = facts.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         return f"{facts} cannot be read: {error.strerror}"
-    # An emulator may show the facts of the processor around it: then the check of the library has to tell.
+    # An emulator may show the features of the real processor. The check of the library then has to find out.
     named = (line.split(":", 1)[1].split() for line in lines if line.startswith(kind.label))
     features = next(named, list(kind.needed))
     missing = [name for name in kind.needed if name not in features]
@@ -185,7 +185,7 @@ def build(cache: Path) -> Library:
 
 
 class CacheError(PreflightError):
-    """The library was built but cannot be kept. To use other kernels instead would give other weights."""
+    """The library was built but cannot be kept. Other kernels are no substitute, because they give other weights."""
 
 
 def _refuse_cache(cache: Path, why: str) -> CacheError:
@@ -198,7 +198,7 @@ def _refuse_cache(cache: Path, why: str) -> CacheError:
 
 
 def _is_own(path: Path) -> bool:
-    """Return whether a library is there that nobody but this user or root can have written.
+    """Return whether the folder has a library that only this user or root can have written.
 
     Raises OSError if the folder cannot be read, and CacheError if the folder belongs to somebody else.
     """
@@ -224,7 +224,7 @@ _ROOM: Final = 16 << 20
 
 
 def _prepare_cache(cache: Path) -> None:
-    """Make the folder of the libraries, to which nobody else can write. Raises OSError if it has no room."""
+    """Make the folder of the libraries, in which nobody else can write. Raises OSError if its disk is full."""
     cache.mkdir(parents=True, exist_ok=True, mode=0o755)
     if cache.stat().st_mode & _OTHERS_WRITE:
         cache.chmod(0o755)

@@ -41,7 +41,7 @@ def load() -> Any:
 
 @contextmanager
 def _lowering_letters() -> Iterator[None]:
-    """Let TensorFlow name operations in Python by ASCII: by the rules of Turkish, it leaves each I as it is."""
+    """Let TensorFlow name operations by the rules of ASCII. By those of Turkish, it would leave each I as it is."""
     kept = locale.setlocale(locale.LC_CTYPE)
     locale.setlocale(locale.LC_CTYPE, "C")
     try:
@@ -58,12 +58,12 @@ def _refuse(why: str) -> PreflightError:
 
 def set_threads(count: int) -> None:
     """Set the number of threads of the kernels in this process. It does not change their results."""
-    load()  # first: TensorFlow lists the operations of a library only if it loads the library itself
+    load()  # comes first, because TensorFlow lists the operations of a library only if it loads the library itself
     ctypes.CDLL(str(library.find().path)).toolkit_set_threads(count)
 
 
 def convolve(x: tf.Tensor, kernel: tf.Tensor, *, first: bool = False) -> tf.Tensor:
-    """Convolve with stride 1 and padding that keeps the size; of the `first` layer nobody needs the gradient of x."""
+    """Convolve with stride 1 and padding that keeps the size. The `first` layer computes no gradient of x."""
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Gradient]:

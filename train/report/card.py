@@ -21,7 +21,7 @@ from train.system.program import explain_errors
 CARD: Final = "README.md"
 
 SHOWN: Final = 20
-"""Largest number of classes in the table; of more classes, so many with the lowest accuracy are."""
+"""Largest number of classes in the table. Of more classes, it shows those with the lowest accuracy."""
 
 PICTURES: Final = {
     "curves.png": "Loss and error by epoch",
@@ -56,7 +56,7 @@ def compose(name: str, manifest: Mapping[str, Any], pictures: Sequence[str] = ()
         _state_limits(config),
     )
     text = "\n".join(line for part in parts for line in (*part, ""))
-    # The card may be published: where the data lay on this machine is of no use to others.
+    # The card may be published, and the place of the data on this machine is of no use to others.
     text = text.replace(config.data_dir, config.dataset) if len(config.data_dir) > 1 else text
     return f"---\n{_make_metadata(name, config, manifest)}---\n\n{text}"
 

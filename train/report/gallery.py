@@ -29,10 +29,10 @@ SIDE, GAP, LINE, HEAD, DPI = 112, 16, 17, 44, 110
 """In pixels: longer side of an image, space around it, height of a line of text, height of the title; dots per inch."""
 
 DARK: Final = 64
-"""A sheet whose brightest pixel is darker is shown brighter."""
+"""A sheet is shown brighter if its brightest pixel is darker than this."""
 
 LETTERS: Final = 16
-"""Width of a label in letters. One of Chinese, Japanese or Korean has the width of two."""
+"""Width of a label in letters. A letter of Chinese, Japanese or Korean counts as two."""
 
 LAST_RESORT: Final = "Last Resort"
 """Beginning of the name of a font that has a box for each character."""
@@ -65,7 +65,7 @@ def _describe_target(label: Any, names: Sequence[str]) -> tuple[tuple[str, str],
 def draw_mistakes(
     folder: Path, split: "Split", evaluation: "Evaluation", names: Sequence[str], step: int
 ) -> list[dict[str, Any]]:
-    """Draw the images of a split with the highest loss: true class, and what was predicted how probably.
+    """Draw the images of a split with the highest loss, each with its class, and the predicted one's probability.
 
     Returns the same for each image, with its number in the split and its place in the picture.
     """
@@ -124,7 +124,7 @@ def _measure(text: str) -> int:
 
 @cache
 def find_fonts(text: str) -> tuple[str, ...]:
-    """Return fonts that together have all letters of a text, the usual one first; none if a letter is in no font."""
+    """Return fonts that together have all letters of a text, the usual one first; none if no font has a letter."""
     from matplotlib import font_manager
 
     usual: list[Any] = []

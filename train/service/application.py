@@ -1,7 +1,8 @@
 """Answers requests: predictions, health, what is known of the network, metrics, and a page to try it.
 
-It is plain HTTP for one network. On loopback, requests must name a loopback host, so that no web page can reach it by a
-name of its own (DNS rebinding); elsewhere they must have the token. No page of another origin may use it.
+It is plain HTTP for one network. On loopback, requests must name a loopback host, so that no web page can reach the
+server by a host name of its own (DNS rebinding). Elsewhere requests must have the token. No page of another origin may
+use the server.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ from train.use.prediction import Prediction, describe_problem, rank
 DESCRIPTION: Final = Path(__file__).parent / "openapi.yaml"
 
 OPEN: Final = frozenset({"/", "/health"})
-"""Paths that need no token: the page, which asks for it, and the probe. Neither says anything about the network."""
+"""Paths without a token: the page, which asks for it, and the probe. Neither tells anything about the network."""
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -51,7 +52,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 
 class JSONAnswer(Response):
-    """An answer in JSON, all of it ASCII: the name of a class may have characters that UTF-8 has not."""
+    """An answer in JSON, all of it ASCII, because names of classes may have characters that UTF-8 cannot encode."""
 
     media_type = "application/json"
 
@@ -64,13 +65,13 @@ class Service:
     """A network, and how it is served."""
 
     network: Network
-    facts: dict[str, Any]  # what /metadata says
+    facts: dict[str, Any]  # the answer of /metadata
     limits: Limits
     batches: Batches
     metrics: Metrics
-    readers: int  # requests whose images are read at a time
-    budget: PixelBudget  # what they may decode at a time
-    token: str = ""  # empty: loopback alone
+    readers: int  # how many requests may have their images read at a time
+    budget: PixelBudget  # the pixels that these may decode at a time
+    token: str = ""  # empty if the server listens on loopback alone
 
     @property
     def top(self) -> int:

@@ -23,7 +23,7 @@ from train.system.memory import return_free
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a failure of the server
-    """A request that is not answered by predictions: the status of HTTP, the reason, and what to do next."""
+    """Why a request gets no predictions: the status of HTTP, what is wrong, the cause, and what to do next."""
 
     def __init__(self, status: int, what: str, *, why: str = "", remedy: str = "", again: int = 0) -> None:
         super().__init__(what)
@@ -31,18 +31,18 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a failure of the server
         self.what = what
         self.why = why
         self.remedy = remedy
-        self.again = again  # seconds after which the client may try again; 0: it need not
+        self.again = again  # seconds after which the client may try again; 0 if that would not help
 
 
 LONGEST: Final = 200
-"""Characters of a file's name that are kept."""
+"""Number of characters that are kept of a file's name."""
 
 MULTIPART: Final = "multipart/form-data"
 JSON: Final = "application/json"
 
 
 LARGE: Final = 1_000_000
-"""Pixels from which on the memory of an image is given back after it."""
+"""An image with as many pixels gives its memory back to the machine when it is decoded."""
 
 
 class PixelBudget:
@@ -57,7 +57,7 @@ class PixelBudget:
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """Wait until so many pixels fit, and hold them. What is larger than the budget is decoded alone."""
+        """Wait until so many pixels fit, and reserve them. An image that exceeds the whole budget is decoded alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + pixels <= self._most)
             self._used += pixels
@@ -97,7 +97,7 @@ class _InMemory(MultiPartParser):
 
 
 async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
-    """Return the files of a request. Raises a Refusal for what is too large, too slow, or of another form."""
+    """Return the files of a request. Raises a Refusal if it is too large, too slow, or of another form."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in {MULTIPART, JSON}:
         raise Refusal(
@@ -127,7 +127,7 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
                 size += len(chunk)
                 if size > 2 * limits.bytes:
                     break
-                # The rest of what is a little too large is read too, or the client might not see the answer.
+                # If it is only a little too large, the rest is read too, or the client might not see the answer.
                 if size > limits.bytes:
                     body.clear()
                 else:
@@ -172,7 +172,7 @@ async def _read_form(headers: Headers, body: bytes, limits: Limits) -> list[Uplo
 
 
 def _require_name(name: str) -> str:
-    """Return the part of a name that is kept. Raises a Refusal if it has a lone surrogate, which no encoding has."""
+    """Return the part of a name that is kept. Raises a Refusal for a lone surrogate, which nothing can encode."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -233,7 +233,7 @@ def fit(upload: Upload, inputs: Inputs, limits: Limits, budget: PixelBudget) -> 
     try:
         return _load(upload.content, inputs, limits.pixels, budget)
     except DataError as error:
-        error.__cause__ = error.__context__ = None  # with the traceback, they would hold the pixels
+        error.__cause__ = error.__context__ = None  # the traceback would keep the pixels in memory
         return error.with_traceback(None)
     finally:
         budget.settle()

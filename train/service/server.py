@@ -1,6 +1,6 @@
 """Starts the server: ``python -m train serve RUN``.
 
-The listening socket is made first, then the process gives up the network: it can answer, and open no connection.
+The listening socket is made first. Then the process gives up the network: it can answer, but open no connection.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def describe(network: "Network") -> dict[str, Any]:
     config, inputs = network.config, network.inputs
     try:
         manifest = reader.read_record(network.folder).value
-    except IntegrityError:  # a run that is not finished has none
+    except IntegrityError:  # a run that is not finished has no result
         manifest = {}
     saved = reader.read_newest_state(network.folder)
     return {
@@ -125,7 +125,7 @@ def collect(  # noqa: PLR0917
     from train.use import network
 
     loaded = network.load(run, exact=True)
-    # The first call of a graph makes it. No request shall wait for that.
+    # The first call makes the graph. It is made now, so that no request waits for it.
     loaded.compute_probabilities(np.zeros((1, *loaded.inputs.shape), np.uint8))
     limits = Limits(bytes=max_mib * MEBI, pixels=max_pixels, images=queue, seconds=timeout)
     service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000)
@@ -189,7 +189,7 @@ def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
         server.should_exit = True
 
     signals.check()
-    # uvicorn raises the signal again when it has ended, and would so end the process by it.
+    # When uvicorn has ended, it raises the signal again, which would end the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     host, port = bound.getsockname()[:2]

@@ -96,7 +96,7 @@ def read_file(path: Path, most: int, name: str = "") -> bytes:
     """
     name = name or str(path)
     try:
-        _require_regular(path.stat(), name)  # the mere opening of a device can do something
+        _require_regular(path.stat(), name)  # opening a device can already have an effect
         return read_regular(path, most)
     except OSError as error:
         if error.errno == errno.EFBIG:
@@ -205,7 +205,7 @@ def write_text(path: Path, text: str) -> None:
 def sweep(folder: Path) -> None:
     """Remove half-written files of killed processes. Call it only while the folder is locked."""
     for path in folder.glob(".*.????????"):
-        if path.is_file():  # a folder belongs to an export, which may be running and cleans up itself
+        if path.is_file():  # a folder is that of an export, which may be running, and cleans up itself
             path.unlink(missing_ok=True)
 
 

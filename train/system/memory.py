@@ -41,7 +41,7 @@ def read_resident() -> int:
 
 def return_free() -> None:
     """Give memory that was freed back to the machine. The C library keeps most of it otherwise."""
-    with contextlib.suppress(AttributeError):  # musl has no such function
+    with contextlib.suppress(AttributeError):  # the C library musl has no such function
         ctypes.CDLL(None).malloc_trim(0)
 
 

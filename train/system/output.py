@@ -12,9 +12,9 @@ from typing import Final, TextIO
 from train.system.addresses import hide
 
 _UNFIT: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tabs and the ends of lines
-    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\uffff"  # what changes the order or the lines of a text
-    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates, and letters that nobody sees
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, except tabs and ends of lines
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\uffff"  # change the order or lines of a text
+    "\ud800-\udfff\U000e0000-\U000e007f]"  # lone surrogates, and invisible letters
 )
 """Characters that a terminal would obey or hide, and those that no encoding or no XML has."""
 

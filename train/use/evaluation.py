@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from train.data import Dataset
 
 SHOWN: Final = 20
-"""Largest number of classes whose confusion matrix is printed; of more classes, so many confusions are."""
+"""Largest number of classes whose confusion matrix is printed. For more, as many confusions are listed."""
 
 
 @dataclass(frozen=True)

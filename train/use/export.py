@@ -62,10 +62,10 @@ and `probabilities`. It takes JPEG, PNG, GIF, and BMP that is not compressed and
 other file is an error of the whole call: convert it to PNG. Of an animation the first frame counts. Images are not
 turned as their EXIF data says, and transparent pixels are taken for opaque.
 """
-"""What a SavedModel says of itself, in the folder that TensorFlow has for this: a signature has no description."""
+"""Description of a SavedModel, in the folder that TensorFlow has for extra files: a signature cannot have one."""
 
 FLOOR: Final = -40.0
-"""Log-probability below which all are taken for equal."""
+"""Log-probabilities below this are taken for equal."""
 
 Values = NDArray[np.floating[Any]]
 Compute = Callable[[list[bytes], NDArray[np.uint8]], Values]
