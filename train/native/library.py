@@ -45,7 +45,7 @@ FLAGS: Final = (
 LINK_FLAGS: Final = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL")
 
 INNER: Final = "primitives.cpp"
-"""The sources that are compiled once for each instruction set."""
+"""The source that is compiled once for each instruction set."""
 
 
 @dataclass(frozen=True)
