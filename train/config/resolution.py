@@ -62,16 +62,13 @@ def apply_options(config: TrainConfig, options: Mapping[str, Any]) -> TrainConfi
         given |= _resolve_model(given.pop("model"), changed)
     for name, value in given.items():
         if name == "depth":
-            current, same = (
-                list(config.layers),
-                presets.count_layers(value, bottleneck=config.bottleneck) == list(config.layers),
-            )
+            current = list(config.layers)
+            wanted = presets.count_layers(value, bottleneck=config.bottleneck)
         else:
-            current = getattr(config, name)
-            same = value == current
+            current, wanted = getattr(config, name), value
         if name in INCIDENTAL or (name in OPEN and current == OPEN[name]):
             changes[name] = value
-        elif not same:
+        elif wanted != current:
             raise UsageError(
                 f"--{name.replace('_', '-')} {value} contradicts the recorded configuration, which has {current}",
                 remedy="leave the option out; for another run, leave out --config or --continue and give the options "
