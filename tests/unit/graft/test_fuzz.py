@@ -11,7 +11,7 @@ from tests.unit.graft.maker import make_container, make_cubin, make_library
 from toolkit.graft import cubin, library
 from toolkit.wheel import fatbin
 
-COUNT = 2500
+COUNT = 800
 """Damaged files for each reader."""
 
 EXTREMES = (0, 1, 0x7F, 0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF)

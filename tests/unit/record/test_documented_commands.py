@@ -96,7 +96,8 @@ def read(line: str) -> list[str] | None:
     return [name, *options, *(word for word in extra if word not in options)]
 
 
-LINES = sorted({line for line in COMMANDS.values() if read(line)})
+LINES = sorted({str(words): line for line in sorted(COMMANDS.values()) if (words := read(line))}.values())
+"""One line for each command: comments and the folder of the program make no other."""
 
 
 def sign(folder: Path) -> None:

@@ -16,6 +16,8 @@ from train.run import initial
 from train.step.state import digest_weights, name_weights
 from train.use import network
 
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
 OPTIONS = ("--checkpoint-every", "4")
 
 

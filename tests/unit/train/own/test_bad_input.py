@@ -225,6 +225,7 @@ def test_a_path_that_does_not_exist() -> None:
     assert main(["./nowhere"]) == 2
 
 
+@pytest.mark.usefixtures("no_drawing")
 def test_data_that_changed_since_a_run_began(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_classes(tmp_path / "pets")
     arguments = [str(folder), "--depth", "10", "--steps", "1", "--batch-size", "2", "--threads", "2"]
