@@ -36,8 +36,7 @@ def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", list_modules("toolkit"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
+def test_the_toolkit_never_imports_tensorflow() -> None:
     names = (
         "cli",
         "cluster.cluster",
@@ -58,11 +57,12 @@ def test_the_toolkit_never_imports_tensorflow(path: Path) -> None:
     )
     names += ("service.guard", "service.options", "use.compare")
     allowed_of_train = tuple(f"train.{name}" for name in names)
-    assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy"))
     shared = ("toolkit.smoke.checks.gpu_rules.", "toolkit.smoke.checks.check.Expectation")
-    assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.checks",)))
-    assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",)))
-    assert all(name.startswith("rehearsal.cli.") for name in _reaches(path, ("rehearsal",)))
+    for path in list_modules("toolkit"):
+        assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy")), path
+        assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.checks",))), path
+        assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",))), path
+        assert all(name.startswith("rehearsal.cli.") for name in _reaches(path, ("rehearsal",))), path
 
 
 def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
@@ -85,19 +85,18 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("path", list_modules("train"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_training_job_imports_neither_the_toolkit_nor_the_rehearsal(path: Path) -> None:
-    assert not _reaches(path, ("toolkit", "docker", "rehearsal"))
-
-
-@pytest.mark.parametrize("path", list_modules("rehearsal"), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_rehearsal_never_imports_the_toolkit(path: Path) -> None:
-    assert not _reaches(path, ("toolkit", "docker"))
-
-
-@pytest.mark.parametrize("path", sorted(CHECKS.rglob("*.py")), ids=lambda path: path.name)
-def test_the_checks_stand_alone(path: Path) -> None:
-    assert not _reaches(path, ("toolkit", "train", "docker", "yaml", "typer", "rich"))
+@pytest.mark.parametrize(
+    ("paths", "forbidden"),
+    [
+        pytest.param(list_modules("train"), ("toolkit", "docker", "rehearsal"), id="train"),
+        pytest.param(list_modules("rehearsal"), ("toolkit", "docker"), id="rehearsal"),
+        pytest.param(
+            sorted(CHECKS.rglob("*.py")), ("toolkit", "train", "docker", "yaml", "typer", "rich"), id="checks"
+        ),
+    ],
+)
+def test_each_package_stands_alone(paths: list[Path], forbidden: tuple[str, ...]) -> None:
+    assert {path: reached for path in paths if (reached := _reaches(path, forbidden))} == {}
 
 
 def test_what_runs_beside_the_job_knows_the_job_alone() -> None:
