@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit import manifest, training
 from toolkit.console import Console
-from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
+from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform, gpus
 from toolkit.engine.host import HostEngine, find_driver_program, has_gpu, hides_gpus
 from toolkit.errors import (
     EngineError,
@@ -154,6 +154,7 @@ def decide_set(request: Request, console: Console) -> "Decision | None":
             remedy=decision.remedy or (decision.command if decision.way != "cpu" else "leave out --gpu"),
         )
     _say_decision(machine, decision, console, wanted=request.gpu is not False)
+    gpus.grant(decision.visible if decision.uses_gpu else "")
     return decision
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
-from toolkit.engine import Job, apptainer, container, host
+from toolkit.engine import Job, apptainer, container, gpus, host
 from toolkit.engine.client import translating_errors
 from toolkit.errors import EngineError, GpuError, ToolkitError
 from toolkit.naming import GPU_VARIABLE, LABEL_PREFIX
@@ -324,6 +324,34 @@ def test_the_objects_of_kubernetes_do_the_same(run: Run) -> None:
     ):
         assert f"name: {GPU_VARIABLE}" in run("launch", *command, "--gpus", "1").stdout
         assert GPU_VARIABLE not in run("launch", *command).stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "granted", "right"),
+    [([], None, "1"), ([], "0", "0"), (["--card", "Tesla T4"], None, "1")],
+)
+def test_a_card_that_is_left_out_is_hidden_from_what_runs(
+    run: Run, play: Play, options: list[str], granted: str | None, right: str
+) -> None:
+    """What the user has granted stays. By itself, CUDA would count the fastest card first."""
+    variables = play("two") | ({"CUDA_VISIBLE_DEVICES": granted} if granted else {})
+    done = run("train", "digits", "--gpu", "--engine", "host", "--dry-run", *options, **variables)
+    assert done.returncode == 0, done.stderr
+    assert f"CUDA_VISIBLE_DEVICES={right} " in done.stdout
+    assert ("CUDA_DEVICE_ORDER=PCI_BUS_ID" in done.stdout) == (granted is None)
+
+
+def test_every_engine_gives_a_job_no_other_gpus_than_were_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")  # what is set below is undone
+        monkeypatch.delenv(name)
+    gpus.grant("0,2")
+    job = Job(title="x", argv=("-c", ""), gpu=True)
+    described = container.describe(job, image="i")
+    assert described.to_sdk()["device_requests"][0]["DeviceIDs"] == ["0", "2"]
+    assert '"device=0,2"' in described.to_command()
+    for command in (apptainer.describe("i.sif", job), host.HostEngine(Path()).commands("e", job)[0]):
+        assert {"CUDA_VISIBLE_DEVICES=0,2", "CUDA_DEVICE_ORDER=PCI_BUS_ID"} <= {*command}
 
 
 def test_compose_and_every_engine_pass_it_on() -> None:

@@ -107,6 +107,7 @@ class _Found:
 def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tuple[Settings, Path | None]":
     """Return the settings and the wheel that fit the card, and say why; what was asked for stays."""
     from toolkit.doctor.decision import describe_cards
+    from toolkit.engine import gpus
     from toolkit.install import choice
     from toolkit.pipeline import DIST
 
@@ -123,6 +124,7 @@ def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tu
     if decision.remedy:
         later = "" if decision.way == "cpu" else "; until then it computes on the processor"
         console.say(f"  first: {decision.remedy}{later}")
+    gpus.grant(decision.visible)
     asked = settings.python if settings.sources["python"] != "default" else ""
     return choice.apply(decision, settings, python or asked, DIST)
 

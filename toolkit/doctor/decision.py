@@ -81,6 +81,7 @@ class Decision:
     devices: tuple[Device, ...] = ()  # the cards that it is for, or that no set is for
     capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
     grafted: tuple[str, ...] = ()  # of them those for which a graft has to be made
+    visible: str = ""  # numbers of the cards that it is for, as CUDA_VISIBLE_DEVICES has them; empty: it is for all
     on_host: bool = False  # whether it must run in no container, because containers get no GPU
 
     @property
@@ -102,9 +103,12 @@ def decide(machine: Machine, wishes: Wishes | None = None, table: Table | None =
     wishes, table = wishes or Wishes(), table or load_table()
     if wishes.engine:
         machine = replace(machine, engine=wishes.engine)
-    if wishes.card not in {"", AUTO, NONE}:
-        machine = name_card(machine, wishes.card)
-    return _Decider(table=table, machine=machine, wishes=wishes).decide()
+    if wishes.card in {"", AUTO, NONE}:
+        return _Decider(table=table, machine=machine, wishes=wishes).decide()
+    named = name_card(machine, wishes.card)
+    decision = _Decider(table=table, machine=named, wishes=wishes).decide()
+    same = [number for number, each in enumerate(machine.devices) if each.capability == named.devices[0].capability]
+    return replace(decision, visible=_list_visible(same, machine))
 
 
 def name_card(machine: Machine, card: str) -> Machine:
@@ -228,6 +232,7 @@ class _Decider:
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
             grafted=_list_capabilities(grafted),
+            visible=_list_visible([card.index for card in used], self.machine),
             on_host=self._is_on_host,
         )
         command = self._name_graft(grafted, chosen) if grafted else self._name_up(decision)
@@ -618,8 +623,8 @@ class _Decider:
         if left:
             named = _join(dict.fromkeys(describe_card(card.device) for card in left))
             self.warnings.append(
-                f"{named} cannot be used together with the others: leave it out by "
-                f"CUDA_VISIBLE_DEVICES={','.join(str(card.index) for card in used)}"
+                f"{named} cannot be used together with the others, and is left out; programs of your own need "
+                f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(str(card.index) for card in used)}"
             )
         if grafted and len({card.plain for card in used}) > 1:
             self.warnings.append(
@@ -743,6 +748,11 @@ class _Decider:
 
 _ORDER: tuple[Fit, ...] = ("n/a", "exact", "minor", "unknown", "too-new", "too-old")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
+
+
+def _list_visible(indexes: Sequence[int], machine: Machine) -> str:
+    """Return the numbers of some cards of a machine; empty if they are all of its cards."""
+    return ",".join(map(str, indexes)) if len(indexes) < len(machine.devices) else ""
 
 
 def _shorten_python(version: str) -> str:

@@ -36,6 +36,7 @@ from toolkit.engine import (
     Platform,
     Stop,
     custody,
+    gpus,
     host,
 )
 from toolkit.engine.container import make_folders, name_mounts
@@ -330,18 +331,9 @@ def describe(reference: str, job: Job) -> tuple[str, ...]:
         argv += ["--mount", quote_fields("type=bind", *fields)]
     # Apptainer lets no one choose HOME, and the home that it names does not exist in the image.
     variables = {"HOME": "/tmp", **job.variables, **name_mounts(job)}  # noqa: S108 - a tmpfs of the container
-    gpus = choose_gpus(job)
-    variables |= {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
+    variables |= gpus.name(job)
     arguments = (part.target if isinstance(part, Mount) else part for part in job.argv)
     return (*argv, reference, "env", *(f"{name}={value}" for name, value in variables.items()), "python", *arguments)
-
-
-def choose_gpus(job: Job) -> str:
-    """Return the GPUs that a job may use, as CUDA_VISIBLE_DEVICES has them; empty for all.
-
-    A scheduler gives each of its jobs some, by this variable of the caller. Not every cluster hides the others.
-    """
-    return job.device or (os.environ.get("CUDA_VISIBLE_DEVICES", "") if job.gpu else "")
 
 
 def _stop(process: subprocess.Popen[str], *, grace: float) -> None:

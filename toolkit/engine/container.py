@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolkit import files, naming
-from toolkit.engine import Cluster, Commands, Job, Mount
+from toolkit.engine import Cluster, Commands, Job, Mount, gpus
 from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
 from toolkit.steps import quote_fields, repeat
 
@@ -54,14 +54,14 @@ class Container:
     init: bool = True
     terminal: bool = False
     gpus: bool = False
-    device: str = ""  # the only GPU; empty for all
+    devices: tuple[str, ...] = ()  # the only GPUs, by number or name; empty for all
     cores: str = ""  # that it may use, as 0,1; empty for all
 
     def to_sdk(self) -> dict[str, Any]:
         from docker import types
         from docker.types import DeviceRequest
 
-        chosen = {"device_ids": [self.device]} if self.device else {"count": -1}
+        chosen = {"device_ids": [*self.devices]} if self.devices else {"count": -1}
         return {
             "image": self.image,
             "name": self.name,
@@ -109,7 +109,8 @@ class Container:
         ]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
         argv += [f"--env={name}" for name in self.inherit]
-        argv += ["--gpus", f"device={self.device}" if self.device else "all"] if self.gpus else []
+        visible = quote_fields(f"device={','.join(self.devices)}") if self.devices else "all"
+        argv += ["--gpus", visible] if self.gpus else []
         argv += ["--tty"] if self.terminal else []
         return [*argv, "--entrypoint", self.entrypoint, self.image, *self.argv]
 
@@ -145,7 +146,7 @@ def describe(
         published=job.published,
         terminal=terminal,
         gpus=job.gpu,
-        device=job.device,
+        devices=tuple(gpus.split(gpus.choose(job))),
         cores=list_cores(),
     )
 

@@ -34,6 +34,7 @@ from toolkit.engine import (
     content,
     custody,
     deadline,
+    gpus,
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import chown_job_files
@@ -135,7 +136,7 @@ class HostEngine:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": str(project.ROOT),
             **job.variables,
-            **({"CUDA_VISIBLE_DEVICES": job.device} if job.device else {}),
+            **gpus.name(job),
         }
         named = [f"{name}={value}" for name, value in variables.items()]
         return (("env", *unset, *named, str(interpreter(folder)), *arguments),)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -16,7 +15,7 @@ from typing import Any
 
 from toolkit import pipeline, training
 from toolkit.console import Console
-from toolkit.engine import Cluster, Engine, Environment, Job, Stop
+from toolkit.engine import Cluster, Engine, Environment, Job, Stop, gpus
 from toolkit.errors import GpuError, JobError, PreflightError
 from toolkit.pipeline import ReadyEnvironment
 from toolkit.steps import Task
@@ -72,7 +71,7 @@ def plan_task(
 
 def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
     """Return the job of each worker: all but the first see no run folder, and write to a file in ``logs``."""
-    count, gpus = len(cluster.addresses), list_gpus() if job.gpu else []
+    count, devices = len(cluster.addresses), list_gpus() if job.gpu else []
     alone = [mount for mount in job.mounts if mount.writable and not mount.shared]
     return [
         replace(
@@ -82,7 +81,7 @@ def divide(job: Job, cluster: Cluster, logs: Path) -> list[Job]:
             environment={**job.environment, **describe(cluster.addresses, index)},
             cluster=cluster,
             index=index,
-            device=gpus[index] if job.gpu else "",
+            device=devices[index] if job.gpu else "",
             log=logs / f"worker-{index}.log" if index else None,
             terminal=index == 0 and job.terminal,
         )
@@ -106,7 +105,7 @@ def list_gpus() -> list[str]:
     granted = os.environ.get("CUDA_VISIBLE_DEVICES")
     if granted is None:
         return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
-    return list(takewhile(lambda name: name not in {"", "-1"}, granted.replace(" ", "").split(",")))
+    return gpus.split(granted)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from toolkit import artifacts, digest, manifest, naming
 from toolkit.artifacts import Link
 from toolkit.console import Console
 from toolkit.digest import digest_bytes
-from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount, apptainer
+from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount, apptainer, gpus
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.findings import Finding
@@ -159,8 +159,8 @@ def test_a_job_gets_the_gpus_that_the_scheduler_granted(
     granted: str, device: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
-    assert apptainer.choose_gpus(Job(title="a", argv=(), gpu=True, device=device)) == found
-    assert apptainer.choose_gpus(Job(title="a", argv=())) == ""
+    assert gpus.choose(Job(title="a", argv=(), gpu=True, device=device)) == found
+    assert gpus.choose(Job(title="a", argv=())) == ""
 
 
 @pytest.mark.parametrize(
