@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from toolkit.errors import PreflightError
+from train.system import signals
 from train.system.files import read_regular
 
 _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
@@ -239,18 +240,27 @@ def stage(parent: Path, name: str) -> Iterator[Staging]:
     not inherited. The next command of its kind or ``toolkit clean`` removes an unlocked folder.
     """
     sweep(parent)
+    made: list[Staging] = []
+    try:
+        with signals.deferring():  # an interrupt in between would leave the folder
+            made.append(_make_staging(parent, name))
+        yield made[0]
+    finally:
+        with signals.deferring():
+            for staging in made:
+                shutil.rmtree(staging.path, ignore_errors=True)
+                os.close(staging.lock)
+            # At the first sweep, a child of a killed command may still have held its lock.
+            sweep(parent)
+
+
+def _make_staging(parent: Path, name: str) -> Staging:
     with _open(parent) as door:
         _flock(door)  # otherwise the folder would look abandoned before it is locked
         path = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=parent))
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         _flock(lock)
-    try:
-        yield Staging(path=path, lock=lock)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
-        # At the first sweep, a child of a killed command may still have held its lock.
-        sweep(parent)
+    return Staging(path=path, lock=lock)
 
 
 def find_staging(parent: Path) -> list[Path]:

@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolkit import clean, files
+from train.system import signals
 
 NAME = "0123456789ab"
 HOLDER = """
@@ -39,6 +41,23 @@ def test_folder_is_there_while_it_is_used_and_gone_afterwards(tmp_path: Path) ->
     with files.stage(tmp_path, NAME) as place:
         assert files.find_staging(tmp_path) == [place.path]
         assert not files.is_abandoned(place.path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_waits_until_the_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = shutil.rmtree
+
+    def interrupt(path: Path, **options: bool) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        remove(path, **options)
+
+    def work() -> int:
+        with files.stage(tmp_path, NAME):
+            pass
+        return 0
+
+    monkeypatch.setattr(shutil, "rmtree", interrupt)
+    assert signals.run(work) == signals.INTERRUPTED
     assert list(tmp_path.iterdir()) == []
 
 
