@@ -1,7 +1,7 @@
 """Compares what TensorFlow needs with what an environment has, and says what would change there."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -124,47 +124,73 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
     """Return what installing packages changes in an environment.
 
     TensorFlow and NVIDIA's libraries become exactly those of the set. Another package that is there already stays if
-    all packages of the set accept its version, as with pip.
+    all that is installed accepts its version, as with pip. If it stays in an older version, what only the newer one
+    needs is not installed.
     """
     environment = describe_environment(python)
-    wanted: dict[str, Package] = {
-        each.name: each for each in packages if not _stays(each, packages, installed, environment)
-    }
-    # What stays must accept in turn what is installed beside it.
-    while more := [
-        each
-        for each in packages
-        if each.name not in wanted
-        and list(_find_conflicts(installed[each.name].requires, _predict(installed, wanted), environment))
-    ]:
+    known = {each.name: each for each in packages}
+    needed = known.keys() - {name for each in packages for name in _list_needed(each.requires, environment)}
+    needed |= {each.name for each in packages if each.exact}
+    wanted: dict[str, Package] = {}
+    while True:
+        undecided = [known[name] for name in needed - wanted.keys()]
+        more = [each for each in undecided if not _stays(each, wanted, installed, known, environment)]
         wanted |= {each.name: each for each in more}
-    names = {package.name for package in packages}
-    removed = [each for each in installed.values() if each.tensorflow and each.name not in names]
+        used = [requires for name in needed for requires in _list_requires(known[name], wanted, installed)]
+        below = {*_list_needed(used, environment)} & known.keys()
+        if not more and below <= needed:
+            break
+        needed |= below
+    removed = [each for each in installed.values() if each.tensorflow and each.name not in known]
     return Changes(
-        added=tuple(each for each in wanted.values() if each.name not in installed),
-        replaced=tuple(each for each in wanted.values() if each.name in installed),
+        added=tuple(each for each in packages if each.name in wanted and each.name not in installed),
+        replaced=tuple(each for each in packages if each.name in wanted and each.name in installed),
         changed=tuple(_list_changes(wanted, installed, removed, environment)),
-        broken=tuple(_list_broken(wanted, installed, names | {each.name for each in removed}, environment)),
+        broken=tuple(_list_broken(wanted, installed, needed | {each.name for each in removed}, environment)),
         kept=len(installed.keys() - wanted.keys()) - len(removed),
     )
 
 
+def _list_needed(requires: Iterable[str], environment: Mapping[str, str]) -> Iterator[str]:
+    for text in requires:
+        requirement = read_requirement(text)
+        if requirement and applies(requirement, environment):
+            yield canonicalize_name(requirement.name)
+
+
 def _stays(
     package: Package,
-    packages: Iterable[Package],
+    wanted: Mapping[str, Package],
     installed: Mapping[str, Installed],
+    known: Collection[str],
     environment: Mapping[str, str],
 ) -> bool:
+    """Return whether a package stays as it is: what is installed accepts it, and it accepts that in turn.
+
+    ``known``: the names of the set.
+    """
     there = installed.get(package.name)
     if there is None:
         return False
     if package.exact:
         return there.version == package.version and there.origin == package.digest
-    return not any(
-        conflict
-        for other in packages
-        for conflict in _find_conflicts(other.requires, {package.name: there.version}, environment, absent=False)
-    )
+    version, later = {package.name: there.version}, _predict(installed, wanted)
+    refused = [_find_conflicts(each.requires, version, environment, absent=False) for each in wanted.values()]
+    # What it lacks is added, unless the set does not have it.
+    refusing = [_find_conflicts(there.requires, later, environment, absent=False)]
+    lacking = (name for name in _list_needed(there.requires, environment) if name not in {*later, *known})
+    return not any(conflict for conflicts in (*refused, *refusing, lacking) for conflict in conflicts)
+
+
+def _list_requires(
+    package: Package, wanted: Mapping[str, Package], installed: Mapping[str, Installed]
+) -> Iterator[str]:
+    """Yield what a package of the set needs in the version that the environment will have."""
+    there = installed.get(package.name)
+    if package.name in wanted or there is None or there.version == package.version:
+        yield from package.requires
+    else:
+        yield from there.requires
 
 
 def _predict(installed: Mapping[str, Installed], wanted: Mapping[str, Package]) -> dict[str, str]:

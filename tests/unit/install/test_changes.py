@@ -87,3 +87,15 @@ def test_a_package_of_the_set_does_not_stay_if_it_does_not_accept_what_is_beside
     there = Installed(name="keras", version="3.0", requires=("numpy<2",))
     found = compare_with(there, packages=(TENSORFLOW, NUMPY, keras))
     assert [each.name for each in found.replaced] == ["keras"]
+
+
+def test_what_only_a_package_needs_that_stays_as_it_is_stays_away() -> None:
+    """pip does not install it either."""
+    board = Package(name="tensorboard", version="2.21.0", text="", requires=("pillow>=9", "numpy>=2.5"))
+    pillow = Package(name="pillow", version="13.0.0", text="", requires=("olefile",))
+    olefile = Package(name="olefile", version="1.0", text="")
+    packages = (TENSORFLOW, NUMPY, board, pillow, olefile)
+    older = Installed(name="tensorboard", version="2.19.0", requires=("numpy",))
+    found = compare_with(older, Installed(name="numpy", version="2.0.0"), packages=packages)
+    assert [each.name for each in found.wanted] == ["tensorflow"]
+    assert {each.name for each in compare_with(packages=packages).wanted} == {each.name for each in packages}
