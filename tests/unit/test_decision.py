@@ -96,21 +96,26 @@ def test_what_cannot_be_had_is_refused_with_the_nearest(capability: str, wishes:
 
 
 @pytest.mark.parametrize(
-    ("cards", "right", "visible"),
+    ("cards", "driver", "right", "visible", "words"),
     [
         # The driver knows one card only: what runs comes first.
-        ([("RTX 4090", "8.9", "550.54.14"), ("RTX 5090", "12.0", "550.54.14")], ["published", "8.9", "minor"], "=0"),
-        ([("Tesla K80", "3.7", "580.65.06"), ("Tesla T4", "7.5", "580.65.06")], ["published", "7.5", "exact"], "=1"),
-        ([("P40", "6.1", "595.71.05"), ("RTX 5090", "12.0", "595.71.05")], ["graft", "12.0", "exact"], "=1"),
-        ([("GTX 970", "5.2", "580.65.06"), ("Tesla K80", "3.7", "580.65.06")], ["build", "5.2", "exact"], "=0"),
+        (["RTX 4090 8.9", "RTX 5090 12.0"], "550.54.14", ["published", "8.9", "minor"], "0", "which takes 570.26"),
+        (["Tesla K80 3.7", "Tesla T4 7.5"], "580.65.06", ["published", "7.5", "exact"], "1", "no TensorFlow of the"),
+        (["P40 6.1", "RTX 5090 12.0"], "595.71.05", ["graft", "12.0", "exact"], "1", "too new for P40"),
+        (["GTX 970 5.2", "Tesla K80 3.7"], "580.65.06", ["build", "5.2", "exact"], "0", "no TensorFlow of the table"),
+        (["RTX 3090 8.6", "M40 5.2"], "535.183.01", ["published", "8.6", "minor"], "0", "have no code for M40"),
+        # The newer driver that the T4 needs does not know the other card.
+        (["GT 710 3.5", "Tesla T4 7.5"], "470.82.01", ["published", "7.5", "too-old"], "1", "470 is the last branch"),
     ],
 )
 def test_cards_of_a_machine_get_one_set_and_the_others_are_left_out(
-    cards: list[tuple[str, str, str]], right: list[str], visible: str
+    cards: list[str], driver: str, right: list[str], visible: str, words: str
 ) -> None:
-    found = decide(meet(*cards))
+    found = decide(meet(*((*card.rsplit(" ", 1), driver) for card in cards)))
     assert [found.way, found.capability, found.driver] == right
-    assert any(f"CUDA_VISIBLE_DEVICES{visible}" in line for line in found.warnings)
+    assert found.visible == visible
+    assert any(f"CUDA_VISIBLE_DEVICES={visible}" in line for line in found.warnings)
+    assert words in " ".join(found.warnings)
 
 
 @pytest.mark.parametrize(

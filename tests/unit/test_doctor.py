@@ -91,7 +91,7 @@ def test_the_driver_is_held_against_the_cuda_asked_for(
             ["driver 560.35.03", "525.60.13 is the oldest", "minor-ver"],
         ),
         ("Tesla T4, 7.5, 470.82.01", "13.0.0", "", ["install driver 580.65.06"]),
-        ("RTX 2070, 7.5, 511.65", "12.6.1", "wsl2", ["install driver 560.94", "in Windows", "528.33 is the oldest"]),
+        ("RTX 2070, 7.5, 511.65", "12.6.1", "wsl2", ["install driver 560.94", "in Windows, ", "528.33 is the oldest"]),
         ("Tesla P100, 6.0, 510.47.03", "12.6.1", "", ["branch 570 or 580, and no later one", "525.60.13"]),
         ("GTX 1050, 6.1, 595.71.05", "12.6.1", "", ["branch 570 or 580, and no later one"]),
         ("RTX 5090, 12.0, 550.54.14", "12.8.1", "", ["install driver 570.124.06", "570.26 is the oldest"]),

@@ -206,7 +206,7 @@ class _Decider:
 
     def _use_published(self, cards: Sequence[_Card], served: Sequence[_Card]) -> Decision:
         """Take a published wheel, grafted if one of the cards needs that, for all cards that it can serve."""
-        running = [card for card in served if self._compare_alone(card) in RUNNING]
+        running = [card for card in served if self._compare_alone(card)[0] in RUNNING]
         used = running or list(served)
         grafted = [card for card in used if card.way == "graft"]
         chosen = self._choose_graft(used) if grafted else self._choose_set(used)
@@ -218,7 +218,7 @@ class _Decider:
             )
         fit = self._compare_all(used, chosen.cuda)
         self._warn_of_set(chosen)
-        self._warn_of_cards(cards, used, grafted)
+        self._warn_of_cards(cards, used, grafted, fit)
         decision = Decision(
             way="graft" if grafted else "published",
             tensorflow=chosen.tensorflow,
@@ -361,7 +361,7 @@ class _Decider:
             raise AssertionError("a card that can be built for has a build")
         fit = self._compare_all(used, plan.cuda)
         self._warn_of_build(plan)
-        self._warn_of_cards(cards, used, [])
+        self._warn_of_cards(cards, used, [], fit)
         named = _join(describe_card(card.device) for card in used)
         lacking = f"for {named}" if place.gpu_code else f"for a GPU on {place.shown}"
         decision = Decision(
@@ -378,6 +378,7 @@ class _Decider:
             command=f"toolkit build-wheel {plan.render()}",
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
+            visible=_list_visible([card.index for card in used], self.machine),
         )
         if issues := place.issues:
             self.warnings.append(f"published wheels for {place.shown} have no GPU code ({', '.join(issues)})")
@@ -527,10 +528,10 @@ class _Decider:
 
     # the driver
 
-    def _compare_alone(self, card: _Card) -> Fit:
-        """Compare the driver of a card with the best set for this card alone."""
+    def _compare_alone(self, card: _Card) -> tuple[Fit, str]:
+        """Compare the driver of a card with the best set for this card alone, and return its CUDA too."""
         chosen = self._choose_graft_alone(card) if card.way == "graft" else self._choose_set([card])
-        return self.drivers.compare(card.device, chosen.cuda) if chosen else "unknown"
+        return (self.drivers.compare(card.device, chosen.cuda), chosen.cuda) if chosen else ("unknown", "")
 
     def _choose_graft_alone(self, card: _Card) -> Locked:
         kept = [*self.warnings]
@@ -617,15 +618,39 @@ class _Decider:
         if numbers.parse(plan.cuda) >= rules.NO_IMAGE_SINCE:
             self.warnings.append(f"there is no run-time set and no image for CUDA {plan.cuda}")
 
-    def _warn_of_cards(self, cards: Sequence[_Card], used: Sequence[_Card], grafted: Sequence[_Card]) -> None:
+    def _explain_left(self, card: _Card) -> str:
+        """Return why a card is left out."""
+        named, driver = describe_card(card.device), card.device.driver
+        if card.way == "cpu":
+            return f"no TensorFlow of the table runs on {named}"
+        if card.way == "build":
+            return f"published wheels have no code for {named}"
+        fit, cuda = self._compare_alone(card)
+        if fit == "too-old":
+            return f"driver {driver} is too old for {named}, which takes {self.drivers.name_least(card.device, cuda)}"
+        return f"driver {driver} is too new for {named}"
+
+    def _warn_of_dropped(self, left: Sequence[_Card]) -> None:
+        """Warn of cards beside those that are used, which the driver that these need does not know."""
+        for card in left:
+            branch = self.drivers.find_branch(card.device)
+            if branch and not branch.install:
+                self.warnings.append(
+                    f"{describe_card(card.device)} stops working with the newer driver, and so does a screen on it: "
+                    f"{branch.last} is the last branch that knows it"
+                )
+
+    def _warn_of_cards(self, cards: Sequence[_Card], used: Sequence[_Card], grafted: Sequence[_Card], fit: Fit) -> None:
         machine = self.machine
         left = [card for card in cards if card not in used]
         if left:
-            named = _join(dict.fromkeys(describe_card(card.device) for card in left))
+            reasons = _join(dict.fromkeys(self._explain_left(card) for card in left))
             self.warnings.append(
-                f"{named} cannot be used together with the others, and is left out; programs of your own need "
+                f"{reasons}: what the toolkit starts does not see it, and programs of your own need "
                 f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(str(card.index) for card in used)}"
             )
+        if fit == "too-old":
+            self._warn_of_dropped(left)
         if grafted and len({card.plain for card in used}) > 1:
             self.warnings.append(
                 "one grafted wheel serves all of these cards: it keeps the machine code for the others"

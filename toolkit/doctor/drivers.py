@@ -99,7 +99,7 @@ class DriverRules:
         if device.is_virtual:
             return f"ask the administrator of the host for {driver}: it is the host's driver that counts"
         if self._is_windows:
-            return f"install {driver} in Windows, and none in Linux"
+            return f"in Windows, install {driver}; in Linux, install none"
         if self.machine.is_container:
             return f"install {driver} on the host, not in this container"
         return f"install {driver}"
