@@ -69,11 +69,13 @@ def read_machine(settings: Settings, *, root: Path = ROOT, seconds: float = ANSW
     """Return what this machine is. A driver that does not answer in time is a fault of the machine, as any other."""
     place = _read_place(root)
     devices, fault = _read_devices(place, seconds)
+    # A container on a Jetson may show neither its release nor its device tree.
+    on_board = any(device.name.endswith("(nvgpu)") for device in devices)
     return Machine(
         devices=devices,
         fault=fault,
         platform=settings.platform,
-        system=place.system,
+        system="jetson" if on_board else place.system,
         jetson_release=place.release,
         is_container=place.is_container,
         glibc=platform.libc_ver()[1],
