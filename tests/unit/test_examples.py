@@ -15,11 +15,13 @@ import yaml
 
 from tests import loaded, notebooks
 from tests.command import Run
+from tests.unit.graft import maker as graft_maker
 from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
 from toolkit import signing, sweep
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
+from toolkit.wheel import wheel_folder
 from train.cli import make_app
 from train.service.application import OPEN
 from train.service.server import collect
@@ -115,12 +117,53 @@ def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("name", "count"), [("github.yml", 3), ("action.yml", 2)])
+@pytest.mark.parametrize(("name", "count"), [("github.yml", 3), ("action.yml", 2), ("index.yml", 6)])
 def test_the_actions_are_at_the_commits_of_the_workflows_here(name: str, count: int) -> None:
     own = "".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
     used = re.findall(r"uses: (actions/.+)", (EXAMPLES / name).read_text())
     assert len(used) == count
     assert [each for each in used if f"uses: {each}\n" not in own] == []
+
+
+PUBLISHED = "tensorflow-2.21.0-cp311-cp311-manylinux_2_27_x86_64.whl"
+GRAFT = f'''
+test "$1" = graft || exec "{sys.executable}" -m toolkit "$@"
+"{sys.executable}" -m toolkit "$@" --dry-run >&2
+mkdir -p dist
+cp -r "grafts/$5" dist/
+'''
+"""A stand-in for the program that plans a graft, and takes one that is there."""
+
+
+@pytest.mark.slow
+def test_the_workflow_publishes_an_index_whose_wheels_are_in_a_release(tmp_path: Path) -> None:
+    workflow = load("index.yml")
+    (install, *steps) = [step["run"] for step in workflow["jobs"]["wheels"]["steps"] if "run" in step]
+    assert install == read_github()[0][0]
+    for capability in workflow["env"]["CAPABILITIES"].split():
+        number = int(capability.replace(".", ""))
+        folder = tmp_path / "grafts" / capability
+        folder.mkdir(parents=True)
+        library = graft_maker.make_library([graft_maker.make_container("one", cubins=(number,))])
+        tag = PUBLISHED.removeprefix("tensorflow-2.21.0-").removesuffix(".whl")
+        graft_maker.make_tensorflow(folder, library, version=f"2.21.0+sm{number}.only", tag=tag)
+        wheel_folder.write_sums(folder)
+    library = graft_maker.make_library([graft_maker.make_container("one", cubins=(80, 89))])
+    graft_maker.make_tensorflow(tmp_path, library, version="2.21.0", tag=tag)
+    shell = Shell(tmp_path, toolkit=GRAFT, python=f"mkdir plain && cp {PUBLISHED} plain/")
+    variables = {**workflow["env"], "RELEASE": "wheels-1", "GITHUB_REPOSITORY": "owner/wheels"}
+    for step in steps:
+        done = shell(step, **variables)
+        assert done.returncode == 0, done.stderr
+    names = {path.name for path in (tmp_path / "wheels").iterdir() if path.suffix == ".whl"}
+    assert len(names) == 3
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == names | {f"{name}.metadata" for name in names}
+    page = (tmp_path / "site/tensorflow/index.html").read_text()
+    for name in names:
+        assert f'href="https://github.com/owner/wheels/releases/download/wheels-1/{name}#sha256=' in page
+    assert not list((tmp_path / "site").rglob("*.whl"))
+    (path,) = (tmp_path / "site").rglob("*-variants.json")
+    assert set(json.loads(path.read_text())["variants"]) == {"sm90", "sm120"}
 
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
