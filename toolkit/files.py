@@ -45,6 +45,17 @@ def write_atomically(path: Path, data: str | bytes) -> None:
         ) from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise PreflightError if what is done inside cannot be written: the folder is read-only, or the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise PreflightError(
+            f"cannot write {path}", why=error.strerror or str(error), remedy="free space or choose another folder"
+        ) from error
+
+
 def set_mode(file: Path | int, mode: int) -> None:
     """Set the mode of a file or descriptor. A file system without modes, as on a USB stick, keeps its own."""
     with suppress(PermissionError):

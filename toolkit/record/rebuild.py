@@ -241,7 +241,9 @@ def _building_again(wheel: BuiltWheel, settings: Settings, bazelrc: str, console
             raise bazel_output.explain(error, [build_log]) from error
         # As the first one was changed when it was published; a wheel of an earlier version was not.
         requires = wheel.read_record().facts.get("requires", {})
-        repack.change_requirements(wheel_folder.find_wheel(claimed.path), requires)
+        built = wheel_folder.find_wheel(claimed.path)
+        with files.writing(built):
+            repack.change_requirements(built, requires)
         yield claimed.path
 
 

@@ -101,16 +101,10 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
     files.require_writable(parent)
     with files.stage(parent, digest.shorten(digest.digest_value(str(folder.absolute())))) as staging:
         made = staging.path / "index"
-        try:
+        with files.writing(folder):
             for name, path in copied.items():
                 (made / name).parent.mkdir(parents=True, exist_ok=True)
                 _copy(path, made / name)
-        except OSError as error:
-            raise PreflightError(
-                f"cannot write {folder}",
-                why=error.strerror or str(error),
-                remedy="free space, or choose another folder",
-            ) from error
         for name, content in texts.items():
             files.write_atomically(made / name, content)
         files.write_json(made / RECORD, record)

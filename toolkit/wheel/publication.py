@@ -35,7 +35,8 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
         if plan.exact
         else list_bounds(table, tensorflow=tensorflow, built=cuda, cudnn=cudnn, served=served)
     )
-    changed = repack.change_requirements(wheel, requires)
+    with files.writing(wheel):
+        changed = repack.change_requirements(wheel, requires)
     inspected = inspection.inspect(wheel)
     inspection.require_match(inspected, spec)
     audited = inspection.audit(wheel)

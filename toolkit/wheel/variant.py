@@ -251,7 +251,8 @@ def make(source: Path, out: Path, label: str = "") -> Path:
         made = staging.path / "variant"
         made.mkdir()
         versions = inspected.version, inspected.public_version
-        repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
+        with files.writing(target):
+            repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
         statement = _describe_provenance(made / name, wheel, inspected.digest, variant)
         files.write_json(made / wheel_documents.PROVENANCE, statement)
         sums = wheel_folder.write_sums(made)

@@ -306,6 +306,18 @@ def test_a_disk_that_fills_up_leaves_the_old_index(
     assert read(site) == before
 
 
+def test_a_disk_that_fills_up_leaves_no_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make(tmp_path / "dist", "2.21.0+sm120", 120)
+
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(repack, "repack", fill)
+    with pytest.raises(PreflightError, match="No space left"):
+        variant.make(source, tmp_path / "variants")
+    assert list((tmp_path / "variants").iterdir()) == []
+
+
 def test_a_change_of_an_index_is_found(tmp_path: Path, sources: list[Path]) -> None:
     """Also if whoever changed a page changed the list of files too."""
     site = tmp_path / "site"
