@@ -90,6 +90,15 @@ NEAR_MISSES = {
     "requirement tensorflow==2.22 (from versions: 2.16.1, 2.17.0)": ["pip-version-too-new"],
     "tensorflow-2.18.0-cp311-cp311-linux_x86_64.whl is not a supported wheel on this platform": ["wheel-other-python"],
     "Executor start aborting (you can ignore this message): OUT_OF_RANGE: End of sequence": ["end-of-data"],
+    "RuntimeWarning: numpy.ndarray size changed, may indicate binary incompatibility.": ["numpy-size-warning"],
+    "cannot load any more object with static TLS": ["static-tls"],
+    "archive/tar: invalid tar header": ["image-layer-format"],
+    "cc1plus: warning: unrecognized command line option '-Wno-foo'": [],
+    "WARNING: Retrying after connection broken by 'ReadTimeoutError(\"Read timed out.\")': /simple/": [],
+    "NCCL WARN Cuda failure 'invalid argument'\nError while creating shared memory segment /dev/shm/n": ["nccl-cuda"],
+    "shm.so: undefined symbol: _ZN10tensorflow8OpKernelE": ["custom-op-symbol"],
+    "_multiprocessing.SemLock(\nOSError: [Errno 28] No space left on device": ["semaphores-full"],
+    "OSError: [Errno 28] No space left on device": ["disk-full"],
 }
 
 
