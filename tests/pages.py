@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-from tests import layers, picture, reference
+from tests import drawings, layers, picture, reference
 from tests.reference import Parameter
 from toolkit import diagnosis, versions
 from toolkit.errors import list_exit_codes
@@ -125,4 +125,6 @@ if __name__ == "__main__":
     for page in PAGES:
         page.write_text(generate(page.read_text()))
     PICTURE.write_text(picture.draw())
+    for drawing, draw in drawings.DRAWINGS.items():
+        (ROOT / "docs" / drawing).write_text(draw())
     MANUAL.write_text(reference.render_manual(list_job_options()))

@@ -34,7 +34,7 @@ COUNTS: Final = {"replay": tuple(item.name for item in fields(Replay))}
 REMOVED: Final = {"log", "witness"}
 """What policies of earlier versions named, and no version reads any more."""
 
-_USE_REKOR: Final = "a private log is no longer kept: remove it from the policy, and see docs/trust.md on Rekor"
+_USE_REKOR: Final = "a private log is no longer kept: remove it from the policy, and see docs/sign.md on Rekor"
 
 
 def require_present(names: Collection[object]) -> None:

@@ -174,7 +174,7 @@ def _read_signatory(path: Path, entry: object) -> Signatory:
 
 
 def _refuse(path: Path, why: str) -> UsageError:
-    return UsageError(f"{path} is no policy", why=why, remedy="docs/trust.md has an example")
+    return UsageError(f"{path} is no policy", why=why, remedy="docs/sign.md has an example")
 
 
 def is_signed(record: Path, statement: Statement, signer: Signer) -> bool:
