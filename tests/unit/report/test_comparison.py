@@ -15,7 +15,7 @@ from toolkit.errors import IntegrityError
 from toolkit.manifest import Manifest
 from toolkit.report import comparison
 from train.config.configuration import digest_fields
-from train.use.compare import tabulate
+from train.use.compare import list_different, tabulate
 
 
 def repeat(place: Place, seed: int, rate: float, **result: float) -> Path:
@@ -37,6 +37,11 @@ def others(place: Place) -> list[Path]:
 
 def read(place: Place, *targets: Path) -> Element:
     return parse(place.write(*targets).read_text(encoding="utf-8"))
+
+
+def test_a_value_with_a_comma_in_it_names_no_option() -> None:
+    configs = [{"class_names": ["cat", name], "learning_rate": 0.1} for name in ("dog", "red fox")]
+    assert list_different(configs) == ["class_names"]
 
 
 def test_runs_are_side_by_side(place: Place, others: list[Path]) -> None:
