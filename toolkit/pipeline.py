@@ -521,7 +521,8 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     Raises UnsupportedError if it is not TensorFlow, has other versions, or needs a newer C library. Raises
     IntegrityError if it is damaged, or contradicts the checksums or the manifest beside it.
     """
-    # The library that reads ELF is slow to load, and only a user's wheel needs it.
+    # The libraries that read ELF and records are slow to load, and only a user's wheel needs them.
+    from toolkit.artifacts import open_wheel
     from toolkit.wheel import inspection, wheel_folder
 
     for file in (path, path.with_name(manifest.FILE)):
@@ -534,7 +535,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
         python=spec.python,
         cuda=spec.cuda,
         cudnn=spec.cudnn,
-        built_cudnn=_read_cudnn(record) if record else "",
+        built_cudnn=open_wheel(path.parent).find_cudnn() if record else "",
         glibc=platform.glibc,
         base_python=platform.python,
         machine=machine,
@@ -642,13 +643,3 @@ def _find_record(wheel: Path, value: str) -> manifest.Manifest | None:
             remedy="build the wheel again; to use this wheel without its manifest, copy it to a folder of its own",
         )
     return record
-
-
-def _read_cudnn(record: manifest.Manifest) -> str:
-    """Return the cuDNN that a wheel was built for; a graft does not know it exactly."""
-    if "graft" in record.facts:
-        return ""
-    try:
-        return str(record.facts["lock"]["spec"]["cudnn"])
-    except (KeyError, TypeError):
-        return ""
