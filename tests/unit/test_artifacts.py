@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import artifacts, inventory
+from toolkit import artifacts, inventory, report
 from toolkit.artifacts import Artifact
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
+from toolkit.report.chain import PageContext
 from toolkit.signing import Statement
 
 
@@ -53,3 +54,8 @@ def test_what_only_one_kind_holds_is_not_taken_for_another(note: Path, tmp_path:
     (note / "manifest.json").write_text(json.dumps(record))
     with pytest.raises(IntegrityError, match="holds what belongs to the kind note"):
         artifacts.find(str(note), tmp_path)
+
+
+def test_a_kind_that_is_added_to_the_table_has_a_page(note: Path, tmp_path: Path) -> None:
+    page, _ = report.compose([str(note)], PageContext(state=tmp_path))
+    assert (page.kind, page.title) == ("Note", "one")
