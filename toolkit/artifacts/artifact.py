@@ -39,12 +39,12 @@ class Artifact(ABC):
 
     @classmethod
     def find_by_name(cls, name: str, state: Path) -> Self | None:  # noqa: ARG003 - an image overrides it
-        """Return what a name means that is no path; None if it is no name of such an artifact."""
+        """Return the artifact of a name that is no path; None if artifacts of this kind have no such names."""
         return None
 
     @classmethod
     def find_by_file(cls, file: Path, state: Path) -> Self | None:  # noqa: ARG003 - a report overrides it
-        """Return what a file is alone; None if it is no such artifact."""
+        """Return the artifact that consists of this one file; None if the file is none of this kind."""
         return None
 
     @classmethod
@@ -53,7 +53,7 @@ class Artifact(ABC):
         return None
 
     def as_parent(self) -> "Artifact":
-        """Return it as it is looked at where it is only a parent of what was asked for."""
+        """Return it with less to read and compare, for where something else was made from it."""
         return self
 
     @property
@@ -104,7 +104,7 @@ class Artifact(ABC):
         return []
 
     def check_parent(self, parent: "Link") -> list[Finding]:  # noqa: ARG002 - what has parents overrides it
-        """Return whether a parent is what the record names. Clears ``parent.here`` if its files are not to be read."""
+        """Return whether a parent is what the record names. Clears ``parent.here`` if its files need not be read."""
         return []
 
     def has_read_parents(self, findings: Sequence[Finding]) -> bool:  # noqa: ARG002 - an image overrides it

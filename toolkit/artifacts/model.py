@@ -91,7 +91,7 @@ def verify(folder: Path, policy: Policy) -> Finding:
 
 
 def list_signers(folder: Path, policy: Policy) -> Signatories:
-    """Return who of the policy signed a run. Raises IntegrityError if nobody who may did."""
+    """Return the signatories who signed a run. Raises IntegrityError if none of them may sign runs."""
     return _require_signatory(_read(folder)[0], policy)
 
 

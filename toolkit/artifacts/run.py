@@ -121,7 +121,7 @@ class Run(Artifact):
         return not signing.locate(self.folder).exists() and (self.folder / model.SIGNATURE).exists()
 
     def list_signers(self, policy: Policy) -> set[str]:
-        """Return the ids of the keys of the policy that signed it. Raises IntegrityError if none that may did."""
+        """Return the ids of the policy's keys that signed it. Raises IntegrityError if none of them may sign runs."""
         if signing.locate(self.folder).exists():
             signatories, _ = signing.read(self.folder, "run", policy)
         else:

@@ -1,7 +1,7 @@
 """Writes the bill of materials of an environment or an image, in CycloneDX 1.6, from what is recorded and installed.
 
-A wheel has its own, written by its build (:mod:`toolkit.wheel.wheel_documents`); a bill of what has such a wheel in it
-refers to that by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
+A wheel has its own, written by its build (:mod:`toolkit.wheel.wheel_documents`). The bill of an environment or image
+with such a wheel refers to that one by a BOM-Link (https://cyclonedx.org/capabilities/bomlink/).
 """
 
 import re
@@ -191,7 +191,7 @@ def describe_debian(packages: Iterable[Mapping[str, str]], release: Mapping[str,
 def parse_locked(text: str, machine: str, python: str) -> Iterator[Component]:
     """Yield the packages of a locked set for a machine and a Python, each with all hashes that the set allows.
 
-    They are such as ``x86_64`` and ``3.11.2``.
+    ``machine`` and ``python`` are such as ``x86_64`` and ``3.11.2``.
     """
     place = {"platform_machine": machine, "python_full_version": python, "python_version": python.rpartition(".")[0]}
     for line in text.replace("\\\n", " ").splitlines():

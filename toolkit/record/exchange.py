@@ -1,7 +1,7 @@
 """Pushes the folder of a wheel to a registry, and pulls it by the digest of its plan.
 
-A name with a tag is that of an index besides, which has one wheel for each platform. Nobody signs it: what it names is
-held to the plan that was asked for and to its own signature.
+A name with a tag also names an index, which has one wheel for each platform. The index is not signed: a wheel that it
+names is compared with the plan that was asked for, and its own signature is checked.
 
 The signature is checked before the wheel is fetched, because it names the digest of every file.
 """
@@ -55,7 +55,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     """Check the sums of a wheel's folder and push it; return its reference.
 
     Where the repository has a tag, the wheel becomes that of its platform in the index under this tag. ``replace``:
-    even where a tag has another wheel. Raises CheckError if it has, IntegrityError if the folder has changed since
+    push also if a tag has another wheel. Raises CheckError if it has, IntegrityError if the folder has changed since
     it was made, and RegistryError if the registry does not answer.
     """
     digests = wheel_folder.check_sums(folder)
@@ -224,7 +224,7 @@ def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
 def _fetch_records(
     client: Client, records: Sequence[Layer], layers: Sequence[Layer], folder: Path, policy: Policy
 ) -> str:
-    """Fetch all but the wheel, and say who signed. What is not signed as it should be is not read."""
+    """Fetch all files but the wheel, and say who signed. Nothing is read before its signature is checked."""
     envelopes = [layer for layer in records if layer.title == ENVELOPE]
     for layer in envelopes:
         client.download(layer, folder / ENVELOPE)
@@ -240,7 +240,7 @@ def _fetch_records(
 def _require_signature(
     folder: Path, layers: Sequence[Layer], policy: Policy, predicate: Mapping[str, Any] | None = None
 ) -> str:
-    """Say who signed these files, and with a predicate also this one. Raises IntegrityError if nobody who may did."""
+    """Say who signed these files, and the predicate if one is given. Raises IntegrityError if no signature holds."""
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),

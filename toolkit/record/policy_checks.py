@@ -85,7 +85,7 @@ def _check_replay(run: Run, policy: Policy, required: Replay) -> Finding:
 def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, float]:
     """Return who says that stretches were trained again, how many, and how many seconds ago.
 
-    Raises IntegrityError if nobody who may says so, or if the statement is about something else.
+    Raises IntegrityError if no signatory other than the trainers says so, or if the statement is about another run.
     """
     trainers = run.list_signers(policy)
     signers, statement = signing.read(record, "replay", policy)

@@ -362,7 +362,7 @@ def _read_packages(path: Path) -> set[str]:
 
 
 def change_plan(plan: BuildPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> BuildPlan:
-    """Return a saved plan, with secrets, which are not saved, and new cache mounts, so that no result is reused."""
+    """Return a saved plan for a second build: with secrets, which no plan keeps, and with new cache mounts."""
     secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
     # The remote services of the first build would return the same results again, even wrong ones.
     services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}

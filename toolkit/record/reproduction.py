@@ -246,7 +246,7 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
 def repeat(
     reproduction: Reproduction, console: Console, *, keep: bool = False, dry_run: bool = False
 ) -> Outcome | None:
-    """Repeat a run and compare. ``keep``: keep an equal one too.
+    """Repeat a run and compare. ``keep``: keep the second run also if it is equal.
 
     Raises PreflightError if inputs differ, and JobError if the training fails.
     """

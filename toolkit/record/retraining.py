@@ -75,7 +75,7 @@ def read_leaves(record: RunRecord) -> dict[Span, str]:
 
 
 def choose(count: int, number: int, seed: str) -> list[int]:
-    """Return so many of the numbers below `count`: those with the least SHA-256 of the seed, a space and the number."""
+    """Return `number` numbers below `count`: those with the least SHA-256 of the seed, a space and the number."""
     order = sorted(range(count), key=lambda index: hashlib.sha256(f"{seed} {index}".encode()).digest())
     return sorted(order[:number])
 
@@ -86,7 +86,7 @@ def miss(count: int, number: int, forged: int) -> float:
 
 
 def describe_misses(count: int, number: int) -> dict[int, float]:
-    """Return the chance to miss one forged stretch, and to miss some shares of all, by the number of forged ones."""
+    """Return the chance that no forged stretch is chosen, by how many are forged: one, and some shares of all."""
     forged = sorted({1, *(math.ceil(share * count) for share in SHARES)})
     return {forgeries: miss(count, number, forgeries) for forgeries in forged}
 
@@ -224,7 +224,7 @@ class Repeat:
         self.environment = pipeline.environment_task(resolved, console)
 
     def __call__(self, spans: Sequence[Span], every: int) -> list[list[str]]:
-        """Return the leaves of stretches: one at the end, and with `every` one each so many steps."""
+        """Return the leaves of each stretch: one for its end, and with `every` one after each so many steps."""
         job = self._plan(spans, every)
         work = Task(self.repeated.resolved.step(job), lambda: self._run(job))
         steps.run([self.environment, work], self.console)

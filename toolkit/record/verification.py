@@ -41,7 +41,7 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record can be read any further: no signature is missing or forged, nor what else is asked for."""
+        """Whether the record can be read any further: signatures hold, and so does what else the policy asks for."""
         return all(item.state == "ok" for item in self.signatures)
 
     @property
@@ -138,7 +138,7 @@ def require_signed(signatures: Sequence[Finding]) -> None:
 
 
 def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) -> None:
-    """Raise an error unless an artifact is signed, and what its record says, as ``verify --trust`` finds it.
+    """Raise an error unless an artifact is signed and matches its record, as ``verify --trust`` checks it.
 
     ``identity``: the digest of its environment or image, or empty. Signatures of the links behind it are not asked for.
     Raises IntegrityError if a signature is missing or does not hold, or if it is of another image; CheckError if

@@ -78,7 +78,7 @@ def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Pat
 
 
 def name_page(targets: Sequence[str]) -> str:
-    """Return a name for the file of a page: that of the thing, as far as file names can have it."""
+    """Return a name for the file of a page: that of the thing, with a hyphen for what file names cannot have."""
     if len(targets) > 1:
         return "comparison"
     path = Path(targets[0]).resolve()
@@ -87,7 +87,7 @@ def name_page(targets: Sequence[str]) -> str:
 
 
 def write_beside(folder: Path, state: Path) -> None:
-    """Write the page of a run or a sweep into its folder, as the command does that has just made it.
+    """Write the page of a run or a sweep into its folder, right after the command that made it.
 
     Of a run it compares the folder with its record. What the run was made from, and the runs of a sweep, are shown and
     not compared, because that takes seconds.

@@ -1,4 +1,4 @@
-"""Describes what is no run: wheels, grafts, environments, images and smoke reports, each with its chain."""
+"""Describes wheels, grafts, environments, images and smoke reports on pages of their own, each with its chain."""
 
 import re
 from collections.abc import Mapping
@@ -240,7 +240,7 @@ def _describe_report(target: SmokeReport, links: Chain) -> Page:
 
 
 def _tell(item: Finding) -> str:
-    """Return what a check has seen, as far as a line has room."""
+    """Return what a check has seen, cut to the length of a line."""
     seen = {name: value for name, value in item.facts["evidence"].items() if isinstance(value, str | int | float)}
     text = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in seen.items())
     return text if len(text) <= LINE else f"{text[:LINE]}…"
