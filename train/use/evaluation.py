@@ -82,6 +82,9 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     reliability = calibration.describe(measured.bins)
     is_own = config.dataset == trained.config.dataset
     changed = is_own and dataset.digest != trained.position.environment["data_sha256"]
+    notes = [trained.note, *dataset.notes]
+    if changed:
+        notes.append("the data is not what the run was trained on")
     return Report(
         config.dataset,
         dataset.source,
@@ -93,9 +96,7 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
         reliability["calibration"],
         tuple(report_classes(measured.confusion, trained.inputs.class_names)),
         measured.confusion.tolist(),
-        "; ".join(
-            filter(None, [trained.note, *dataset.notes, "the data is not what the run was trained on" * changed])
-        ),
+        "; ".join(filter(None, notes)),
     )
 
 
@@ -105,7 +106,7 @@ def match_labels(dataset: "Dataset", names: Sequence[str]) -> NDArray[np.int32]:
     if unknown:
         raise DataError(
             f"the run does not know {len(unknown)} classes of {dataset.source}: {', '.join(unknown[:5])}",
-            why=f"its classes are {', '.join(names[:5])}{', …' * (len(names) > 5)}",
+            why=f"its classes are {', '.join(names[:5])}{', …' if len(names) > 5 else ''}",
             remedy="give a data set with the classes that it was trained on",
         )
     places = np.array([names.index(name) for name in dataset.class_names], np.int32)

@@ -70,7 +70,8 @@ def list_images(names: Iterable[str], listed: Iterable[str] = ()) -> tuple[list[
                 if others
                 else f"no file below it ends with one of {', '.join(sorted(origin.SUFFIXES))}",
             )
-        left_out += [others] * bool(others)
+        if others:
+            left_out.append(others)
         files += [Path(name) / entry for entry in below if origin.is_image(entry)]
     return files, left_out
 
