@@ -41,11 +41,11 @@ def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Param
     kinds = get_type_hints(configuration) | {"depth": int}
     shown = [(name, option) for name, option in {"depth": DEPTH, **list_options(configuration)}.items() if option.help]
     for name, option in sorted(shown, key=lambda pair: get_args(Panel).index(pair[1].panel)):
-        asked = fields.get(name, MISSING) if option.asked is UNSET else option.asked
-        kind, asked = str if option.read else kinds[name], None if asked is MISSING else asked
+        default = fields.get(name, MISSING) if option.asked is UNSET else option.asked
+        kind, default = str if option.read else kinds[name], None if default is MISSING else default
         flags = [option.flag] if option.flag else []
         made = typer.Option(*flags, help=option.help, metavar=option.metavar, rich_help_panel=option.panel)
-        yield _declare(name, Annotated[kind | None if asked is None else kind, made], asked)
+        yield _declare(name, Annotated[kind | None if default is None else kind, made], default)
 
 
 SWITCHES: Final = {
@@ -120,8 +120,8 @@ def _extend(run: Path, context: typer.Context, values: dict[str, Any]) -> TrainC
 
     given = _find_given(context, values)
     recorded = continuation.extend(run, given)
-    kept = {name: value for name, value in given.items() if name not in {*continuation.CHANGED, "continue_from"}}
-    return _change(recorded, values, kept)
+    others = {name: value for name, value in given.items() if name not in {*continuation.CHANGED, "continue_from"}}
+    return _change(recorded, values, others)
 
 
 def _find_given(context: typer.Context, values: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def wait_for_replicas(
 ) -> Sequence[str]:
     """Return the addresses of replicas, lowest first: of ``asked`` ones, or of all once their number stays the same."""
     begun = changed = time.monotonic()
-    known: set[str] = set()
+    previous: set[str] = set()
     while True:
         try:
             addresses = {
@@ -91,7 +91,7 @@ def wait_for_replicas(
         except socket.gaierror:
             addresses = set()
         now = time.monotonic()
-        known, changed = addresses, changed if addresses == known else now
+        previous, changed = addresses, changed if addresses == previous else now
         if addresses and (len(addresses) == asked or (not asked and now - changed >= settled)):
             return sorted(addresses, key=ip_address)
         if now - begun > patience:

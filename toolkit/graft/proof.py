@@ -118,10 +118,10 @@ def _follow(after: mmap.mmap, blob: FatBinary, address: int) -> Container:
     if blob.reference is None:
         return fatbin.read_container(after, blob.start)
     form = "<q" if blob.reference.kind == "relocation" else "<i"
-    says = blob.reference.base + struct.unpack_from(form, after, blob.reference.field)[0]
-    if says != address:
-        raise ValueError(f"the reference to the fat binary at {blob.start:#x} names {says:#x} and not {address:#x}")
-    return fatbin.read_container(after, library.find_offset(after, says))
+    stated = blob.reference.base + struct.unpack_from(form, after, blob.reference.field)[0]
+    if stated != address:
+        raise ValueError(f"the reference to the fat binary at {blob.start:#x} names {stated:#x} and not {address:#x}")
+    return fatbin.read_container(after, library.find_offset(after, stated))
 
 
 def _compare(

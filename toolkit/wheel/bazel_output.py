@@ -188,14 +188,14 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
         return ERRORS[cause.row.error](f"the build failed: {summary}", why=why, remedy=cause.advice)
     stage = _STAGE.search(error.what)
     summary = f"the build failed in the stage {stage[1]}" if stage else error.what
-    kept = f"the whole log is {present[0]}" if present else error.remedy
-    perhaps = f"{kept}\nperhaps: {likely.cause} {likely.advice}" if likely else kept
-    return BuildError(summary, why=why, remedy=perhaps)
+    remedy = f"the whole log is {present[0]}" if present else error.remedy
+    advice = f"{remedy}\nperhaps: {likely.cause} {likely.advice}" if likely else remedy
+    return BuildError(summary, why=why, remedy=advice)
 
 
 def find_causes(log_text: str) -> list[str]:
     """Return the lines of a log that name a cause, each once and in order, without stack frames and commands."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     causes = room = 0
     framed = False
     for raw in log_text.splitlines():
@@ -206,17 +206,17 @@ def find_causes(log_text: str) -> list[str]:
             room = _CONTINUED if _KEY.match(line) else 0
             if _EMPTY.search(line):
                 room = 0
-            elif line not in told:
+            elif line not in reported:
                 causes += 1
                 if causes > _CAUSES:
                     break
-                told[line] = _cut(line)
+                reported[line] = _cut(line)
         elif _MESSAGE.match(line):
             room = 0
-        elif room and line and line not in told and not detail and (len(line) <= _WIDTH or _REASON.search(line)):
-            told[line] = f"  {_cut(line)}"
+        elif room and line and line not in reported and not detail and (len(line) <= _WIDTH or _REASON.search(line)):
+            reported[line] = f"  {_cut(line)}"
             room -= 1
-    return list(told.values())
+    return list(reported.values())
 
 
 def _cut(line: str) -> str:

@@ -49,13 +49,13 @@ class Option:
         flag = name_flag(name)
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{flag} must be a number, not {value}")
-        for limit, kept, words in (
+        for limit, holds, words in (
             (self.least, operator.ge, "at least"),
             (self.most, operator.le, "at most"),
             (self.above, operator.gt, "more than"),
             (self.below, operator.lt, "less than"),
         ):
-            if limit is not None and not kept(value, limit):
+            if limit is not None and not holds(value, limit):
                 why = f"it is the share of {self.share}" if self.share else ""
                 raise UsageError(f"{flag} must be {words} {limit}, not {value}", why=why)
 

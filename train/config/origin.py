@@ -132,24 +132,24 @@ def digest_path(path: Path, memory: Path) -> str:
 
 def digest_files(folder: Path, memory: Path, *, only: str = "") -> dict[str, str]:
     """Return the SHA-256 of each file below a folder, by its path in there, or of the one file `only`."""
-    kept = memory / "digests" / f"{hashlib.sha256(os.fsencode(_name_place(folder))).hexdigest()[:32]}.json"
-    known: dict[str, Any] = {}
+    file = memory / "digests" / f"{hashlib.sha256(os.fsencode(_name_place(folder))).hexdigest()[:32]}.json"
+    earlier: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(kept.read_text(encoding="utf-8"))
+        earlier = json.loads(file.read_text(encoding="utf-8"))
     names = [only] if only else list_files(folder)
     entries: dict[str, list[Any]] = {}
     stats = {name: (folder / name).stat() for name in names}
-    new = [name for name, stat in stats.items() if known.get(name, [])[:2] != [stat.st_size, stat.st_mtime_ns]]
+    new = [name for name, stat in stats.items() if earlier.get(name, [])[:2] != [stat.st_size, stat.st_mtime_ns]]
     if (size := sum(stats[name].st_size for name in new)) > SLOW_BYTES:
         output.say(f"reading {size / 1e9:.1f} GB in {folder} for their digest")
     for name, stat in stats.items():
-        digest = digest_file(folder / name) if name in new else known[name][2]
+        digest = digest_file(folder / name) if name in new else earlier[name][2]
         entries[name] = [stat.st_size, stat.st_mtime_ns, digest]
     limit = time.time_ns() - RECENT_SECONDS * 10**9
     remembered = {name: entry for name, entry in entries.items() if entry[1] < limit}
     if new and remembered:
         with contextlib.suppress(PreflightError):
-            write_text(kept, json.dumps((known if only else {}) | remembered))
+            write_text(file, json.dumps((earlier if only else {}) | remembered))
     return {name: entry[2] for name, entry in entries.items()}
 
 

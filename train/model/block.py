@@ -329,8 +329,8 @@ class _Forward:
         weights: list[tf.Tensor] = []
         for unit in self.layers[index][1:]:
             (between,), (statistics, saved) = kept, self.inner[index]
-            known = with_biased_variance(between, statistics, form)
-            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, known, form))
+            biased = with_biased_variance(between, statistics, form)
+            rectified = tf.nn.relu(apply_statistics(between, unit.gamma, unit.beta, biased, form))
             d_between = masks.at(1).apply(gradient, form)
             d_normal, d_kernel = self._differentiate_convolution(rectified, unit.kernel, d_between)
             gradient, d_gamma, d_beta = normalize_gradient(d_normal, between, unit.gamma, statistics, saved, form=form)

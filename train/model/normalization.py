@@ -79,8 +79,8 @@ def normalize_gradient(
     dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Statistics, saved: Saved, *, form: Formulation
 ) -> Gradients:
     if form.lockstep:
-        known, ones = with_biased_variance(x, statistics, form), tf.ones_like(gamma)
-        normal = apply_statistics(x, ones, 0 * ones, known, form)
+        biased, ones = with_biased_variance(x, statistics, form), tf.ones_like(gamma)
+        normal = apply_statistics(x, ones, 0 * ones, biased, form)
         return _differentiate_together(dy, normal, gamma * rsqrt(x, statistics, form), form)
     if saved.spaces:
         first, second, *third = saved.spaces
@@ -143,8 +143,8 @@ def scale_by_deviation(dy: tf.Tensor, statistics: Statistics, form: Formulation)
         return apply_statistics(
             dy, zeros + 1, zeros, with_biased_variance(dy, statistics, form)._replace(mean=zeros), form
         )
-    known = Statistics(zeros, statistics.variance)
-    return apply_statistics(dy, np.full_like(zeros, ratio**0.5), zeros, known, form, epsilon=EPSILON * ratio)
+    centered = Statistics(zeros, statistics.variance)
+    return apply_statistics(dy, np.full_like(zeros, ratio**0.5), zeros, centered, form, epsilon=EPSILON * ratio)
 
 
 def standardize_gradient(dy: tf.Tensor, normal: tf.Tensor, scale: tf.Tensor, form: Formulation) -> tf.Tensor:
@@ -252,8 +252,8 @@ def _normalize_by_parts(
 
         def differentiate(dy: tf.Tensor, *_: tf.Tensor) -> Gradients:
             # The loss does not use the returned statistics, so their upstream gradients are ignored.
-            known = Statistics(mean, variance * _unbias(x, form))
-            return normalize_gradient(dy, x, gamma, known, Saved((mean, variance)), form=form)
+            statistics = Statistics(mean, variance * _unbias(x, form))
+            return normalize_gradient(dy, x, gamma, statistics, Saved((mean, variance)), form=form)
 
         return (y, mean, variance), differentiate
 

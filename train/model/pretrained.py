@@ -49,15 +49,15 @@ def identify(source: str) -> Source:
     if source.startswith(NAMED):
         name = f"{source.removeprefix(NAMED)}_weights_tf_dim_ordering_tf_kernels_notop.h5"
         if name not in files:
-            known = ", ".join(f"{NAMED}densenet{size}" for size in SIZES)
-            raise UsageError(f"unknown weights: {source!r}", why=f"known are {known}")
+            names = ", ".join(f"{NAMED}densenet{size}" for size in SIZES)
+            raise UsageError(f"unknown weights: {source!r}", why=f"known are {names}")
         return Source(_find_size(name), f"md5:{files[name]}", name)
     path = Path(source)
     try:
         with path.open("rb") as file:
             md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-            for name, known in files.items():
-                if md5 == known:
+            for name, published in files.items():
+                if md5 == published:
                     return Source(_find_size(name), f"md5:{md5}", name)
             file.seek(0)
             return Source(_count_layers(path), hashlib.file_digest(file, "sha256").hexdigest(), "")

@@ -42,12 +42,12 @@ def load() -> Any:
 @contextmanager
 def _lowering_letters() -> Iterator[None]:
     """Let TensorFlow name operations by the rules of ASCII. By those of Turkish, it would leave each I as it is."""
-    kept = locale.setlocale(locale.LC_CTYPE)
+    before = locale.setlocale(locale.LC_CTYPE)
     locale.setlocale(locale.LC_CTYPE, "C")
     try:
         yield
     finally:
-        locale.setlocale(locale.LC_CTYPE, kept)
+        locale.setlocale(locale.LC_CTYPE, before)
 
 
 def _refuse(why: str) -> PreflightError:

@@ -93,8 +93,8 @@ class Audit:
             self.lines.append(line)
             self._first, self._before = leaf["last"], leaf["after"]
         self._write()
-        known = reader.read_lines(self.folder) if (self.folder / metrics.LINES).exists() else []
-        self._records = [strip_times(record) for record in known if self._first < record["step"] <= step]
+        records = reader.read_lines(self.folder) if (self.folder / metrics.LINES).exists() else []
+        self._records = [strip_times(record) for record in records if self._first < record["step"] <= step]
 
     def add_record(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         self._records.append(strip_times({"kind": kind, "step": step, **values}))
@@ -141,7 +141,7 @@ def check(record: RunRecord) -> str:
     step, state = record.value.get("continued_after", 0), leaves[0]["before"]
     if step and not record.config.get("continue_sha256"):
         raise IntegrityError("the run says that it went on from another one, and its configuration names none")
-    known = [strip_times(record_line) for record_line in reader.read_lines(record.folder)]
+    records = [strip_times(record_line) for record_line in reader.read_lines(record.folder)]
     origin = (record.value["config_sha256"], record.environment["data_sha256"])
     for leaf in leaves:
         if (leaf["first"], leaf["before"]) != (step, state) or leaf["last"] <= step:
@@ -149,7 +149,7 @@ def check(record: RunRecord) -> str:
         if (leaf["config"], leaf["data"]) != origin:
             raise IntegrityError(f"the leaf after step {step} is of another configuration or of other data")
         step, state = leaf["last"], leaf["after"]
-        if leaf["metrics"] != [record_line for record_line in known if leaf["first"] < record_line["step"] <= step]:
+        if leaf["metrics"] != [record_line for record_line in records if leaf["first"] < record_line["step"] <= step]:
             raise IntegrityError(f"the records of steps {leaf['first'] + 1} to {step} are not those of their leaf")
     if step != record.result["steps"]:
         raise IntegrityError(f"the leaves end with step {step}, and the run with {record.result['steps']}")

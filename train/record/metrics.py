@@ -64,8 +64,8 @@ class Recorder:
 
         self._listener = listener
         self.folder, self.csv, self.jsonl = folder, folder / CSV, folder / LINES
-        known = read_epochs(self.csv) if self.csv.exists() else []
-        self.epochs = [record for record in known if record.step <= step]
+        records = read_epochs(self.csv) if self.csv.exists() else []
+        self.epochs = [record for record in records if record.step <= step]
         self._rewrite(step)
         with self._writing():
             self._board = tf.summary.create_file_writer(str(folder / "tb"), filename_suffix=f".from-{step}")
@@ -116,14 +116,14 @@ class Recorder:
         return writing(self.folder, tf.errors.OpError)
 
     def _rewrite(self, step: int) -> None:
-        kept = []
+        lines = []
         if self.jsonl.exists():
             for line in self.jsonl.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
-                    kept += [line + "\n"] if json.loads(line)["step"] <= step else []
+                    lines += [line + "\n"] if json.loads(line)["step"] <= step else []
                 except (ValueError, KeyError, TypeError):
                     continue
-        write_text(self.jsonl, "".join(kept))
+        write_text(self.jsonl, "".join(lines))
         write_text(self.csv, _format_csv(self.epochs))
 
 

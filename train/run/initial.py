@@ -84,10 +84,10 @@ def load(config: TrainConfig) -> Weights:
 
 
 def _load_keras(config: TrainConfig) -> Weights:
-    known = pretrained.identify(config.init_from)
-    values = pretrained.read(pretrained.fetch(config), known.size)
+    source = pretrained.identify(config.init_from)
+    values = pretrained.read(pretrained.fetch(config), source.size)
     names = config.class_names if pretrained.is_imagenet(config.class_names) and f"{CLASSIFIER}bias" in values else ()
-    name = known.name or f"weights of DenseNet-{known.size} that Keras does not publish, sha256 {known.digest[:12]}"
+    name = source.name or f"weights of DenseNet-{source.size} that Keras does not publish, sha256 {source.digest[:12]}"
     return Weights(values, names, pretrained.MEAN, pretrained.STD, f"{config.init_from} ({name})")
 
 

@@ -33,14 +33,14 @@ class Sink(Protocol):
 class Mlflow:
     """MLflow's tracking server or folder, which ``MLFLOW_TRACKING_URI`` and ``MLFLOW_EXPERIMENT_NAME`` name."""
 
-    def __init__(self, name: str, known: str, config: TrainConfig) -> None:
+    def __init__(self, name: str, run: str, config: TrainConfig) -> None:
         os.environ.setdefault(
             "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"
         )  # standard output is for the result of --json
         import mlflow
 
         self._entities, self._client = mlflow.entities, mlflow.MlflowClient()
-        self.run = known or self._create(name, config)
+        self.run = run or self._create(name, config)
         self._client.update_run(self.run, status="RUNNING")
 
     def _create(self, name: str, config: TrainConfig) -> str:
@@ -67,10 +67,10 @@ class Mlflow:
 class Wandb:
     """Weights & Biases, as ``WANDB_PROJECT``, ``WANDB_MODE`` and its login say; without a login, its offline mode."""
 
-    def __init__(self, name: str, known: str, config: TrainConfig, folder: Path) -> None:
+    def __init__(self, name: str, run: str, config: TrainConfig, folder: Path) -> None:
         import wandb
 
-        self.run = known or uuid.uuid4().hex
+        self.run = run or uuid.uuid4().hex
         mode: Any = os.environ.get("WANDB_MODE") or ("online" if wandb.api.api_key else "offline")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "toolkit"),
@@ -103,8 +103,8 @@ def describe(config: TrainConfig) -> dict[str, Any]:
 
 def _open(kind: str, folder: Path, config: TrainConfig) -> Sink:
     place = folder / f"{kind}.id"  # so that a resumed run goes on in the sink too
-    known = place.read_text(encoding="utf-8").strip() if place.exists() else ""
-    sink: Sink = Mlflow(folder.name, known, config) if kind == "mlflow" else Wandb(folder.name, known, config, folder)
+    run = place.read_text(encoding="utf-8").strip() if place.exists() else ""
+    sink: Sink = Mlflow(folder.name, run, config) if kind == "mlflow" else Wandb(folder.name, run, config, folder)
     write_text(place, sink.run + "\n")
     return sink
 

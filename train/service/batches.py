@@ -74,9 +74,9 @@ class Batches:
                 await self._news.wait()
             await self._collect()
             count = min(self.size, len(self._waiting))
-            taken = [self._waiting.popleft() for _ in range(count)]
+            waiting = [self._waiting.popleft() for _ in range(count)]
             self.metrics.waiting = len(self._waiting)
-            batch = [(image, future) for image, future in taken if not future.done()]
+            batch = [(image, future) for image, future in waiting if not future.done()]
             if batch:
                 await self._answer([image for image, _ in batch], [future for _, future in batch])
 

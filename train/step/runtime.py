@@ -90,13 +90,13 @@ def _find_cause(build: Mapping[str, Any], devices: Path) -> dict[str, str]:
             "remedy": "on a machine: install or load the driver; in a container: start it with --gpus all and NVIDIA's "
             "container toolkit, in Apptainer with --nv",
         }
-    known = read_driver_version()
+    driver = read_driver_version()
     why = (
         "NVIDIA's driver is there, but TensorFlow cannot use it: the driver is too old, or a library of CUDA is missing"
     )
     why += f" (CUDA_VISIBLE_DEVICES is {granted!r})" if granted is not None else ""
     return {
-        "why": f"{why}; {known}" if known else why,
+        "why": f"{why}; {driver}" if driver else why,
         "remedy": "`toolkit doctor` compares the driver with CUDA; with TF_CPP_MIN_LOG_LEVEL=0 TensorFlow says more",
     }
 

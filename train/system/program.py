@@ -24,11 +24,11 @@ def explain(command: Callable[[], int], show: Callable[[str], object] = output.s
             return error.exit_code
         except (ToolkitError, OSError, ValueError) as error:
             signals.check()  # a library may have failed because of the interrupt
-            known = error if isinstance(error, ToolkitError) else explain_path(error)
-            if known is None:
+            known_error = error if isinstance(error, ToolkitError) else explain_path(error)
+            if known_error is None:
                 raise
-            show(f"error: {known}")
-            return known.exit_code
+            show(f"error: {known_error}")
+            return known_error.exit_code
 
     return signals.run(attempt, lambda: show("interrupted"))
 

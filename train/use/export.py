@@ -208,14 +208,14 @@ def _color_bitmap(file: Any, image: Any) -> Any:
     # TensorFlow takes 32 bits for blue, green, red and alpha, whatever the masks of a file say.
     usual = tf.equal(tf.strings.substr(file, 54, 12), b"\0\0\xff\0\0\xff\0\0\xff\0\0\0")
     plain = tf.equal(compression, 0) | (tf.equal(compression, 3) & tf.equal(bits, 32) & usual)
-    known = (header >= 40) & (tf.equal(bits, 8) | tf.equal(bits, 24) | tf.equal(bits, 32))
+    has_depth = (header >= 40) & (tf.equal(bits, 8) | tf.equal(bits, 24) | tf.equal(bits, 32))
     words = "a BMP is taken if it is not compressed and has 8, 24 or 32 bits for a pixel; convert others to PNG"
 
     def look_up() -> Any:
         palette = tf.io.decode_raw(tf.strings.substr(file, 14 + header, start - 14 - header), tf.uint8)
         return tf.gather(tf.reshape(palette, (-1, 4))[:, 2::-1], tf.cast(image[..., 0], tf.int32))
 
-    with tf.control_dependencies([tf.debugging.Assert(plain & known, [words])]):
+    with tf.control_dependencies([tf.debugging.Assert(plain & has_depth, [words])]):
         return tf.cond(tf.equal(bits, 8), look_up, lambda: tf.identity(image))
 
 
