@@ -86,7 +86,7 @@ def containers(draw: st.DrawFn) -> Container:
         init=draw(st.booleans()),
         terminal=draw(st.booleans()),
         gpus=draw(st.booleans()),
-        device=draw(st.sampled_from(["", "0", "GPU-3"])),
+        devices=draw(st.sampled_from([(), ("0",), ("0", "2"), ("GPU-3",)])),
         cores=draw(st.sampled_from(["", "0", "2,3"])),
     )
 
@@ -132,7 +132,7 @@ def read_command(argv: Sequence[str]) -> dict[str, Any]:
         "cpuset_cpus": read.cpuset_cpus,
         "init": read.init,
         "tty": read.tty,
-        "gpus": read.gpus,
+        "gpus": read.gpus and next(csv.reader([read.gpus], strict=True)),
         "name": read.name,
         "detach": read.detach,
     }
@@ -154,11 +154,12 @@ def test_the_printed_command_is_what_the_engine_is_asked(container: Container) -
         (mount["Type"], mount["Source"], mount["Target"], mount["ReadOnly"]) for mount in asked["mounts"]
     ]
     devices = asked.pop("device_requests")
-    expected = None if not container.gpus else f"device={container.device}" if container.device else "all"
+    expected = [f"device={','.join(container.devices)}"] if container.devices else ["all"]
     if devices:
         assert devices[0]["Capabilities"] == [["gpu"]]
-        assert (devices[0]["Count"] == -1) == (not container.device)
-        assert devices[0]["DeviceIDs"] == ([container.device] if container.device else [])
+        assert (devices[0]["Count"] == -1) == (not container.devices)
+        assert devices[0]["DeviceIDs"] == [*container.devices]
+    assert bool(devices) == container.gpus
     asked["gpus"] = expected if devices else None
     assert printed == asked
 
