@@ -79,6 +79,8 @@ def _check(line: str) -> None:
             | ["pip", "install", "."]
             | ["git", "clone", "--branch", _, "--depth", "1", _]
             | ["module", "load", "apptainer"]
+            | ["course-env/bin/pip", "install", ".[train]", "jupyterlab"]
+            | ["course-env/bin/jupyter", "lab", "docs/course"]
             | ["my-env/bin/python", "-c", _]
             | ["uv", "pip", "install", *_]
             | ["curl", "--form", *_]

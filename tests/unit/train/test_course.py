@@ -6,6 +6,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+from matplotlib import pyplot as plt
 
 from tests import notebooks
 
@@ -22,7 +23,10 @@ def test_the_cells_of_a_notebook_of_the_course_run(path: Path, tmp_path: Path, m
     mpl.use("agg")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    notebooks.run(path)
+    try:
+        notebooks.run(path)
+    finally:
+        plt.close("all")
 
 
 @pytest.mark.parametrize(
