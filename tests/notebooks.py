@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-COURSE_NOTEBOOKS = sorted((ROOT / "docs" / "course").glob("*.ipynb"))
+COURSE = Path(__file__).parents[1] / "docs" / "course"
+COURSE_NOTEBOOKS = sorted(COURSE.glob("*.ipynb"))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
 from tests import notebooks
+from train.config.resolution import resolve
+from train.report.plot import draw_model
 
 
 def write(folder: Path, *cells: tuple[str, str]) -> Path:
@@ -47,3 +50,10 @@ def test_a_notebook_begins_without_the_names_of_another(tmp_path: Path) -> None:
     assert notebooks.run(write(tmp_path, ("code", "one = 1")))["one"] == 1
     with pytest.raises(notebooks.CellError, match="NameError: name 'one'"):
         notebooks.run(write(tmp_path, ("code", "print(one)")))
+
+
+def test_the_picture_of_the_course_is_what_a_run_draws(tmp_path: Path) -> None:
+    draw_model(tmp_path / "model.png", resolve("digits"))
+    drawn, shown = (plt.imread(path) for path in (tmp_path / "model.png", notebooks.COURSE / "model.png"))
+    assert drawn.shape == shown.shape
+    assert np.abs(drawn - shown).mean() < 0.01, "draw docs/course/model.png again by `draw_model`"
