@@ -249,6 +249,7 @@ def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monk
         engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.9"))
 
 
+@pytest.mark.slow
 def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhouse: Path) -> None:
 
     _lock(wheelhouse, "sha256:" + "0" * 64)

@@ -109,6 +109,7 @@ def unpack(wheel: Path, packages: Path) -> None:
         archive.extractall(packages)
 
 
+@pytest.mark.slow
 def test_a_wheel_of_ones_own_is_installed_by_a_file_for_pip_and_found_again(
     index: Index, target: Target, tmp_path: Path
 ) -> None:

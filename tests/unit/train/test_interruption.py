@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tiers import slow
+from tests.tiers import slow, weekly
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train.errors import PreflightError, ToolkitError, explaining_failures
 from train.record import checkpoint, metrics
@@ -37,7 +37,7 @@ def once(original: Callable[..., Any], call: int) -> Callable[..., Any]:
     return interrupted
 
 
-@pytest.mark.parametrize("options", [(), ("--loop", "fit")], ids=["function", "fit"])
+@pytest.mark.parametrize("options", [pytest.param((), id="function"), slow(("--loop", "fit"), id="fit")])
 def test_while_the_first_step_is_traced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     assert done == [("SIGTERM", signal.SIGTERM)]
 
 
-@pytest.mark.parametrize(("epoch", "options"), [(1, ()), (3, ()), (2, ("--loop", "fit"))])
+@pytest.mark.parametrize(("epoch", "options"), [(1, ()), slow(3, ()), slow(2, ("--loop", "fit"))])
 def test_while_a_model_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, epoch: int, options: tuple[str, ...]
 ) -> None:
@@ -280,7 +280,7 @@ def mount(folder: Path, *options: str) -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-@pytest.mark.parametrize("kilobytes", [slow(32), 128, slow(256), 384, slow(512)])
+@pytest.mark.parametrize("kilobytes", [slow(32), slow(128), weekly(256), 384, weekly(512)])
 def test_a_run_on_a_full_disk(
     tmp_path: Path, kilobytes: int, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -333,6 +333,7 @@ def test_a_terminal_that_is_closed_stops_a_run_but_not_under_nohup(before: Any, 
         signal.signal(signal.SIGHUP, original)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     """In ``python -m train digits 2>&1 | head -1`` both streams break after the first line."""
     read, write = os.pipe()
