@@ -171,7 +171,8 @@ def _ask_board(expected: set[str]) -> set[str]:
 
 def test_the_checks_run_and_can_fail(clone: Path) -> None:
     assert _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke").returncode == 0
-    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke", "--expect-version", "2.18.0")
+    skip = ("--skip", "numerics", "--skip", "xla", "--skip", "determinism")
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke", *skip, "--expect-version", "2.18.0")
     assert done.returncode == 7
     assert "version.tensorflow" in done.stdout
 
