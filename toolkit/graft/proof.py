@@ -7,7 +7,7 @@ library names, and not by the place that was planned.
 import mmap
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import IO, Final, cast
 
@@ -39,14 +39,14 @@ def prove(
     layout: Layout,
     *,
     added: Mapping[int, frozenset[int]],
-    kept: bool,
+    kept: Collection[int] | None,
     words: Mapping[int, bytes],
 ) -> Proven:
     """Check a library. Raises CheckError if it differs where it must not, or new machine code does not fit its PTX.
 
     ``inventory``: of the original. ``layout``: of what was written. ``added``: the architectures for which each fat
-    binary has new machine code, by the offset of the old one. ``kept``: whether the other machine code must still be
-    there. ``words``: text that must stand at these offsets.
+    binary has new machine code, by the offset of the old one. ``kept``: the architectures whose old machine code must
+    still be there as it was, or None for all of them. ``words``: text that must stand at these offsets.
     """
     try:
         _compare_outside(before, after, layout)
@@ -125,13 +125,19 @@ def _follow(after: mmap.mmap, blob: FatBinary, address: int) -> Container:
 
 
 def _compare(
-    before: mmap.mmap, after: mmap.mmap, old: Container, new: Container, *, added: frozenset[int], kept: bool
+    before: mmap.mmap,
+    after: mmap.mmap,
+    old: Container,
+    new: Container,
+    *,
+    added: frozenset[int],
+    kept: Collection[int] | None,
 ) -> tuple[int, bool]:
     """Return the number of new kernels, and whether the PTX is for later GPUs now."""
     code = {entry.architecture: entry for entry in new.entries if entry.kind == "sm"}
     for entry in old.entries:
-        same = _find_same(before, after, entry, new)
-        if entry.kind != "compute" and kept and not same:
+        wanted = kept is None or entry.kind != "sm" or entry.architecture in kept
+        if entry.kind != "compute" and wanted and not _find_same(before, after, entry, new):
             raise ValueError(f"the fat binary at {old.start:#x} has lost its {entry.name or 'other data'}")
     text, changed = _compare_texts(before, after, old, new)
     if text is None or not added:

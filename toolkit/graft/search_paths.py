@@ -312,7 +312,7 @@ def _rewrite(name: str, source: Path, target: Path, correction: Correction) -> N
     nothing = library.Inventory(blobs=(), relocatable=0, texts=())
     layout = library.write(source, target, nothing, {}, correction.words)
     with library.mapping(source) as before, library.mapping(target) as after:
-        proof.prove(name, before, after, nothing, layout, added={}, kept=True, words=correction.words)
+        proof.prove(name, before, after, nothing, layout, added={}, kept=None, words=correction.words)
     prove(name, source, target, correction)
 
 

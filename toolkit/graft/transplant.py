@@ -172,7 +172,7 @@ def _rewrite(
             item.inventory,
             layout,
             added={start: made for start, (_, made) in contents.items()},
-            kept=plan.mode != "only",
+            kept=plan.architectures if plan.mode == "only" else None,
             words=words,
         )
     if item.correction and item.correction.words:
@@ -299,7 +299,9 @@ def _compose(
             else:
                 code = assembly.read_result(results[number].cubins[text.digest])
                 made[number] = fatbin.pack_cubin(code, number, cubin.read_compatibility(code))
-        dropped = plan.mode == "only" and made
+        # What has no machine code for any of the cards keeps that for others: better than none.
+        serves = made or not all(_needs(blob, number) for number in plan.architectures)
+        dropped = plan.mode == "only" and serves
         kept = [
             entry for entry in entries if not dropped or entry.kind != "sm" or entry.architecture in plan.architectures
         ]

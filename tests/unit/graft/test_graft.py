@@ -98,6 +98,14 @@ def test_other_machine_code_can_go(graft: Graft, tmp_path: Path) -> None:
     assert (library["moved"], library["bytes_before"]) == (0, library["bytes_after"])
 
 
+def test_other_machine_code_goes_too_where_that_of_the_card_is_there_already(graft: Graft, tmp_path: Path) -> None:
+    """Else a wheel that is for one card, by its name and by its requirements, is chosen for others."""
+    there, lacking = (maker.make_container(name, cubins=(80, *more)) for name, more in (("one", [90]), ("two", [])))
+    made = graft("9.0", source=maker.make_tensorflow(tmp_path, maker.make_library([there, lacking])), mode="only")
+    assert sorted(read_library(made)) == [["sm_90", "compute_90"]] * 2
+    assert inspection.inspect(made.wheel).architectures == ("compute_90", "sm_90")
+
+
 def make_bound(folder: Path, *, refused: bool = False) -> Path:
     """Make a wheel in which one PTX text is for capability 9.0a alone, as those of MLIR in TensorFlow 2.19 and 2.20."""
     name = "refuse_me" if refused else "bound"

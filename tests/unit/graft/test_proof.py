@@ -1,5 +1,5 @@
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,11 @@ def list_entries(data: bytes) -> list[bytes]:
 
 
 def prove(
-    folder: Path, new: bytes, *, kept: bool = True, spoil: Callable[[bytearray, library.Layout], object] | None = None
+    folder: Path,
+    new: bytes,
+    *,
+    kept: Collection[int] | None = None,
+    spoil: Callable[[bytearray, library.Layout], object] | None = None,
 ) -> proof.Proven:
     source, target = folder / "a.so", folder / "b.so"
     source.write_bytes(DATA)
@@ -68,9 +72,10 @@ def test_other_machine_code_than_that_of_the_ptx(new: bytes, why: str, tmp_path:
 
 def test_old_machine_code_is_missed_unless_it_may_go(tmp_path: Path) -> None:
     less = fatbin.compose([*list_entries(OLD)[1:], GOOD])
-    with pytest.raises(CheckError, match="has lost its sm_80"):
-        prove(tmp_path, less)
-    assert prove(tmp_path, less, kept=False).kernels == 2
+    for kept in (None, [80, 120]):
+        with pytest.raises(CheckError, match="has lost its sm_80"):
+            prove(tmp_path, less, kept=kept)
+    assert prove(tmp_path, less, kept=[89, 120]).kernels == 2
 
 
 def test_other_ptx_is_no_graft(tmp_path: Path) -> None:
