@@ -26,7 +26,6 @@ DRY = {
     "toolkit train digits --epochs 2 --loop": "the same run in another way takes half a minute",
     "toolkit graft": "it takes minutes",
     "toolkit install": "it takes gigabytes of the network",
-    "toolkit smoke": "it needs a GPU",
     "toolkit reproduce": "it trains once more",
     "toolkit export": "it takes half a minute; tests/unit/train/test_export.py runs it",
     "toolkit evaluate": "tests/unit/train/test_evaluation.py runs it",
@@ -44,9 +43,11 @@ NOT_RUN = {
     "toolkit serve": "it runs until it is ended",
     "toolkit push": "it needs a registry",
     "my-env/": "the environment is a dry run",
+    "toolkit smoke": "the environment is a dry run",
     ".toolkit/": "it runs until it is ended; that the program is there is tested",
 }
-SHORT = {"toolkit up digits": ["--epochs", "1"], "toolkit train digits --epochs 2": ["--epochs", "1"]}
+STOCK = ["--epochs", "1", "--kernels", "stock"]
+SHORT = dict.fromkeys(("toolkit up digits", "toolkit train digits --epochs 2", *REAL), STOCK)
 """What is added to a command so that it takes seconds."""
 
 ENVIRONMENT = {"TOOLKIT_TENSORFLOW": "2.19.0", "TOOLKIT_PYTHON": "3.11", "TOOLKIT_ENGINE": "host"}
