@@ -154,7 +154,7 @@ def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_
         if passed_on.is_file():
             variables |= dict(line.split("=", 1) for line in passed_on.read_text().splitlines())
         subprocess.run(["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, env=variables, check=True)
-    page = (ROOT / "docs" / "graft.md").read_text().partition("## For an owner of such a card")[2]
+    page = (ROOT / "docs" / "test-gpu.md").read_text().partition("## A card that needs a graft")[2]
     block = page.split("```")[1].splitlines()[1:]
     said = (tmp_path / "said").read_text().replace("NVIDIA GeForce ", "")
     assert said.splitlines() == [line.replace('"', "").rstrip() for line in block]
@@ -174,7 +174,7 @@ def test_the_gpu_is_asked_to_confirm_by_a_script_that_is_tested_here() -> None:
 
 
 def test_the_page_for_owners_of_a_gpu_names_the_workflows_commands() -> None:
-    page = (ROOT / "docs" / "gpu.md").read_text()
+    page = (ROOT / "docs" / "test-gpu.md").read_text()
     steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
     (command,) = [step["run"] for step in steps if "confirm.py" in step.get("run", "")]
     assert command in page
