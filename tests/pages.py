@@ -1,14 +1,17 @@
 """What is generated of the pages, and the manual: ``python -m tests.pages`` writes it, and tests compare it."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from tests import drawings, layers, picture, reference
 from tests.reference import Parameter
 from toolkit import diagnosis, versions
+from toolkit.doctor.cards import Card, find_card
 from toolkit.errors import list_exit_codes
-from toolkit.versions.matrix import list_cells, render, render_grid
+from toolkit.versions import numbers
+from toolkit.versions.matrix import Cell, list_cells, render
 from train.cli import give_options, make_app
 from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
@@ -43,7 +46,31 @@ def render_matrix() -> str:
 
 
 def render_sets(platform: str = "") -> str:
-    return f"```\n{render_grid(list(list_cells(versions.load_table(), platform)), refusals=False)}\n```"
+    """Return a table for each TensorFlow: the CUDA releases for each group of capabilities, with a card of each."""
+    cells = [cell for cell in list_cells(versions.load_table(), platform) if cell.clang]
+    return BLANK.join(_render_sets(name, cells) for name in dict.fromkeys(cell.tensorflow for cell in cells))
+
+
+def _render_sets(tensorflow: str, cells: Sequence[Cell]) -> str:
+    mine = [cell for cell in cells if cell.tensorflow == tensorflow]
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for capability in sorted({cell.capability for cell in mine}, key=numbers.order):
+        cudas = tuple((cell.cuda, cell.state) for cell in mine if cell.capability == capability)
+        groups.setdefault(cudas, []).append(capability)
+    lines = [f"**TensorFlow {tensorflow}**, Python {', '.join(mine[0].pythons)}", ""]
+    lines += ["| capability | such as | CUDA | state |", "|---|---|---|---|"]
+    for cudas, capabilities in groups.items():
+        cards = [find_card(name) for name in drawings.CARDS]
+        fitting = zip(drawings.CARDS, cards, strict=True)
+        names = ", ".join(name for name, card in fitting if _fits(card, mine[0].platform, capabilities))
+        for state in dict.fromkeys(state for _, state in cudas):
+            releases = sorted((cuda for cuda, each in cudas if each == state), key=numbers.parse)
+            lines.append(f"| {', '.join(capabilities)} | {names} | {', '.join(releases)} | {state} |")
+    return "\n".join(lines)
+
+
+def _fits(card: Card, platform: str, capabilities: Sequence[str]) -> bool:
+    return card.capability in capabilities and card.platform in {"", platform}
 
 
 def render_exit_codes() -> str:
