@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from toolkit import artifacts, clean, files, manifest, naming
+from toolkit import artifacts, files, manifest, naming
 from toolkit.artifacts import Artifact
-from toolkit.clean import Leftover
 
 if TYPE_CHECKING:
     import docker
+
+    from toolkit.clean import Leftover
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 IN_FOLDERS: Final = tuple(kind.noun for kind in artifacts.KINDS if kind.home)
@@ -64,6 +65,8 @@ def find(
     ]
     leftovers: list[Leftover] = []
     if any(kind.home == "state" for kind in wanted) or set(kinds) - set(IN_FOLDERS):
+        from toolkit import clean  # loads the engine's SDK, which is slow
+
         caches = clean.find_caches(with_cache=False) if client else []
         leftovers = [*clean.find(client, state), *caches, *clean.find_kernels()]
     removed = {item.name for item in leftovers if item.kind == "folder" and not (item.left or item.used)}
@@ -102,7 +105,7 @@ def _describe_artifact(artifact: Artifact, removed: Collection[str]) -> Item:
     )
 
 
-def _describe_leftover(item: Leftover) -> Item:
+def _describe_leftover(item: "Leftover") -> Item:
     """Return a thing in the engine, or the native kernels, as `toolkit clean` finds it."""
     name, state, changed = item.name, item.used, None
     match item.kind:

@@ -3,18 +3,27 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from toolkit import digest, files, manifest, naming, ownership, signing
 from toolkit.artifacts import origins, provenance
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.engine.apptainer import SIF, ApptainerEngine
-from toolkit.engine.client import InspectedImage, inspect
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check
 from toolkit.manifest import Manifest
 from toolkit.signing import Statement
 from toolkit.wheel import wheel_documents
+
+if TYPE_CHECKING:
+    from toolkit.engine.client import InspectedImage
+
+
+def inspect(reference: str) -> "InspectedImage | None":
+    """Return what the engine knows of an image, or None if it has no such image. Raises EngineError."""
+    from toolkit.engine import client  # is slow to load
+
+    return client.inspect(reference)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +218,7 @@ def _check_sif(path: Path, record: Manifest) -> list[Finding]:
     return [check("sif", value == promised, text)]
 
 
-def _compare_image(image: InspectedImage, record: Manifest) -> list[Finding]:
+def _compare_image(image: "InspectedImage", record: Manifest) -> list[Finding]:
     recorded = dict(record.facts["labels"])
     changed = sorted(name for name in {*recorded, *image.labels} if recorded.get(name) != image.labels.get(name))
     plan = image.labels.get(naming.PLAN_LABEL)
@@ -234,7 +243,7 @@ def _compare_image(image: InspectedImage, record: Manifest) -> list[Finding]:
     ]
 
 
-def _check_base(image: InspectedImage, record: Manifest) -> Finding:
+def _check_base(image: "InspectedImage", record: Manifest) -> Finding:
     base = record.facts["base"]
     try:
         # The digest is an image id or a registry's digest.
@@ -253,7 +262,7 @@ def _strip_tag(reference: str) -> str:
     return repository if repository and "/" not in tag else name
 
 
-def _check_own_label(image: InspectedImage) -> Finding:
+def _check_own_label(image: "InspectedImage") -> Finding:
     owned = image.labels.get(naming.OWNER_LABEL) == "toolkit"
     return check("labels", owned, "built by the toolkit, as it says" if owned else "not an image of the toolkit")
 

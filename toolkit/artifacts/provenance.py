@@ -8,7 +8,6 @@ from toolkit import manifest
 from toolkit.artifacts.origins import flatten
 from toolkit.errors import IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.wheel import build_documents
 
 PLAN: Final = "toolkit-plan-sha256"
 """Algorithm name for the digest of an environment, which is that of its plan and not of a file."""
@@ -21,6 +20,8 @@ def describe(
     activity: str, parameters: Mapping[str, Any], parent: Mapping[str, Any] | None, weights: str = ""
 ) -> dict[str, Any]:
     """Return a SLSA provenance; a parent's digest is that of a file or image, or of an environment's plan."""
+    from toolkit.wheel import build_documents  # is slow to load
+
     links = [
         {
             "name": f"{link.get('kind')} {link.get('name') or link.get('reference')}",

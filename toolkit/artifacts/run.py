@@ -12,9 +12,8 @@ from toolkit import digest, files, manifest, naming, signing
 from toolkit.artifacts import model, provenance
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
-from toolkit.artifacts.image import Image
+from toolkit.artifacts.image import Image, inspect
 from toolkit.engine.apptainer import SIF
-from toolkit.engine.client import inspect
 from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import Finding, absent, check
 from toolkit.signing import Policy, Statement

@@ -17,7 +17,7 @@ from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
 from toolkit.manifest import Manifest
 from toolkit.signing import Statement
-from toolkit.wheel import bazel_output, wheel_documents, wheel_folder
+from toolkit.wheel import wheel_documents, wheel_folder
 from toolkit.wheel.wheel_plan import WheelPlan
 
 if TYPE_CHECKING:
@@ -208,6 +208,8 @@ class BuiltWheel(Wheel):
 
     def describe_trust(self) -> str:
         """Describe which results come from caches and executors. Only a build without them can check these."""
+        from toolkit.wheel import bazel_output  # is slow to load
+
         outcome = bazel_output.describe_outcome(self.read_record().facts["bazel"])
         if self.has_foreign_results():
             trusted = "those who can write these caches, or run the executor, are trusted"

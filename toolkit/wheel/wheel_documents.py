@@ -9,18 +9,17 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from cyclonedx.model import HashAlgorithm, HashType
-from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component, ComponentScope, ComponentType
-from cyclonedx.output.json import JsonV1Dot6
-from packageurl import PackageURL
+from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import __version__, manifest
 from toolkit.versions import load_table
 from toolkit.versions.sets import name_wheel
 from toolkit.wheel.wheel_plan import WheelPlan
+
+if TYPE_CHECKING:
+    from cyclonedx.model import HashType
+    from cyclonedx.model.component import Component
+    from packageurl import PackageURL
 
 PROVENANCE: Final = "provenance.intoto.json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -103,11 +102,17 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_bill(plan: WheelPlan, subject: Component, digest: str, tools: Iterable[Component], *, seconds: int) -> str:
+def write_bill(
+    plan: WheelPlan, subject: "Component", digest: str, tools: Iterable["Component"], *, seconds: int
+) -> str:
     """Return the bill of materials of a wheel as JSON. ``seconds``: the time in the bill, in seconds since 1970.
 
     ``subject``: the wheel, whose file has this digest. ``tools``: what made it and is no part of it.
     """
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.output.json import JsonV1Dot6
+
     runtime = list_runtime(plan.lock.spec)
     # The number is derived from the plan and the wheel, so that the same wheel has the same bill.
     number = uuid.uuid5(uuid.NAMESPACE_URL, f"{plan.digest}/{digest}")
@@ -119,11 +124,14 @@ def write_bill(plan: WheelPlan, subject: Component, digest: str, tools: Iterable
     return JsonV1Dot6(bom).output_as_string(indent=2)
 
 
-def describe_package(name: str, version: str, *, hashes: Iterable[str] = (), **known: Any) -> Component:
+def describe_package(name: str, version: str, *, hashes: Iterable[str] = (), **known: Any) -> "Component":
     """Return the component of a Python package: TensorFlow, NVIDIA's libraries and all others.
 
     ``hashes``: digests of its file. ``known``: further fields of the component.
     """
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
+
     purl = PackageURL("pypi", name=name, version=version)
     values: dict[str, Any] = {"purl": purl, "bom_ref": str(purl), "hashes": [make_hash(value) for value in hashes]}
     if name in manifest.PUBLISHED:
@@ -139,7 +147,7 @@ def name_cpe(version: str) -> str:
     return f"cpe:2.3:a:google:tensorflow:{version.partition('+')[0]}:*:*:*:*:*:*:*"
 
 
-def list_runtime(spec: Mapping[str, str]) -> list[Component]:
+def list_runtime(spec: Mapping[str, str]) -> list["Component"]:
     """Return the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN."""
     table = load_table()
     wanted = {**table.cuda_rows[spec["cuda"]].components}
@@ -148,7 +156,11 @@ def list_runtime(spec: Mapping[str, str]) -> list[Component]:
     return [describe_package(name, version) for name, version in versions.items()]
 
 
-def describe_tool(name: str, version: str, *, hashes: Iterable[str] = (), purl: PackageURL | None = None) -> Component:
+def describe_tool(
+    name: str, version: str, *, hashes: Iterable[str] = (), purl: "PackageURL | None" = None
+) -> "Component":
+    from cyclonedx.model.component import Component, ComponentScope, ComponentType
+
     # Excluded: the tool made the wheel but is not part of it.
     return Component(
         name=name,
@@ -161,5 +173,7 @@ def describe_tool(name: str, version: str, *, hashes: Iterable[str] = (), purl: 
     )
 
 
-def make_hash(digest: str) -> HashType:
+def make_hash(digest: str) -> "HashType":
+    from cyclonedx.model import HashAlgorithm, HashType
+
     return HashType(alg=HashAlgorithm.SHA_256, content=digest.removeprefix("sha256:"))
