@@ -1,7 +1,9 @@
 """Known failures in logs: each row of the table by its own examples, logs in any form, and near misses."""
 
+import gzip
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from tests.command import Run
 from toolkit import diagnosis, doctor, training, versions
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job
-from toolkit.errors import EngineError, JobError
+from toolkit.errors import EngineError, JobError, UsageError
 from toolkit.wheel import bazel_output
 from train.cli import parse
 
@@ -118,8 +120,27 @@ def test_a_line_that_looks_alike_is_not_taken_for_the_failure(line: str) -> None
         lambda text: f"#12 34.56 {text}".encode(),
         lambda text: f"\x08\x08\r 45% |####    | 1/2\r100% {text}".encode(),
         lambda text: b"x" * 9_000_000 + text.encode(),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: gzip.compress(text.encode()),
+        lambda text: gzip.compress(text.encode()) + gzip.compress(b"x" * 3_000_000),
+        lambda text: gzip.compress(text.encode() + os.urandom(3_000_000))[:2_000_000],
+        lambda text: gzip.compress(b"\xff\xfe" + text.encode("utf-16-le")),
     ],
-    ids=["crlf", "colors", "utf-16", "utf-16 without mark", "broken utf-8", "buildkit", "progress", "long line"],
+    ids=[
+        "crlf",
+        "colors",
+        "utf-16",
+        "utf-16 without mark",
+        "broken utf-8",
+        "buildkit",
+        "progress",
+        "long line",
+        "mark",
+        "gzip",
+        "gzip twice",
+        "cut gzip",
+        "gzip of utf-16",
+    ],
 )
 def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
     result = read(write(f"{KILLED}\nlast line\n"))
@@ -127,6 +148,37 @@ def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
     assert cause.row.id == "compiler-killed"
     assert cause.match.lines[0].number == 1
     assert max(len(line) for line in cause.render().splitlines()) < 400
+
+
+@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\xfd7zXZ\x00", b"BZh9", b"\x28\xb5\x2f\xfd"])
+def test_what_is_packed_in_another_way_is_refused(start: bytes) -> None:
+    with pytest.raises(UsageError, match="is packed by"):
+        read(start + b"\x00\x01")
+
+
+def test_what_cannot_be_read_is_one_message(run: Run, tmp_path: Path) -> None:
+    for path, code in ((tmp_path, 2), (Path("/proc/self/mem"), 4)):
+        done = run("diagnose", str(path))
+        assert done.returncode == code
+        assert done.stderr.startswith("error: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_error_is_found_wherever_it_stands() -> None:
+    steps = "".join(f"step {number} of 200000: mean_absolute_error: 0.{number}\n" for number in range(90_000))
+    result = read(steps + "FrobnicationError: the flux is out of range\n" + steps)
+    assert [line.number for line in result.found.errors] == [90_001]
+    assert result.unknown
+
+
+def test_what_ends_no_program_hides_no_unknown_error() -> None:
+    harmless, missing = (ROWS[name].examples[0] for name in ("plugin-registered-twice", "libcuda-missing"))
+    assert not read(harmless).unknown
+    assert read(f"{harmless}\nFrobnicationError: the flux").unknown
+    result = read(f"{missing}\nFrobnicationError: the flux")
+    assert [line.number for line in result.unexplained] == [2]
+    assert not result.unknown
+    assert read(f"{KILLED}\nFrobnicationError: the flux").unexplained == []
 
 
 def test_a_notebook_is_read_by_its_text() -> None:

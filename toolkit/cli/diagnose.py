@@ -49,7 +49,10 @@ def _read(session: Session, files: list[str]) -> None:
     if _STANDARD_INPUT in files and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("there is no log to read", remedy="toolkit diagnose FILE, or COMMAND 2>&1 | toolkit diagnose")
     with ExitStack() as stack:
-        result = diagnosis.diagnose(_open(files, stack))
+        try:
+            result = diagnosis.diagnose(_open(files, stack))
+        except OSError as error:  # a disk, or a folder as standard input
+            raise PreflightError("cannot read the log", why=error.strerror or str(error)) from error
     session.console.result(result.to_json(), result.render())
     if result.unknown:
         raise UnknownFailureError(
@@ -68,6 +71,8 @@ def _open(files: list[str], stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
             stream = Path(file).open("rb")  # noqa: SIM115 - the stack closes it
         except FileNotFoundError as error:
             raise UsageError(f"there is no file {file}", remedy="give the file of a log, or - for input") from error
+        except IsADirectoryError as error:
+            raise UsageError(f"{file} is a folder", remedy="give the files of the logs in it") from error
         except OSError as error:
             raise PreflightError(f"cannot read {file}", why=error.strerror or str(error)) from error
         yield shown, stack.enter_context(stream)

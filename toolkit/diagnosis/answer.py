@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
-from toolkit.diagnosis.scanning import Match, Scan, scan
+from toolkit.diagnosis.scanning import Line, Match, Scan, scan
 from toolkit.diagnosis.table import Row, load
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import Table, load_table
@@ -60,10 +60,7 @@ class Cause:
             "certainty": self.row.certainty,
             "harmless": self.row.harmless,
             "consequence": self.consequence,
-            "lines": [
-                {"number": line.number, "text": line.text, **({"file": line.source} if line.source else {})}
-                for line in self.match.lines
-            ],
+            "lines": [line.to_json() for line in self.match.lines],
             "sources": list(self.row.links),
         }
 
@@ -101,7 +98,12 @@ class Diagnosis:
     @property
     def unknown(self) -> bool:
         """Whether the log has errors, and nothing that was found explains them."""
-        return not self.causes and bool(self.found.errors)
+        return not self.serious and bool(self.found.errors)
+
+    @property
+    def unexplained(self) -> list[Line]:
+        """The first lines that look like an error, if nothing that was found ends a program."""
+        return [] if any(cause.row.stops for cause in self.serious) else self.found.errors
 
     @cached_property
     def misfits(self) -> list[str]:
@@ -113,18 +115,16 @@ class Diagnosis:
             "causes": [cause.to_json() for cause in self.causes],
             "facts": dict(self.found.facts),
             "misfits": self.misfits,
-            "errors": [{"number": line.number, "text": line.text} for line in self.found.errors]
-            if self.unknown
-            else [],
+            "errors": [line.to_json() for line in self.unexplained],
         }
 
     def render(self) -> str:
         parts = [cause.render() for cause in self.causes]
         if not parts:
             parts.append(f"nothing known was found in {self.found.lines} lines")
-        if self.unknown:
-            shown = [_show(line.number, line.text, line.source) for line in self.found.errors]
-            parts.append("\n".join(["the first lines that look like an error:", *shown]))
+        if self.unexplained:
+            shown = [_show(line.number, line.text, line.source) for line in self.unexplained]
+            parts.append("\n".join(["the first lines that look like an error and are not known:", *shown]))
             parts.append(f"search for them at {REPORT}, and report what is not there")
         facts = [f"{name} {value}" for name, value in self.found.facts.items()]
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []

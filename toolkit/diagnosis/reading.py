@@ -1,10 +1,14 @@
 """Reads logs of any size and form in blocks: without colors, in UTF-8, one line for each redraw of a progress bar."""
 
 import codecs
+import itertools
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
+
+from toolkit.errors import UsageError
 
 BLOCK: Final = 1 << 20
 _LONGEST: Final = 4 << 20
@@ -15,6 +19,8 @@ _COLORS: Final = re.compile(
 )
 """Commands to a terminal, and how JSON and Python write them."""
 _BOMS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_GZIP: Final = b"\x1f\x8b\x08"
+_ARCHIVES: Final = ((b"PK\x03\x04", "zip"), (b"\xfd7zXZ\x00", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"))
 
 
 @dataclass(frozen=True)
@@ -26,22 +32,50 @@ class Block:
 
 def read(stream: BinaryIO) -> Iterator[Block]:
     number = 1
-    for piece in _cut(_decode(stream)):
+    for piece in _cut(_decode(_unpack(stream))):
         text = _COLORS.sub(b"", piece) if b"\x1b" in piece or b"\\" in piece else piece
         numbered = text.replace(b"\r\n", b"\n").replace(b"\x08", b"\r")
         yield Block(numbered.replace(b"\r", b"\n"), numbered, number)
         number += numbered.count(b"\n")
 
 
-def _decode(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield the bytes of a stream in UTF-8. UTF-16 without a mark at its start is read as far as it is ASCII."""
+def _unpack(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the bytes of a stream, and what gzip packed in it as far as it is whole.
+
+    Raises:
+        UsageError: if it is packed in another way.
+    """
     data = stream.read(BLOCK)
-    name = next((name for mark, name in _BOMS if data.startswith(mark)), "")
-    decoder = codecs.getincrementaldecoder(name)(errors="replace") if name else None
+    packed = zlib.decompressobj(31) if data.startswith(_GZIP) else None
+    for mark, name in _ARCHIVES:
+        if data.startswith(mark):
+            raise UsageError(f"the log is packed by {name}", remedy="unpack it first; gzip alone is read as it is")
     while data:
-        text = decoder.decode(data).encode("utf-8", "replace") if decoder else data
+        if packed is None:
+            yield data
+            data = stream.read(BLOCK)
+            continue
+        try:
+            yield packed.decompress(data, BLOCK)
+            if packed.eof:
+                data, packed = packed.unused_data, zlib.decompressobj(31)
+            else:
+                data = packed.unconsumed_tail
+            data = data or stream.read(BLOCK)
+        except zlib.error:
+            return
+    if packed is not None:
+        yield packed.flush()
+
+
+def _decode(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield bytes in UTF-8. UTF-16 without a mark at its start is read as far as it is ASCII."""
+    first = next(blocks, b"").removeprefix(codecs.BOM_UTF8)
+    name = next((name for mark, name in _BOMS if first.startswith(mark)), "")
+    decoder = codecs.getincrementaldecoder(name)(errors="replace") if name else None
+    for data in itertools.chain([first], blocks):
+        text = decoder.decode(data).replace("\ufeff", "").encode("utf-8", "replace") if decoder else data
         yield text.replace(b"\x00", b"") if b"\x00" in text else text
-        data = stream.read(BLOCK)
 
 
 def _cut(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -21,8 +21,10 @@ _KEPT: Final = 5
 _ENOUGH: Final = 20
 """How often the same message is looked at."""
 _FIRST_LINES: Final = 50_000
-"""Facts are read in the first lines, and in those that show a failure; other errors in the first lines and the last."""
+"""Facts are read in the first lines, and in those that show a failure."""
 _ERRORS: Final = 5
+_ALARMS: Final = (b"error", b"fail", b"fatal", b"exception", b"dumped")
+"""Without one of these words, a block between the first lines and the last is not searched for other errors."""
 _MESSAGES: Final = 200_000
 """Different messages that are remembered."""
 _DIGITS: Final = b"0123456789"
@@ -35,6 +37,9 @@ class Line:
     number: int
     text: str
     source: str = ""  # name of the log, if there are several
+
+    def to_json(self) -> dict[str, int | str]:
+        return {"number": self.number, "text": self.text, **({"file": self.source} if self.source else {})}
 
 
 @dataclass
@@ -55,6 +60,7 @@ class Scan:
     lines: int = 0
     _logs: int = 0
     _seen: dict[int, int] = field(default_factory=dict)
+    _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
 
     def feed(self, stream: BinaryIO, source: str = "") -> None:
         """Read one log."""
@@ -72,6 +78,7 @@ class Scan:
             self.lines += block.first + block.numbered.count(b"\n") - 1
 
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
+        self._explained.clear()
         lowered = block.text.lower()
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
@@ -85,13 +92,24 @@ class Scan:
         self._search(block, lowered, self.table.filter, show)
         if block.first <= _FIRST_LINES:
             self._search(block, lowered, self.table.fact_filter, self._learn)
-        if len(self.errors) < _ERRORS and (last or block.first <= _FIRST_LINES):
-            self._search(block, lowered, self.table.error_filter, partial(self._suspect, source))
+        if len(self.errors) < _ERRORS and (
+            last or block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
+        ):
+            self._search(block, lowered, self.table.error_filter, partial(self._suspect, source), numbers=False)
 
     def _search(
-        self, block: Block, lowered: bytes, words: Filter[T], take: Callable[["_Found", list[T]], None]
+        self,
+        block: Block,
+        lowered: bytes,
+        words: Filter[T],
+        take: Callable[["_Found", list[T]], None],
+        *,
+        numbers: bool = True,
     ) -> None:
-        """Call ``take`` for each line in which the filter finds something, unless it was read often enough."""
+        """Call ``take`` for each line in which the filter finds something, unless it was read often enough.
+
+        ``numbers``: a message with other numbers is another message.
+        """
         position = counted = 0
         number = block.first
         find, end_of_block = words.search, len(lowered)
@@ -104,7 +122,8 @@ class Scan:
                 start, end = max(start, match.start() - _NEAR_BYTES), min(end, match.end() + _NEAR_BYTES)
                 position = end
             before = lowered[start : match.start()].translate(None, _DIGITS)
-            key = hash((id(words), before, lowered[match.start() : end]))
+            message = lowered[match.start() : end]
+            key = hash((id(words), before, message if numbers else message.translate(None, _DIGITS)))
             seen = self._seen.get(key, -1)
             if seen == 0 or seen >= _ENOUGH:
                 continue
@@ -128,6 +147,7 @@ class Scan:
             return True
         match = self.matches.setdefault(row.id, Match(row, words, (self._logs, found.number)))
         match.count += 1
+        self._explained.add(found.number)
         if len(match.lines) < _KEPT:
             match.lines.append(Line(found.number, found.raw.strip(), source))
         return True
@@ -140,7 +160,9 @@ class Scan:
                     self.facts[fact.name] = words.get("value", "yes")
 
     def _suspect(self, source: str, found: "_Found", patterns: list[Pattern]) -> None:
-        if len(self.errors) < _ERRORS and any(found.match(pattern) is not None for pattern in patterns):
+        if len(self.errors) >= _ERRORS or found.number in self._explained:
+            return
+        if any(found.match(pattern) is not None for pattern in patterns):
             self.errors.append(Line(found.number, found.raw.strip(), source))
 
 
