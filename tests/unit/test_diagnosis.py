@@ -15,9 +15,12 @@ import pytest
 
 from tests.command import Run
 from toolkit import diagnosis, doctor, training, versions
+from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job
 from toolkit.errors import EngineError, JobError, UsageError
+from toolkit.processes import describe_full_disk
+from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
 from train.cli import parse
 
@@ -284,6 +287,25 @@ def test_a_command_that_fails_names_the_failure(run: Run, monkeypatch: pytest.Mo
     done = run("doctor")
     assert done.returncode == 5
     assert "`toolkit diagnose --id docker-not-running`" in done.stderr
+
+
+def test_each_cause_of_a_missing_gpu_that_the_checks_know_has_its_row() -> None:
+    said = [f"cuInit returned error {code}, {cause.text}" for code, cause in device._ANSWERS.items()]
+    rows = [diagnosis.explain(each, certain=False) for each in said]
+    assert [cause and cause.row.id for cause in rows] == [
+        "no-device",
+        "devices-hidden",
+        "fabric-manager",
+        "driver-mismatch",
+        "driver-compat",
+        "driver-state",
+    ]
+
+
+def test_a_full_disk_while_packages_are_installed_names_its_row() -> None:
+    error = describe_full_disk("filled up while installing")
+    command._name_cause(error)
+    assert error.remedy.endswith("see `toolkit diagnose --id disk-full`")
 
 
 def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> None:

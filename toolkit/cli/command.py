@@ -430,7 +430,7 @@ def _report(console: Console, error: ToolkitError) -> typer.Exit:
 
 def _name_cause(error: ToolkitError) -> None:
     """Add to the remedy of an error where the known failure is explained that its message shows."""
-    if not error.why or isinstance(error, UsageError | InterruptionError) or "toolkit diagnose" in error.remedy:
+    if isinstance(error, UsageError | InterruptionError) or "toolkit diagnose" in error.remedy:
         return
     from toolkit import diagnosis  # only a failure needs it
 
