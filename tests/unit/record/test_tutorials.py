@@ -23,6 +23,7 @@ DRY = {
     "toolkit train cifar10": "its data is on the network, and it takes hours",
     "toolkit train ./my-photos --init-from": "its weights are on the network",
     "toolkit train ./my-photos": "DenseNet-121 at 224x224 takes minutes",
+    "toolkit train my-photos": "the same",
     "toolkit train digits --epochs 2 --loop": "the same run in another way takes half a minute",
     "toolkit graft": "it takes minutes",
     "toolkit install": "it takes gigabytes of the network",
