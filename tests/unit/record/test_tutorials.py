@@ -45,6 +45,7 @@ SAME = {"make run": "toolkit up digits"}
 
 NOT_RUN = {
     "make test": "it runs the tests",
+    "docker": "it needs a container engine",
     "python3": "the tests have an environment",
     ". ": "the tests have an environment",
     "pip": "the tests have an environment",
