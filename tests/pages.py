@@ -11,7 +11,7 @@ from toolkit import diagnosis, versions
 from toolkit.doctor.cards import Card, find_card
 from toolkit.errors import list_exit_codes
 from toolkit.versions import numbers
-from toolkit.versions.matrix import Cell, list_cells, render
+from toolkit.versions.matrix import Cell, State, list_cells, render
 from train.cli import give_options, make_app
 from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
@@ -53,7 +53,7 @@ def render_sets(platform: str = "") -> str:
 
 def _render_sets(tensorflow: str, cells: Sequence[Cell]) -> str:
     mine = [cell for cell in cells if cell.tensorflow == tensorflow]
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    groups: dict[tuple[tuple[str, State], ...], list[str]] = {}
     for capability in sorted({cell.capability for cell in mine}, key=numbers.order):
         cudas = tuple((cell.cuda, cell.state) for cell in mine if cell.capability == capability)
         groups.setdefault(cudas, []).append(capability)
