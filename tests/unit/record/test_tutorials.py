@@ -35,7 +35,7 @@ DRY = {
     "toolkit evaluate": "tests/unit/train/test_evaluation.py runs it",
     "toolkit launch": "it needs a cluster",
 }
-"""Starts of commands that are dry runs here, each with the reason. The longest start that fits counts."""
+"""Starts of commands that are dry runs here, each with the reason."""
 
 REAL = ("toolkit train ./my-photos --image-size 32",)
 """Starts of commands that run, although a shorter start is in `DRY`."""
