@@ -99,7 +99,7 @@ def make(text: str) -> Page:
         series=[Series(name=text, xs=[1, 2], ys=[1, 2], color=0), Series(name=text, xs=[1], ys=[3], color=1)],
     )  # fmt: skip
     link = Link(
-        name=text, title=text, state="fail", digest=text, said=text, findings=[check(text, False, text)],
+        name=text, title=text, state="fail", digest=text, meaning=text, findings=[check(text, False, text)],
         signature=text, builders=text, documents=[Document(name=text, text=text)],
     )  # fmt: skip
     chain = Chain(links=[link], trusted=True)
