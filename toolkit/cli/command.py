@@ -429,13 +429,14 @@ def _report(console: Console, error: ToolkitError) -> typer.Exit:
 
 
 def _name_cause(error: ToolkitError) -> None:
-    """Add to the remedy of an error where the known failure is explained that its message shows."""
+    """Add to the remedy of an error the known failure that its message shows, and where that is explained."""
     if isinstance(error, UsageError | InterruptionError) or "toolkit diagnose" in error.remedy:
         return
     from toolkit import diagnosis  # only a failure needs it
 
     if cause := diagnosis.explain(f"{error.what}\n{error.why}"):
-        error.remedy = f"{error.remedy}\nsee `toolkit diagnose --id {cause.row.id}`".strip()
+        reference = f"cause: {cause.cause.rstrip('.')}; see `toolkit diagnose --id {cause.row.id}`"
+        error.remedy = f"{error.remedy}\n{reference}".strip()
 
 
 def _describe_interrupt() -> InterruptionError:
