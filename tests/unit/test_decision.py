@@ -136,6 +136,20 @@ def test_the_driver_is_judged_and_the_remedy_leads_to_one_that_runs(machine: Mac
     assert found.uses_gpu == (found.way != "build" and driver in {"minor", "exact", "unknown"})
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("GeForce GTX 750", "5.0 and 5.2"),
+        ("Unheard of", "no card of this name is known"),
+        ("Graphics Device", "too old"),
+    ],
+)
+def test_a_card_whose_capability_nothing_tells_is_to_be_named(name: str, reason: str) -> None:
+    warnings = " ".join(decide(meet((name, "", "570.124.06"))).warnings)
+    assert reason in warnings
+    assert "--card 7.5" in warnings
+
+
 def test_a_machine_without_a_gpu_runs_on_the_processor() -> None:
     found = decide(Machine())
     assert judge(found) == ["cpu", "2.21.0", "", "", "", "n/a"]

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version, reaches
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UnsupportedError
+from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import DECIDED, Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
@@ -126,6 +126,16 @@ def name_card(machine: Machine, card: str) -> Machine:
         platform=known.platform or machine.platform,
         system=machine.system if same else "linux",
     )
+
+
+def _explain_unknown(device: Device) -> str:
+    """Say why the capability of a card is not known, and how to give it."""
+    try:
+        find_card(device.name)
+        reason = f"nothing tells the compute capability of {device.name[:60]!r}"
+    except UsageError as error:
+        reason = f"{error.what}{f' ({error.why})' if error.why else ''}"
+    return f"{reason}: give the card's capability by --card, such as --card 7.5"
 
 
 def describe_card(device: Device) -> str:
@@ -655,10 +665,7 @@ class _Decider:
             self.warnings.append(
                 "one grafted wheel serves all of these cards: it keeps the machine code for the others"
             )
-        if any(not card.plain for card in used):
-            self.warnings.append(
-                "neither name nor driver tell the card's capability: name the card by --card, such as --card 7.5"
-            )
+        self.warnings.extend(dict.fromkeys(_explain_unknown(card.device) for card in used if not card.plain))
         for branch in dict.fromkeys(filter(None, (self.drivers.find_branch(card.device) for card in used))):
             those = dict.fromkeys(card.device.name for card in used if self.drivers.find_branch(card.device) == branch)
             self.warnings.append(

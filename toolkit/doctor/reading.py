@@ -21,7 +21,7 @@ from typing import Any
 from toolkit.doctor import cards
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.engine.host import find_driver_program
-from toolkit.errors import PreflightError, UsageError
+from toolkit.errors import UsageError
 from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions.table import read_yaml
@@ -84,38 +84,12 @@ def read_machine(settings: Settings, *, root: Path = ROOT, seconds: float = ANSW
     )
 
 
-def find_devices(seconds: float = ANSWER_SECONDS) -> list[Device]:
-    """Return the GPUs of this machine, each with its compute capability.
-
-    Raises FileNotFoundError if it has neither a driver nor a GPU that anything shows. Raises PreflightError if the
-    driver does not answer, or if nothing tells the capability of a GPU.
-    """
-    devices, fault = _read_devices(_read_place(ROOT), seconds)
-    if fault and fault.has_gpu:
-        raise PreflightError(fault.cause, remedy=fault.remedy)
-    if fault or not devices:
-        raise FileNotFoundError(fault.cause if fault else "nvidia-smi")
-    for device in devices:
-        if not device.capability:
-            raise _explain_unknown(device)
-    return list(devices)
-
-
 def find_system(root: Path = ROOT) -> str:
     """Return ``wsl2``, ``jetson`` or ``linux``."""
     kernel = _read(root / "proc/sys/kernel/osrelease").lower()
     if (root / "dev/dxg").exists() or ("microsoft" in kernel and "wsl2" in kernel):
         return "wsl2"
     return "jetson" if _read_release(root) or _find_tegra(root) else "linux"
-
-
-def _explain_unknown(device: Device) -> PreflightError:
-    problem = f"nothing tells the compute capability of {device.name[:60]!r}"
-    try:
-        cards.find_card(device.name)
-    except UsageError as error:
-        return PreflightError(problem, why=f"{error.what}{': ' if error.why else ''}{error.why}", remedy=error.remedy)
-    return PreflightError(problem, remedy="give it, such as --gpu 7.5")
 
 
 def _read_place(root: Path) -> _Place:
