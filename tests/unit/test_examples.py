@@ -15,7 +15,7 @@ import yaml
 
 from tests import loaded, notebooks
 from tests.command import Run
-from tests.unit.graft import maker as graft_maker
+from tests.unit.graft.maker import make_container, make_library, make_tensorflow
 from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
 from toolkit import signing, sweep
@@ -144,12 +144,12 @@ def test_the_workflow_publishes_an_index_whose_wheels_are_in_a_release(tmp_path:
         number = int(capability.replace(".", ""))
         folder = tmp_path / "grafts" / capability
         folder.mkdir(parents=True)
-        library = graft_maker.make_library([graft_maker.make_container("one", cubins=(number,))])
+        library = make_library([make_container("one", cubins=(number,))])
         tag = PUBLISHED.removeprefix("tensorflow-2.21.0-").removesuffix(".whl")
-        graft_maker.make_tensorflow(folder, library, version=f"2.21.0+sm{number}.only", tag=tag)
+        make_tensorflow(folder, library, version=f"2.21.0+sm{number}.only", tag=tag)
         wheel_folder.write_sums(folder)
-    library = graft_maker.make_library([graft_maker.make_container("one", cubins=(80, 89))])
-    graft_maker.make_tensorflow(tmp_path, library, version="2.21.0", tag=tag)
+    library = make_library([make_container("one", cubins=(80, 89))])
+    make_tensorflow(tmp_path, library, version="2.21.0", tag=tag)
     shell = Shell(tmp_path, toolkit=GRAFT, python=f"mkdir plain && cp {PUBLISHED} plain/")
     variables = {**workflow["env"], "RELEASE": "wheels-1", "GITHUB_REPOSITORY": "owner/wheels"}
     for step in steps:

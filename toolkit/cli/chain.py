@@ -7,6 +7,7 @@ import typer
 
 from toolkit.cli.build import obtain_wheel, plan_wheel
 from toolkit.cli.command import (
+    ENVIRONMENT,
     AllowUnsigned,
     Dataset,
     DryRun,
@@ -37,16 +38,8 @@ BUILD = ("compute_capability", "source", "bazel", "cpu_target", "jobs")
 
 
 @command(
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
+    *ENVIRONMENT,
     "glibc",
-    "ca_bundle",
     "downloads",
     build=BUILD,
     remember=True,

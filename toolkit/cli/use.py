@@ -19,7 +19,7 @@ ReportBroken = Annotated[Path | None, typer.Option(metavar="FILE", help=OPTIONS[
 Top = Annotated[int, typer.Option(min=1, help="Classes shown for each image.")]
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(*ENVIRONMENT, remember=True)
 def predict(
     session: Session,
     run: Run,
@@ -79,7 +79,7 @@ def evaluate(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(*ENVIRONMENT, remember=True)
 def export(
     session: Session,
     run: Run,
@@ -103,7 +103,7 @@ def export(
     _use(session, job, wheel=wheel, gpu=gpu, dry_run=dry_run)
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "engine", "archive", "base_image", "ca_bundle", remember=True)
+@command(*ENVIRONMENT, remember=True)
 def serve(
     session: Session,
     run: Run,
