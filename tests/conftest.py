@@ -1,3 +1,4 @@
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import pytest
 from tests import threads
 
 threads.settle()
+gc.disable()  # until all tests are collected, see `pytest_collection_finish`
 
 NEEDS = {
     "engine": ("TOOLKIT_REQUIRE_ENGINE", "no container engine answers"),
@@ -42,6 +44,12 @@ def usual_signals() -> None:
     """Restore default handlers: background shells and nohup pass on ignored signals, which the toolkit keeps."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_finish() -> None:
+    """Leave TensorFlow and all tests out of the collections of garbage that come, each of which would search them."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

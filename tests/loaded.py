@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -63,8 +64,11 @@ def make(interpreter: str, variables: Mapping[str, str]) -> Path:
 
 
 def serve(address: str, ready: int) -> None:
+    gc.disable()
     for name in ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow"):
         importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(address)

@@ -1,3 +1,4 @@
+import gc
 import os
 import select
 import sys
@@ -62,7 +63,12 @@ def lead(program: Callable[[], int]) -> None:
     # Imported here so that a Ctrl-C during the import prints no traceback.
     from train.system import signals
 
-    signals.lead(program, end=drop_output)
+    signals.lead(program, end=_leave)
+
+
+def _leave() -> None:
+    drop_output()
+    gc.freeze()  # to search all objects for garbage once more takes half a second, and the process ends anyway
 
 
 if __name__ == "__main__":
