@@ -139,9 +139,9 @@ def _lead(
         position = Position(environment=environment, config_sha256=config.digest)
         with _connect(setup, cluster, stop, display) as (group, _):
             loop = _make_loop(setup, folder, position=position, display=display, stop=stop, group=group)
-            plot.draw_model(folder / "model.png", setup.fixed)
             plot.write_summary(folder / "model.txt", loop.state.model)
             _begin(loop, start, group)
+            loop.after_first_step = partial(_draw_inputs, setup, loop, start, loop.position.step)
             loop.listener, loop.forecast = sent.add, forecast
             # A scheduler may end this worker soon after the others, which stay until its work is done.
             with workers.ending(loop.end, group):
@@ -332,14 +332,18 @@ def _begin(loop: "Loop", start: StartingPoint, group: workers.WorkerGroup | None
         taken = initial.assign(loop.state.model, start.weights, loop.batches.dataset.class_names)
         loop.state.restart_averages()
         display.say(f"starts from {start.weights.origin}: {taken}")
-    if start.continued or not start.saved:
-        display.begin("drawing samples")
-        gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), loop.position.step)
     display.begin("making the graph of the first step")
     if group:
         group.broadcast(
             loop.state.read(), {name: environment[name] for name in ("mean", "std")} | {"step": loop.position.step}
         )
+
+
+def _draw_inputs(setup: Setup, loop: "Loop", start: StartingPoint, step: int) -> None:
+    """Draw the network and, unless the run was only interrupted, the images that step ``step`` got."""
+    plot.draw_model(loop.folder / "model.png", setup.fixed)
+    if start.continued or not start.saved:
+        gallery.draw_samples(loop.folder, replace(loop.batches, rows=slice(None)), step)
 
 
 def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, Any], *, continued: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import keras
 import numpy as np
@@ -37,6 +37,9 @@ from train.step.step import (
 from train.system import signals
 from train.system.files import writing
 from train.system.signals import StopSignal
+
+CURVES_SECONDS: Final = 10.0
+"""How old the drawn curves may be in seconds. To draw them takes as long as many steps of a small network."""
 
 
 class Profile:
@@ -106,8 +109,10 @@ class Loop:
     forecast: Forecast | None = None  # None once the forecast is printed
     shows: bool = True  # whether it draws curves and shows the graph in TensorBoard
     first_step_seconds: float | None = None
+    after_first_step: Callable[[], None] | None = None  # what can wait until training has begun
     _until: int = field(default=0, init=False)  # the step after which `advance` ends
     _began: float = field(default=0.0, init=False)
+    _drawn: float = field(default=-math.inf, init=False)  # when the curves were drawn
     _comparable: bool = field(default=True, init=False)  # whether all workers have the same weights
 
     def run(self) -> Evaluation:
@@ -127,6 +132,7 @@ class Loop:
 
             def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)
+                self._do_what_waited()
                 profile.move(self.position.step)
                 if last:  # no later step has begun, so the state is that of this step
                     self._close_step(recorder)
@@ -156,6 +162,11 @@ class Loop:
                 else:
                     run_by_steps(self.train_step, batches, report)
 
+    def _do_what_waited(self) -> None:
+        if self.after_first_step:
+            self.after_first_step()
+            self.after_first_step = None
+
     def _tell(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         if self.audit:
             self.audit.add_record(kind, step, values)
@@ -164,6 +175,7 @@ class Loop:
 
     def finish(self) -> Evaluation:
         """Return the evaluation of the final state. If the best epoch counts, its state is restored and saved first."""
+        self._do_what_waited()  # if there was no step left
         if self.config.best:
             self.state.restore_best()
             self._comparable = False  # only the chief has the best weights
@@ -278,8 +290,6 @@ class Loop:
             seconds=now.seconds,
         )
         recorder.add_epoch(record)
-        if self.shows:
-            plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
         self.display.show_epoch(record, math.ceil(self.batches.total / self.batches.steps_per_epoch))
         self.position = replace(now, epoch_seconds=0.0, loss_sum=0.0, correct=0, seen=0)
         score = [evaluation.accuracy, evaluation.loss]
@@ -287,6 +297,9 @@ class Loop:
             self.position = replace(self.position, best=[self.epoch, *score])
             if self.config.best:
                 self.state.keep_best()
+        if self.shows and (self.is_over or time.monotonic() - self._drawn >= CURVES_SECONDS):
+            plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
+            self._drawn = time.monotonic()
 
     def end(self, code: int) -> None:
         """Tell the other workers that the run ends with this exit code."""
