@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import typer
 
-from train.cluster.cluster import read_cluster
+from train.cluster.tf_config import read_cluster
 from train.config.configuration import DEPTH, OPTIONS, TrainConfig
 from train.config.option import UNSET, Panel, list_options, name_flag
 from train.config.presets import describe_datasets

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from train.__main__ import lead, start
-from train.cluster.cluster import read_whole
+from train.cluster.tf_config import read_whole
 from train.errors import UsageError
 from train.system.program import explain_errors
 

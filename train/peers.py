@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from train.__main__ import lead, start
-from train.cluster.cluster import describe, read_whole
+from train.cluster.tf_config import describe, read_whole
 from train.errors import PreflightError, UsageError
 from train.system.program import explain_errors
 

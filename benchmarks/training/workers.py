@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from train.cluster.cluster import describe, read_cluster
+from train.cluster.tf_config import describe, read_cluster
 from train.cluster.workers import FREE, KINDS, WorkerGroup, configure
 from train.config.resolution import resolve
 from train.step import runtime

@@ -92,7 +92,7 @@ def local(
     from toolkit import pipeline, training
     from toolkit.launch.local import plan_task
     from toolkit.steps import run
-    from train.cluster.cluster import share
+    from train.cluster.tf_config import share
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
@@ -137,7 +137,7 @@ def slurm(
     """
     from toolkit import files, pipeline, training
     from toolkit.launch import batch
-    from train.cluster.cluster import share
+    from train.cluster.tf_config import share
 
     console, settings = session.console, session.settings
     planned = _read_sweep(session, context, sweep, dataset, limit)
@@ -214,7 +214,7 @@ def kubernetes(
     """
     from toolkit import training
     from toolkit.launch import batch
-    from train.cluster.cluster import share
+    from train.cluster.tf_config import share
 
     planned = _read_sweep(session, context, sweep, dataset, limit)
     request = batch.KubernetesRequest(

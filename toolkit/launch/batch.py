@@ -25,7 +25,7 @@ from toolkit.errors import (
 from toolkit.settings import Settings
 from toolkit.training import GRACE_SECONDS
 from train.cli import find_config
-from train.cluster.cluster import HIGHEST_PORT
+from train.cluster.tf_config import HIGHEST_PORT
 from train.config.configuration import TrainConfig
 from train.peers import PORT
 from train.service.options import count_grace

@@ -19,7 +19,7 @@ from toolkit.engine import Cluster, Engine, Environment, Job, Stop, gpus
 from toolkit.errors import GpuError, JobError, PreflightError
 from toolkit.pipeline import ReadyEnvironment
 from toolkit.steps import Task
-from train.cluster.cluster import describe
+from train.cluster.tf_config import describe
 from train.config.configuration import TrainConfig
 
 NOTICE_SECONDS = 20.0

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from train.cluster.cluster import VARIABLE, Cluster, read_whole
+from train.cluster.tf_config import VARIABLE, Cluster, read_whole
 from train.errors import CheckError, PreflightError, ToolkitError, WorkerError
 from train.step.runtime import FLAGS
 from train.system.signals import StopSignal

@@ -18,7 +18,7 @@ import numpy as np
 import yaml
 
 from train.cluster import workers
-from train.cluster.cluster import Cluster, read_cluster
+from train.cluster.tf_config import Cluster, read_cluster
 from train.config.configuration import TrainConfig
 from train.config.resolution import complete
 from train.data import Dataset, Pictures, describe_oddities, load

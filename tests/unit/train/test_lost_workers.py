@@ -25,7 +25,7 @@ from tests.unit.train.worker_processes import (
     write_pictures,
 )
 from train.cli import parse
-from train.cluster import cluster
+from train.cluster import tf_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 
@@ -184,7 +184,7 @@ def test_a_cut_network_is_noticed_on_both_sides(tmp_path: Path) -> None:
         if not shutil.which("ip") or not cable.open():
             pytest.skip("this machine makes no network namespaces")
         addresses = ["10.213.77.1:23451", "10.213.77.2:23451"]
-        near, far = (cluster.describe(addresses, index)[cluster.VARIABLE] for index in range(2))
+        near, far = (tf_config.describe(addresses, index)[tf_config.VARIABLE] for index in range(2))
         options = (*ENDLESS, "--out", str(tmp_path))
         started = start(near, *options), start(far, *options, before=cable.inside)
         wait_for(parse(options).run_dir, 5)

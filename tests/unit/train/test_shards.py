@@ -10,7 +10,7 @@ from tensorflow.python.ops import collective_ops
 
 from tests.tiers import slow
 from train import data
-from train.cluster import cluster, workers
+from train.cluster import tf_config, workers
 from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
 from train.errors import CheckError, UsageError, WorkerError
@@ -33,7 +33,7 @@ def make_step(config: TrainConfig, group: workers.WorkerGroup | None = None) -> 
 
 
 def make_group(count: int, index: int) -> workers.WorkerGroup:
-    return workers.WorkerGroup(cluster.Cluster(ADDRESSES[:count], index), StopSignal())
+    return workers.WorkerGroup(tf_config.Cluster(ADDRESSES[:count], index), StopSignal())
 
 
 def draw() -> tuple[Any, Any, Any]:
@@ -204,13 +204,13 @@ def describe(count: int, index: int, **changes: Any) -> str:
 
 
 def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cluster.VARIABLE, describe(2, 1))
-    found = cluster.read_cluster()
+    monkeypatch.setenv(tf_config.VARIABLE, describe(2, 1))
+    found = tf_config.read_cluster()
     assert found is not None
     assert (found.name(1), found.is_chief, found.divide(4)) == ("worker 1 (host1:1)", False, range(2, 4))
-    assert cluster.read_cluster(describe(1, 0)) is None
-    monkeypatch.delenv(cluster.VARIABLE)
-    assert cluster.read_cluster() is None
+    assert tf_config.read_cluster(describe(1, 0)) is None
+    monkeypatch.delenv(tf_config.VARIABLE)
+    assert tf_config.read_cluster() is None
     with pytest.raises(UsageError, match="2 workers cannot share 3 shards equally"):
         found.divide(3)
 
@@ -231,7 +231,7 @@ def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="TF_CONFIG does not name workers"):
-        cluster.read_cluster(text)
+        tf_config.read_cluster(text)
 
 
 @pytest.mark.parametrize("kind", range(len(workers.KINDS)))
@@ -291,7 +291,7 @@ def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.M
     monkeypatch.setattr(workers, "configure", lambda _: None)
     monkeypatch.setattr(workers.WorkerGroup, "_ask", lambda *_: "it has ended")
     monkeypatch.setattr(workers, "SHORT_WAIT", 0)  # with the usual wait, this would take ten minutes
-    workers.dismiss(cluster.Cluster(ADDRESSES, 0))
+    workers.dismiss(tf_config.Cluster(ADDRESSES, 0))
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ import numpy as np
 from tests.unit.train.own.making import write_image
 from tests.unit.train.runs import without_drawing
 from train.cli import main, parse
-from train.cluster import cluster
-from train.cluster.cluster import VARIABLE
+from train.cluster import tf_config
+from train.cluster.tf_config import VARIABLE
 from train.cluster.workers import WAIT
 from train.record import checkpoint
 
@@ -42,7 +42,7 @@ def describe(count: int) -> list[str]:
     addresses = [f"127.0.0.1:{holder.getsockname()[1]}" for holder in holders]
     for holder in holders:
         holder.close()
-    return [cluster.describe(addresses, index)[VARIABLE] for index in range(count)]
+    return [tf_config.describe(addresses, index)[VARIABLE] for index in range(count)]
 
 
 def fork(count: int, arguments: Sequence[str], logs: Path) -> list[int]:
