@@ -21,7 +21,7 @@ JOB_LABEL = f"{LABEL_PREFIX}.job"
 """Label of every container of the toolkit. No image has it, because containers inherit their image's labels."""
 
 PATHS_VARIABLE = "TOOLKIT_PATHS"
-"""Variable with the host paths of a container job's mounts; ``train.run.progress`` reads it."""
+"""Variable with the host paths of a container job's mounts; ``train.system.output`` reads it."""
 
 GPU_VARIABLE = "TOOLKIT_REQUIRE_GPU"
 """Variable by which a job that was given GPUs ends with an error if it finds none; ``train.step.runtime`` reads it."""

@@ -19,7 +19,7 @@ from train.config.resolution import apply_options, resolve
 from train.errors import DataError, UsageError, explaining_failures
 from train.system import addresses, output, signals
 from train.system.files import read_regular
-from train.system.mounts import translate
+from train.system.output import translate
 from train.system.program import explain
 
 

@@ -13,7 +13,7 @@ from train.cli import parse
 from train.errors import DataError
 from train.record.reader import choose_data
 from train.service import guard
-from train.system import mounts
+from train.system import output
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 
@@ -60,8 +60,8 @@ def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
     )
     assert drawn.argv[-2:] == ("--explain", "/explain")
     assert drawn.mounts[-1] == (str(tmp_path / "drawn"), "/explain", False)
-    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
-    assert mounts.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
+    monkeypatch.setenv(output.PATHS, asked.environment[output.PATHS])
+    assert output.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
 
 
 def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_r
     assert asked.argv[5:] == ("--out", "/out/export", "--format", "tflite", "--format", "keras")
     assert asked.mounts == ((str(run_folder), run, True), (str(run_folder), "/out", False))
     assert asked.network == "none"
-    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
-    assert mounts.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
+    monkeypatch.setenv(output.PATHS, asked.environment[output.PATHS])
+    assert output.translate("/out/export/model.tflite") == f"{run_folder}/export/model.tflite"
 
 
 def plan(run_folder: Path, host: str, network: str, **options: Any) -> container.Container:

@@ -19,7 +19,7 @@ from train.data.order import stream
 from train.errors import DataError
 from train.system.addresses import hide
 from train.system.files import read_file, write_text
-from train.system.mounts import translate
+from train.system.output import translate
 
 IMAGE: Final = "image"
 """Name of the column of a table with the images, which are not decoded there."""

@@ -31,7 +31,7 @@ from train.run import conclusion, continuation, initial, sinks
 from train.run.forecast import Forecast
 from train.run.progress import Display
 from train.step import budget, kernel_choice, runtime
-from train.system import output, process, signals
+from train.system import network, output, signals
 from train.system.files import sweep, write_text
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_networ
 
 
 def _close_network() -> None:
-    trouble = process.close_network()
+    trouble = network.close_network()
     if trouble:
         output.say(f"note: the network stays open to this job: {trouble}")
 

@@ -5,7 +5,6 @@ from typing import TextIO
 
 from train.record.metrics import EpochRecord
 from train.system import output
-from train.system.mounts import translate
 from train.system.progress import Mode, Status, Work
 
 
@@ -16,7 +15,7 @@ class Display:
         self.stream = stream or sys.stderr
         self.quiet = kind == "quiet"
         self.batch_size = batch_size
-        self._status = Status("train", kind, stream=self.stream, change=translate)
+        self._status = Status("train", kind, stream=self.stream, change=output.translate)
         self._step = Work()
 
     @contextmanager
@@ -30,10 +29,10 @@ class Display:
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            self._status.say(output.indent(output.clean(translate(text))))
+            self._status.say(output.indent(output.clean(output.translate(text))))
 
     def warn(self, text: str) -> None:
-        self._status.say(output.indent(output.clean(translate(f"warning: {text}"))))
+        self._status.say(output.indent(output.clean(output.translate(f"warning: {text}"))))
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
         cost = self._status.estimate.cost

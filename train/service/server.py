@@ -19,8 +19,8 @@ from train.errors import IntegrityError, PreflightError
 from train.record import reader
 from train.service import options
 from train.service.guard import read_token, require_guard
-from train.system import output, process, signals
-from train.system.mounts import translate
+from train.system import output, signals
+from train.system.network import close_network
 
 if TYPE_CHECKING:
     import uvicorn
@@ -131,9 +131,9 @@ def collect(  # noqa: PLR0917
     service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000)
     if loaded.note:
         output.say(f"note: {loaded.note}")
-    if trouble := process.close_network():
+    if trouble := close_network():
         output.say(f"note: the network stays open to this server: {trouble}")
-    _serve(make_server(service), bound, translate(str(run)))
+    _serve(make_server(service), bound, output.translate(str(run)))
     return 0
 
 

@@ -1,6 +1,7 @@
 """Prints what the job says. All of its text passes here, so that no name of a file reaches a terminal as a command.
 
-The toolkit uses it too, so it imports the standard library alone.
+Inside a container, people read the paths of their machine, and records keep those of the container. The toolkit uses the
+module too, so it imports the standard library alone.
 """
 
 import json
@@ -37,6 +38,29 @@ def indent(text: str) -> str:
 def clean(text: str) -> str:
     """Return text as it may be printed: without what a terminal could obey, and without credentials in addresses."""
     return hide(printable(text))
+
+
+PATHS: Final = "TOOLKIT_PATHS"
+"""Environment variable with a JSON object: for each mount its path inside and its path outside of the container."""
+
+
+def translate(text: str) -> str:
+    """Replace paths inside a container by the user's paths. Records keep the container's paths."""
+    names = _read_mounts()
+    if not names:
+        return text
+    # Longest first, so that the inner one of two nested mounts matches.
+    inside = "|".join(re.escape(path) for path in sorted(names, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])(?:{inside})(?![\w-]|\.\w)", lambda match: names[match[0]], text)
+
+
+def _read_mounts() -> dict[str, str]:
+    try:
+        value = json.loads(os.environ.get(PATHS, "{}"))
+    except ValueError:
+        return {}
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {path: name for path, name in pairs if isinstance(name, str) and path.startswith("/") and path != "/"}
 
 
 def say(text: str) -> None:

@@ -16,7 +16,6 @@ from train.record.reader import choose_data
 from train.report.gallery import escape
 from train.system import output
 from train.system.files import write_text
-from train.system.mounts import translate
 
 if TYPE_CHECKING:
     from train.data import Dataset
@@ -125,7 +124,7 @@ def describe(report: Report) -> str:
     names = [escape(row.label) for row in report.classes]
     width = max(len("class"), *map(len, names))
     lines = [
-        f"{report.dataset}: {report.images} test images, from {translate(report.source)}",
+        f"{report.dataset}: {report.images} test images, from {output.translate(report.source)}",
         f"accuracy {report.accuracy:.2%}  loss {report.loss:.4f}  calibration error {report.calibration_error:.2%}",
         f"{'class':<{width}}  {'images':>6}  {'precision':>9}  {'recall':>7}",
     ]

@@ -22,7 +22,6 @@ from train.errors import CheckError, PreflightError
 from train.record.reader import Inputs
 from train.system import output
 from train.system.files import replacing_folder, write_text, writing
-from train.system.mounts import translate
 from train.use import network
 
 if TYPE_CHECKING:
@@ -334,9 +333,9 @@ def collect(
     out = out or run / "export"
     differences = export(run, out, [name for name in FILES if (name in formats if formats else name != "onnx")])
     if json:
-        output.show_json({"folder": translate(str(out)), "differences": differences})
+        output.show_json({"folder": output.translate(str(out)), "differences": differences})
     for name, difference in differences.items() if not json else ():
-        output.show(translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
+        output.show(output.translate(f"{out / FILES[name]}  differs from the run by {difference:.1e}"))
     return 0
 
 

@@ -21,7 +21,6 @@ from train.errors import DataError, UsageError
 from train.report.gallery import escape
 from train.system import output
 from train.system.files import read_list
-from train.system.mounts import translate
 from train.use import explanation
 
 if TYPE_CHECKING:
@@ -143,20 +142,20 @@ def collect(  # noqa: PLR0917
         raise UsageError("there are no images to classify", why="the list on standard input is empty")
     from train.use import network
 
-    predictions, width = [], max(len(output.inline(translate(str(file)))) for file in files)
+    predictions, width = [], max(len(output.inline(output.translate(str(file)))) for file in files)
     for prediction in predict(network.load(run, exact=True), files, top, explain):
-        shown = Prediction(translate(prediction.image), prediction.guesses, translate(prediction.problem))
+        shown = Prediction(output.translate(prediction.image), prediction.guesses, output.translate(prediction.problem))
         predictions.append(shown)
         if not json:
             output.show(describe(shown, width))
     for sentence in left_out:
-        output.say(f"note: left out: {translate(sentence)}")
+        output.say(f"note: left out: {output.translate(sentence)}")
     bad = [prediction for prediction in predictions if prediction.problem]
     if report_broken:
         write_report(report_broken, [(prediction.image, prediction.problem) for prediction in bad])
     if json:
         output.show_json(
-            {"run": translate(str(run)), "predictions": [asdict(prediction) for prediction in predictions]}
+            {"run": output.translate(str(run)), "predictions": [asdict(prediction) for prediction in predictions]}
         )
     if bad:
         output.say(f"error: {_count_bad(len(bad), len(predictions))}")

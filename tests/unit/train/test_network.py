@@ -8,7 +8,7 @@ import pytest
 
 from tests import loaded
 from train.cli import parse
-from train.system import process
+from train.system import network
 
 TRY = """
 import errno, socket, sys
@@ -39,7 +39,7 @@ def run(program: str, port: int, *arguments: str) -> list[str]:
 def test_a_closed_network_is_closed_for_every_thread_and_child(port: int) -> None:
     program = """
 import subprocess, threading
-from train.system import process
+from train.system import network
 opened, asked, answers = threading.Event(), threading.Event(), []
 def wait():
     opened.set()
@@ -49,7 +49,7 @@ thread = threading.Thread(target=wait)
 thread.start()
 opened.wait()
 print(reach())
-print(process.close_network() or "closed")
+print(network.close_network() or "closed")
 asked.set()
 thread.join()
 print(reach(), *answers)
@@ -67,16 +67,16 @@ for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_VSOC
 
 def judge(machine: str, architecture: int, number: int, argument: int) -> bool:
     """Run the filter's instructions as the kernel does; return whether it lets a system call pass."""
-    data = {process._ARCHITECTURE: architecture, process._NUMBER: number, process._FIRST_ARGUMENT: argument}
-    rules, at, value = process._compose_rules(process._MACHINES[machine]), 0, 0
+    data = {network._ARCHITECTURE: architecture, network._NUMBER: number, network._FIRST_ARGUMENT: argument}
+    rules, at, value = network._compose_rules(network._MACHINES[machine]), 0, 0
     while True:
         code, if_true, if_false, operand = rules[at]
-        if code == process._RETURN:
-            return operand == process._ALLOW
-        if code == process._LOAD:
+        if code == network._RETURN:
+            return operand == network._ALLOW
+        if code == network._LOAD:
             value, met = data[operand], None
         else:
-            met = value == operand if code == process._EQUAL else value >= operand
+            met = value == operand if code == network._EQUAL else value >= operand
         at += 1 + (0 if met is None else if_true if met else if_false)
 
 
@@ -88,8 +88,8 @@ def test_the_filter_lets_pass_what_opens_no_network(machine: str, architecture: 
         assert judge(machine, architecture, number, family) is passes
     for other in (0, number - 1, number + 1, 424, 426):
         assert judge(machine, architecture, other, socket.AF_INET), "another system call"
-    assert not judge(machine, architecture, process._IO_URING_SETUP, 0)
-    assert not judge(machine, architecture, process._X32_BIT | number, socket.AF_UNIX)
+    assert not judge(machine, architecture, network._IO_URING_SETUP, 0)
+    assert not judge(machine, architecture, network._X32_BIT | number, socket.AF_UNIX)
     assert not judge(machine, 0x40000003, number, socket.AF_UNIX), "that of a 32-bit program has other numbers"
 
 

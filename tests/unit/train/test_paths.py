@@ -8,7 +8,7 @@ from toolkit import training
 from toolkit.engine import container
 from train.cli import main, parse
 from train.run import progress
-from train.system import mounts
+from train.system import output
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digits-1", "/data": "~/.cache"}
@@ -29,15 +29,15 @@ NAMES = {"/local": "my copy", "/runs": "runs", "/runs/digits-1": "/home/me/digit
     ],
 )
 def test_a_path_below_a_mount_is_the_users(inside: str, outside: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert mounts.translate(inside) == inside
-    monkeypatch.setenv(mounts.VARIABLE, json.dumps(NAMES))
-    assert mounts.translate(inside) == outside
+    assert output.translate(inside) == inside
+    monkeypatch.setenv(output.PATHS, json.dumps(NAMES))
+    assert output.translate(inside) == outside
 
 
 @pytest.mark.parametrize("value", ["", "no json", "[]", '{"/local": 3}', '{"": "x", "/": "y"}'])
 def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(mounts.VARIABLE, value)
-    assert mounts.translate("cannot read /local/a") == "cannot read /local/a"
+    monkeypatch.setenv(output.PATHS, value)
+    assert output.translate("cannot read /local/a") == "cannot read /local/a"
 
 
 def test_the_error_for_a_folder_that_a_container_sees_as_local(
@@ -46,7 +46,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
     job = training.plan(["cifar10"], config, None, gpu=False)
     asked = container.describe(job, image="image")
-    monkeypatch.setenv(mounts.VARIABLE, asked.environment[mounts.VARIABLE])
+    monkeypatch.setenv(output.PATHS, asked.environment[output.PATHS])
     assert main(asked.argv[3:]) == 2
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said
