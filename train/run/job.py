@@ -28,8 +28,7 @@ from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
 from train.run import conclusion, continuation, initial, sinks
-from train.run.forecast import Forecast
-from train.run.progress import Display
+from train.run.display import Display, Forecast
 from train.step import budget, kernel_choice, runtime
 from train.system import network, output, signals
 from train.system.files import sweep, write_text

@@ -21,8 +21,7 @@ from train.record.audit import Audit
 from train.record.checkpoint import Position
 from train.record.metrics import EpochRecord, Listener, Recorder
 from train.report import plot
-from train.run.forecast import Forecast, Task
-from train.run.progress import Display
+from train.run.display import Display, Forecast, Task
 from train.run.shards import ShardedStep
 from train.step.state import State, digest
 from train.step.step import (

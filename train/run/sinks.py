@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from train.config.configuration import INCIDENTAL, TrainConfig
-from train.run.progress import Display
+from train.run.display import Display
 from train.system.files import write_text
 
 WAIT_SECONDS: Final = 30.0

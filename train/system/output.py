@@ -1,7 +1,7 @@
 """Prints what the job says. All of its text passes here, so that no name of a file reaches a terminal as a command.
 
-Inside a container, people read the paths of their machine, and records keep those of the container. The toolkit uses the
-module too, so it imports the standard library alone.
+Inside a container, people read the paths of their machine, and records keep those of the container. The toolkit uses
+the module too, so it imports the standard library alone.
 """
 
 import json

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.train import runs
 from train.cli import parse
-from train.run.forecast import Forecast, Task
+from train.run.display import Forecast, Task
 from train.run.job import run
 
 UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}

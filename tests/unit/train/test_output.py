@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from toolkit.console import Console
 from toolkit.errors import UsageError
 from train.errors import DataError
-from train.run.progress import Display
+from train.run.display import Display
 from train.system import output
 from train.use.prediction import Prediction, describe
 

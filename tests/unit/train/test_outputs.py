@@ -21,7 +21,7 @@ from train.record import reader
 from train.record.metrics import EpochRecord, Recorder, read_epochs
 from train.report import plot
 from train.report.plot import per_class_accuracy
-from train.run.progress import Display
+from train.run.display import Display
 from train.system import progress
 from train.use import compare, export
 

@@ -7,7 +7,7 @@ import pytest
 from toolkit import training
 from toolkit.engine import container
 from train.cli import main, parse
-from train.run import progress
+from train.run import display
 from train.system import output
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     said = capsys.readouterr().err
     assert "error: there is no folder my-copy\n" in said
     assert "/local" not in said
-    progress.Display("plain").say(f"the state is saved in /runs/{config.run_dir.name}")
+    display.Display("plain").say(f"the state is saved in /runs/{config.run_dir.name}")
     assert capsys.readouterr().err == f"the state is saved in {config.run_dir}\n"
 
 

@@ -87,7 +87,7 @@ def test_a_sink_that_fails_costs_one_warning(
         assert runs.read_digest(tmp_path, *STEPS) == expected
         assert not any(SECRET in path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
     else:
-        from train.run.progress import Display
+        from train.run.display import Display
 
         with sinks.sending(parse(["digits", "--log-to", "mlflow"]), tmp_path, Display("plain")) as sent:
             sent.finish({"steps": 1}, [tmp_path])
@@ -97,7 +97,7 @@ def test_a_sink_that_fails_costs_one_warning(
 
 
 def test_a_sink_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from train.run.progress import Display
+    from train.run.display import Display
 
     with sinks.sending(parse(["digits", "--log-to", "mlflow,wandb"]), tmp_path, Display("plain")) as sent:
         sent.add("step", 1, {"loss": 1.0})

@@ -12,7 +12,7 @@ from train.__main__ import start
 from train.errors import UsageError
 from train.service import guard
 from train.service.server import bind
-from train.system import network
+from train.system.network import close_network
 from train.use import network
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -112,7 +112,7 @@ def test_nothing_is_sent_by_a_process_whose_network_is_closed_but_answers(tmp_pa
         if child == 0:
             code = 1
             try:
-                assert network.close_network() == ""
+                assert close_network() == ""
                 accepted, _ = listening.accept()
                 accepted.sendall(b"answer")
                 try:
