@@ -89,7 +89,7 @@ def _collect(context: typer.Context, **values: Any) -> TrainConfig:
     if begins and file is None:
         from train.run import initial  # only ``--init-from`` needs it
 
-        trunk = initial.describe(begins)
+        trunk = initial.describe_weights(begins)
         values |= {name: trunk.pop(name) for name in ("init_sha256", "padding")} | {"trunk": trunk}
     if file is not None:
         return _follow(file, context, values)
@@ -116,11 +116,11 @@ def _follow(file: Path, context: typer.Context, values: dict[str, Any]) -> Train
 
 
 def _extend(run: Path, context: typer.Context, values: dict[str, Any]) -> TrainConfig:
-    from train.run import continuation  # only ``--continue`` needs it
+    from train.run import initial  # only ``--continue`` needs it
 
     given = _find_given(context, values)
-    recorded = continuation.extend(run, given)
-    others = {name: value for name, value in given.items() if name not in {*continuation.CHANGED, "continue_from"}}
+    recorded = initial.extend(run, given)
+    others = {name: value for name, value in given.items() if name not in {*initial.CHANGED, "continue_from"}}
     return _change(recorded, values, others)
 
 

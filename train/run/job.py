@@ -27,7 +27,7 @@ from train.record import checkpoint, reader
 from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
-from train.run import conclusion, continuation, initial, sinks
+from train.run import conclusion, initial, sinks
 from train.run.display import Display, Forecast
 from train.step import budget, kernel_choice, runtime
 from train.system import network, output, signals
@@ -102,7 +102,7 @@ def _load(config: TrainConfig, display: Display, *, is_chief: bool, close_networ
     display.begin("loading the data")
     dataset = load(config)
     if is_chief:
-        initial.fetch(config)
+        initial.fetch_weights(config)
     if close_network and config.needs_network:
         _close_network()
     for note in dataset.notes:
@@ -184,7 +184,7 @@ def _find_start(config: TrainConfig, dataset: Dataset, folder: Path, display: Di
     """Find the starting point of the run. Raises an IntegrityError if a checkpoint is of another run or other data."""
     saved, problems = checkpoint.load(folder / "checkpoints")
     continued = bool(config.continue_sha256 and not saved)
-    saved = continuation.load(config, folder) if continued else saved
+    saved = initial.load_state(config, folder) if continued else saved
     if saved:
         checkpoint.require_same_run(saved, config.digest, dataset.digest)
     display.begin("preparing" if config.batch_size else "finding the batch size")
@@ -192,7 +192,7 @@ def _find_start(config: TrainConfig, dataset: Dataset, folder: Path, display: Di
         display.say(f"checkpoint left out: {problem}")
     if problems and not saved:
         display.say("no good checkpoint is left: the run begins anew")
-    return StartingPoint(saved, continued, initial.load(config) if config.init_sha256 and not saved else None)
+    return StartingPoint(saved, continued, initial.load_weights(config) if config.init_sha256 and not saved else None)
 
 
 def _set_up(
@@ -328,7 +328,7 @@ def _begin(loop: "Loop", start: StartingPoint, group: workers.WorkerGroup | None
     if start.saved:
         _resume(loop, start.saved, environment, continued=start.continued)
     elif start.weights:
-        taken = initial.assign(loop.state.model, start.weights, loop.batches.dataset.class_names)
+        taken = initial.assign_weights(loop.state.model, start.weights, loop.batches.dataset.class_names)
         loop.state.restart_averages()
         display.say(f"starts from {start.weights.origin}: {taken}")
     display.begin("making the graph of the first step")
@@ -351,7 +351,7 @@ def _resume(loop: "Loop", saved: checkpoint.Checkpoint, environment: dict[str, A
     loop.state.write(saved.values)
     step = saved.position.step
     if continued:
-        continuation.require_whole_epochs(step, loop.batches.steps_per_epoch)
+        initial.require_whole_epochs(step, loop.batches.steps_per_epoch)
         loop.position = saved.position
         loop.display.say(f"goes on from {loop.config.continue_from} after step {step} to {loop.batches.total}")
         return
@@ -392,21 +392,21 @@ def replay(
         config, recorded["threads"] = replace(config, threads=0), 0
     with signals.listen() as stop:
         config, dataset = _load(config, display, is_chief=True, close_network=close_network)
-        weights = initial.load(config) if config.init_sha256 else None
+        weights = initial.load_weights(config) if config.init_sha256 else None
         with runtime.hiding_optional_packages():  # nothing is drawn
             setup = _set_up(config, dataset, None, display, recorded=recorded, weights=weights)
         reader.require_same_bits(record.environment, setup.environment | _describe_images(setup, None))
         position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
         loop = _make_loop(setup, config.run_dir, position=position, display=display, stop=stop, group=None)
         if weights:
-            initial.assign(loop.state.model, weights, dataset.class_names)
+            initial.assign_weights(loop.state.model, weights, dataset.class_names)
             loop.state.restart_averages()
         begun, begin = loop.state.read(), record.value.get("continued_after", 0)
         for first, last in spans:
             loop.folder, loop.evaluation, loop.shows = config.run_dir / f"{first}-{last}", None, False
             loop.audit = Audit(loop.folder, config.audit_every)
             saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
-            saved = continuation.load(config, loop.folder) if not saved and config.continue_sha256 else saved
+            saved = initial.load_state(config, loop.folder) if not saved and config.continue_sha256 else saved
             if saved and saved.position.step != first:
                 raise IntegrityError(f"{saved.path} is of step {saved.position.step}, not of step {first}")
             loop.state.write(saved.values if saved else begun)

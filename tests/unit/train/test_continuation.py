@@ -11,7 +11,7 @@ from toolkit.engine import container
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import checkpoint, reader
-from train.run import continuation
+from train.run import initial
 
 SHORT = ("--epochs", "1", "--schedule", "constant", "--ema", "0.5")
 LONG = ("--epochs", "2", "--schedule", "constant", "--ema", "0.5")
@@ -117,9 +117,9 @@ def test_another_state_than_recorded_is_refused(short: Path, finished: Path, tmp
     other = runs.find_folder(finished, "--checkpoint-every", "4")
     argv = ["--config", str(runs_config(tmp_path, config.as_dict())), "--continue", str(other)]
     with pytest.raises(IntegrityError, match="is not what this run goes on from"):
-        continuation.load(parse(argv), tmp_path)
+        initial.load_state(parse(argv), tmp_path)
     assert not (tmp_path / "metrics.csv").exists()
-    continuation.load(config, tmp_path)
+    initial.load_state(config, tmp_path)
     assert (tmp_path / "metrics.csv").read_bytes() == (short / "metrics.csv").read_bytes()
 
 
@@ -131,10 +131,10 @@ def runs_config(folder: Path, values: dict[str, object]) -> Path:
 
 def test_a_run_that_ended_within_an_epoch_is_refused(short: Path) -> None:
     with pytest.raises(UsageError, match="ended within an epoch, after step 7"):
-        continuation.require_whole_epochs(7, runs.STEPS)
+        initial.require_whole_epochs(7, runs.STEPS)
     saved, _ = checkpoint.load(short / "checkpoints")
     assert saved
-    continuation.require_whole_epochs(saved.position.step, runs.STEPS)
+    initial.require_whole_epochs(saved.position.step, runs.STEPS)
 
 
 def test_a_container_sees_the_finished_run_read_only(short: Path) -> None:

@@ -35,9 +35,9 @@ def read(folder: Path) -> dict[str, np.ndarray]:
 def test_a_run_starts_from_the_weights_of_another(source: Path) -> None:
     config = parse(["digits", "--init-from", str(source)])
     assert (config.model, config.layers) == ("bc-10-12", (1, 1, 1))
-    start = initial.load(config)
+    start = initial.load_weights(config)
     model = build(config)
-    assert initial.assign(model, start, start.class_names) == "all weights"
+    assert initial.assign_weights(model, start, start.class_names) == "all weights"
     assert digest_weights(name_weights(model)) == runs.read_manifest(source.parent, *OPTIONS)["weights_sha256"]
     trained = network.load(source)
     assert (start.mean, start.std) == (trained.inputs.mean, trained.inputs.std)
@@ -45,10 +45,10 @@ def test_a_run_starts_from_the_weights_of_another(source: Path) -> None:
 
 def test_other_classes_get_a_new_classifier(source: Path) -> None:
     config = parse(["digits", "--init-from", str(source)])
-    start, model = initial.load(config), build(config)
+    start, model = initial.load_weights(config), build(config)
     before = {name: variable.numpy() for name, variable in name_weights(model).items()}
     others = tuple(f"other {number}" for number in range(10))
-    assert "but the classifier's, for 10 other classes" in initial.assign(model, start, others)
+    assert "but the classifier's, for 10 other classes" in initial.assign_weights(model, start, others)
     for name, variable in name_weights(model).items():
         same = before if name.startswith("classifier/") else start.values
         assert np.array_equal(variable.numpy(), same[name])
@@ -107,7 +107,7 @@ def test_other_weights_than_recorded_are_refused(source: Path, tmp_path: Path) -
     folder = runs.make(tmp_path, "--init-from", str(source), "--steps", "1")
     config = parse(["--config", str(folder / "config.yaml"), "--init-from", str(folder)])
     with pytest.raises(IntegrityError, match="are not those that this run begins with"):
-        initial.load(config)
+        initial.load_weights(config)
 
 
 def test_weights_that_do_not_fit_are_refused(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

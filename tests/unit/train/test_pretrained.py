@@ -72,9 +72,9 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
     names = tuple(f"n{number:08}" for number in (1440764, *range(1440765, 1441763), 15075141))
     config = complete(configure(source, data, "--kernels", kernels), (side, side, 3), names)
     assert (config.model, list(config.layers), config.padding, config.classes) == (size, layers, "even", 1000)
-    form, start = formulation.choose(config.kernels), initial.load(config)
+    form, start = formulation.choose(config.kernels), initial.load_weights(config)
     trained = build(config, form)
-    assert initial.assign(trained, start, names) == "all weights"
+    assert initial.assign_weights(trained, start, names) == "all weights"
     compute = step.make_evaluation_step(trained, np.array(start.mean), np.array(start.std), form=form)
     expected = keras_file.compute(model, photos)
     assert np.abs(compute(tf.constant(photos)).numpy() - expected).max() < BOUND * np.abs(expected).max()
@@ -102,11 +102,11 @@ def test_a_published_file_is_known_by_its_digest(
 ) -> None:
     config = configure(source, data)
     assert config.init_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
-    assert "that Keras does not publish" in initial.load(config).origin
+    assert "that Keras does not publish" in initial.load_weights(config).origin
     publish(source, monkeypatch)
     config = configure(source, data)
     assert config.init_sha256.startswith("md5:")
-    assert initial.load(config).origin == f"{source} ({NAME})"
+    assert initial.load_weights(config).origin == f"{source} ({NAME})"
     assert configure("keras:densenet121", data).digest == config.digest
     assert parse([str(data), "--image-size", "32", "--model", "121"]).padding == "same"
     assert configure(source, data, "--model", "121").padding == "even"
@@ -118,18 +118,18 @@ def test_a_named_file_is_downloaded_by_its_digest(source: Path, data: Path, monk
         publish(source, monkeypatch, url=f"http://{place}/")
         config = configure("keras:densenet121", data)
         assert config.needs_network
-        initial.fetch(config)
+        initial.fetch_weights(config)
     kept = data.parent / "cache" / "keras" / NAME
     assert kept.read_bytes() == content
-    assert initial.load(config).mean == pytest.approx([123.675, 116.28, 103.53])
+    assert initial.load_weights(config).mean == pytest.approx([123.675, 116.28, 103.53])
     kept.write_bytes(content[:-1] + b"?")
     with pytest.raises(IntegrityError, match="its digest is"):
-        initial.load(config)
+        initial.load_weights(config)
     kept.unlink()
     with server.serve(GET=server.reply(200, content[:-1])) as place:
         monkeypatch.setitem(read_table("keras"), "url", f"http://{place}/")
         with pytest.raises(IntegrityError, match="is not the file we know"):
-            initial.fetch(config)
+            initial.fetch_weights(config)
     assert not kept.exists()
 
 
@@ -137,10 +137,10 @@ def test_a_run_that_has_begun_needs_no_download(data: Path, monkeypatch: pytest.
     config = dataclasses.replace(configure("keras:densenet121", data), out=str(data.parent / "runs"))
     monkeypatch.setitem(read_table("keras"), "url", "http://127.0.0.1:9/")
     with pytest.raises(DataError, match="cannot get"):
-        initial.fetch(config)
+        initial.fetch_weights(config)
     (config.run_dir / "checkpoints").mkdir(parents=True)
     (config.run_dir / "checkpoints" / "step-00000001.json").touch()
-    initial.fetch(config)
+    initial.fetch_weights(config)
 
 
 def test_other_files_are_refused(source: Path, data: Path, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_other_files_are_refused(source: Path, data: Path, tmp_path: Path) -> No
     with pytest.raises(UsageError, match="unknown weights: 'keras:densenet264'"):
         configure("keras:densenet264", data)
     with pytest.raises(DataError, match="has a layer with 1 weights in place of 4"):
-        initial.load(configure(changed, data))
+        initial.load_weights(configure(changed, data))
     with pytest.raises(DataError, match="has no weights of DenseNet-121"):
         pretrained.read(cut, "121")
 
@@ -167,7 +167,7 @@ def test_a_file_that_changed_is_refused(source: Path, data: Path, tmp_path: Path
     config = configure(copy, data)
     copy.write_bytes(source.read_bytes() + b"\0")
     with pytest.raises(IntegrityError, match="are not those that this run begins with"):
-        initial.load(config)
+        initial.load_weights(config)
 
 
 def test_a_container_sees_a_file_and_may_fetch_what_is_named(source: Path, data: Path) -> None:
