@@ -14,8 +14,7 @@ from toolkit.training import HUB, RUNS, mount_data, mount_report
 from train.config.configuration import TrainConfig
 from train.config.origin import refuse_address
 from train.record.reader import CONFIG, read_folder_config
-from train.service import guard
-from train.service.options import TIMEOUT, count_grace
+from train.service.options import TIMEOUT, TOKEN, count_grace, is_loopback, read_token, require_guard
 from train.system import signals
 
 LOOPBACK: Final = {"localhost": "127.0.0.1"}
@@ -142,8 +141,8 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
     A container has a network of its own, in which no other container is, and its port is published at the address.
     Raises a UsageError if others reach the address and there is no token.
     """
-    token = guard.read_token(serving.token_file)
-    guard.require_guard(serving.host, token, published=False)
+    token = read_token(serving.token_file)
+    require_guard(serving.host, token, published=False)
     folder, mounts = mount_run(run), list[Mount]()
     argv: list[str | Mount] = ["-P", "-m", "train", "serve", folder, "--port", str(serving.port)]
     argv += ["--timeout", f"{serving.seconds:g}", *serving.options]
@@ -151,7 +150,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
         mounts.append(Mount(source=serving.token_file, target="/token"))
         argv += ["--token-file", mounts[0]]
     contained = bool(cluster.network)
-    if contained and guard.is_loopback(serving.host):
+    if contained and is_loopback(serving.host):
         argv.append("--published")
     else:
         argv += ["--host", "0.0.0.0" if contained else serving.host]  # noqa: S104 - in a container, with a token
@@ -160,7 +159,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
         argv=tuple(argv),
         mounts=(folder, *mounts),
         cluster=cluster,
-        inherit=(guard.TOKEN,),
+        inherit=(TOKEN,),
         published=(LOOPBACK.get(serving.host, serving.host), serving.port) if contained else None,
         grace=count_grace(serving.seconds),
     )

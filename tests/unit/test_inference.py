@@ -12,7 +12,7 @@ from toolkit.errors import UsageError
 from train.cli import parse
 from train.errors import DataError
 from train.record.reader import choose_data
-from train.service import guard
+from train.service.options import TOKEN
 from train.system import output
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
@@ -138,7 +138,7 @@ def plan(run_folder: Path, host: str, network: str, **options: Any) -> container
 
 
 def test_a_container_serves_a_run_on_loopback_alone(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(guard.TOKEN, raising=False)
+    monkeypatch.delenv(TOKEN, raising=False)
     for host, published in (("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")):
         asked = plan(run_folder, host, "serve")
         run, limits = f"/runs/{run_folder.name}", ("--timeout", "30", "--batch", "8")
@@ -153,16 +153,16 @@ def test_a_container_serves_a_run_on_loopback_alone(run_folder: Path, monkeypatc
 def test_others_reach_a_server_with_a_token_alone(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(guard.TOKEN, raising=False)
+    monkeypatch.delenv(TOKEN, raising=False)
     with pytest.raises(UsageError, match="there is no token"):
         plan(run_folder, "192.0.2.1", "serve")
     (tmp_path / "token").write_text("0123456789abcdef")
     asked = plan(run_folder, "192.0.2.1", "serve", token_file=tmp_path / "token")
     assert asked.argv[-4:] == ("--token-file", "/token", "--host", EVERYWHERE)
     assert (asked.published, asked.mounts[-1]) == (("192.0.2.1", 9000), (str(tmp_path / "token"), "/token", True))
-    monkeypatch.setenv(guard.TOKEN, "0123456789abcdef")
+    monkeypatch.setenv(TOKEN, "0123456789abcdef")
     asked = plan(run_folder, "192.0.2.1", "serve")
-    assert asked.inherit == (guard.TOKEN,)
+    assert asked.inherit == (TOKEN,)
     assert not any("0123456789abcdef" in word for word in asked.to_command())
     assert "--published" not in asked.argv
     alone = plan(run_folder, "192.0.2.1", "")

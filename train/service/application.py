@@ -7,14 +7,16 @@ use the server.
 
 import asyncio
 import base64
+import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import h11
 import numpy as np
 import yaml
 from starlette.applications import Starlette
@@ -23,9 +25,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from train.errors import DataError, TooLargeError
-from train.service import page
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
 from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
@@ -34,7 +36,8 @@ from train.use import explanation
 from train.use.network import Network
 from train.use.prediction import Prediction, describe_problem, rank
 
-DESCRIPTION: Final = Path(__file__).parent / "openapi.yaml"
+FOLDER: Final = Path(__file__).parent
+DESCRIPTION: Final = FOLDER / "openapi.yaml"
 
 OPEN: Final = frozenset({"/", "/health"})
 """Paths without a token: the page, which asks for it, and the probe. Neither tells anything about the network."""
@@ -117,7 +120,7 @@ def make_application(service: Service) -> ASGIApp:
     async def describe(_: Request) -> Response:
         return JSONAnswer(description)
 
-    made, description = page.render(), yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))
+    made, description = render_page(), yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))
     answers: dict[str, tuple[str, Answer]] = {
         "/": ("GET", show),
         "/health": ("GET", health),
@@ -231,3 +234,74 @@ class _Guard:
 def _strip_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return name.lower() if colon and port.isdecimal() else host.lower()
+
+
+BASE: Final = FOLDER.parent / "report" / "base.css"
+"""The style that this page shares with those of ``toolkit report``."""
+
+
+class Page(NamedTuple):
+    text: str
+    policy: str  # its Content-Security-Policy
+
+
+@cache
+def render_page() -> Page:
+    """Return the page on which any network can be tried: one file, which asks no other host for anything.
+
+    It asks the server for the facts that it shows, and writes them as plain text.
+    """
+    style = "".join(path.read_text(encoding="utf-8") for path in (BASE, FOLDER / "page.css"))
+    script, text = ((FOLDER / name).read_text(encoding="utf-8") for name in ("page.js", "page.html"))
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"style-src '{_digest(style)}'",
+            f"script-src '{_digest(script)}'",
+            "connect-src 'self'",
+            "img-src blob: data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        ]
+    )
+    return Page(text.replace("@style@", style).replace("@script@", script), policy)
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+HEAD_SECONDS: Final = 10
+"""How long a connection may take to send the head of a request, which uvicorn does not limit."""
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if the head of its next request is not there in time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._calm()
+
+    def _wait(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._calm()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _calm(self) -> None:
+        if self._patience:
+            self._patience.cancel()
+        self._patience = None

@@ -18,7 +18,7 @@ from train.cores import count_cores
 from train.errors import IntegrityError, PreflightError
 from train.record import reader
 from train.service import options
-from train.service.guard import read_token, require_guard
+from train.service.options import read_token, require_guard
 from train.system import output, signals
 from train.system.network import close_network
 
@@ -161,8 +161,7 @@ def make_service(network: "Network", limits: "Limits", *, token: str, size: int,
 def make_server(service: "Service") -> "uvicorn.Server":
     import uvicorn
 
-    from train.service.application import make_application
-    from train.service.connection import Connection
+    from train.service.application import Connection, make_application
 
     config = uvicorn.Config(
         make_application(service),

@@ -10,7 +10,7 @@ from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, make
 from train.__main__ import start
 from train.errors import UsageError
-from train.service import guard
+from train.service.options import TOKEN, read_token, require_guard
 from train.service.server import bind
 from train.system.network import close_network
 from train.use import network
@@ -50,7 +50,7 @@ def test_an_address_that_others_reach_needs_a_token(
     trained: network.Network, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = str(trained.folder)
-    monkeypatch.delenv(guard.TOKEN, raising=False)
+    monkeypatch.delenv(TOKEN, raising=False)
     for host in (EVERYWHERE, "::", "192.0.2.1", "example.org"):
         assert start(["serve", run, "--host", host]) == 2
         assert "there is no token" in capsys.readouterr().err
@@ -59,15 +59,15 @@ def test_an_address_that_others_reach_needs_a_token(
     assert start(["serve", run, "--token-file", str(tmp_path / "missing")]) == 2
     assert "short" not in capsys.readouterr().err.replace("the token is not fit", "")
     (tmp_path / "token").write_text("0123456789abcdef\n")
-    assert guard.read_token(tmp_path / "token") == "0123456789abcdef"
-    monkeypatch.setenv(guard.TOKEN, "abcdefghijklmnopqrst")
-    assert guard.read_token(None) == "abcdefghijklmnopqrst"
-    guard.require_guard(EVERYWHERE, "abcdefghijklmnopqrst", published=False)
+    assert read_token(tmp_path / "token") == "0123456789abcdef"
+    monkeypatch.setenv(TOKEN, "abcdefghijklmnopqrst")
+    assert read_token(None) == "abcdefghijklmnopqrst"
+    require_guard(EVERYWHERE, "abcdefghijklmnopqrst", published=False)
     for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
-        guard.require_guard(host, "", published=False)
-    monkeypatch.setenv(guard.TOKEN, "0123456789 with spaces\x07")
+        require_guard(host, "", published=False)
+    monkeypatch.setenv(TOKEN, "0123456789 with spaces\x07")
     with pytest.raises(UsageError, match="not fit"):
-        guard.read_token(None)
+        read_token(None)
 
 
 def test_answers_are_sent_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, LIMITS, Client, encode, list_guesses, make
-from train.service import connection
+from train.service import application
 from train.service.application import Service
 from train.service.batches import Batches
 from train.service.reading import PixelBudget
@@ -111,7 +111,7 @@ def test_a_body_that_takes_too_long_is_given_up(trained: network.Network) -> Non
 
 
 def test_a_connection_without_a_request_is_closed(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(application, "HEAD_SECONDS", 0.3)
     for sent in (b"", b"GET / HTTP/1.1\r\nHost: local"):
         with socket.create_connection(("127.0.0.1", client.port), 20) as opened:
             opened.sendall(sent)
