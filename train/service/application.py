@@ -32,9 +32,8 @@ from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
 from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
 from train.system.output import dump_json
-from train.use import explanation
 from train.use.network import Network
-from train.use.prediction import Prediction, describe_problem, rank
+from train.use.prediction import Prediction, describe_problem, rank, render_explanation
 
 FOLDER: Final = Path(__file__).parent
 DESCRIPTION: Final = FOLDER / "openapi.yaml"
@@ -153,7 +152,7 @@ async def _predict(
         share = next(shares)
         entry = asdict(Prediction(upload.name, rank(network.inputs.class_names, share, top)))
         if explain:
-            draw = partial(explanation.render, network, image, int(np.argmax(share)))
+            draw = partial(render_explanation, network, image, int(np.argmax(share)))
             picture = base64.b64encode(await service.batches.run(draw)).decode()
             entry["explanation"] = f"data:image/png;base64,{picture}"
         predictions.append(entry)

@@ -1,12 +1,13 @@
-"""Classifies image files by a trained network: ``python -m train predict RUN IMAGE…``."""
+"""Classifies image files by a trained network, and draws what it looked at: ``python -m train predict RUN IMAGE…``."""
 
+import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -20,11 +21,11 @@ from train.data.pictures import write_report
 from train.errors import DataError, UsageError
 from train.report.gallery import escape
 from train.system import output
-from train.system.files import read_list
-from train.use import explanation
+from train.system.files import read_list, replacing
 
 if TYPE_CHECKING:
     from train.use.network import Network
+
 
 BATCH: Final = 64
 
@@ -98,8 +99,51 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
                 guesses = rank(network.inputs.class_names, share, top)
                 if explain:
                     best = int(np.argmax(share))
-                    explanation.draw(network, image, best, explain / f"{number:04}-{path.stem}.png")
+                    draw_explanation(network, image, best, explain / f"{number:04}-{path.stem}.png")
                 yield Prediction(str(path), guesses)
+
+
+SIDE: Final = 224
+"""Shorter side of a picture, in pixels, at least."""
+
+
+def compute_heat(network: "Network", image: NDArray[np.uint8], label: int) -> NDArray[np.float64]:
+    """Return how much each place of the last maps speaks for a class, from 0 to 1: (height, width) of these maps.
+
+    This is Grad-CAM (Selvaraju et al., "Grad-CAM: Visual Explanations", ICCV 2017). A map's weight is the mean gradient
+    of the class's logit over its pixels. Here the logit is linear in the average of each map, so that gradient is the
+    weight of the classifier divided by the number of pixels.
+    """
+    from train.step.step import normalize_images
+
+    mean, std = np.asarray(network.inputs.mean), np.asarray(network.inputs.std)
+    images = normalize_images(image[None], mean, std, network.model.input.dtype, network.form)
+    maps = np.asarray(network.last_maps(images, training=False)[0], np.float64)
+    maps = np.moveaxis(maps, 0, -1) if network.form.channels_first else maps
+    kernel = np.asarray(network.model.get_layer("classifier").kernel, np.float64)
+    heat = np.maximum(maps @ kernel[:, label], 0) / maps[..., 0].size
+    return np.asarray(heat / heat.max() if heat.max() else heat)
+
+
+def render_explanation(network: "Network", image: NDArray[np.uint8], label: int) -> bytes:
+    """Return a PNG file of the image as the network sees it, red where it speaks for the class."""
+    from PIL import Image
+
+    factor = max(1, -(-SIDE // min(image.shape[:2])))
+    size = (image.shape[1] * factor, image.shape[0] * factor)
+    shown: Any = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).convert("RGB").resize(size)
+    heat = compute_heat(network, image, label)
+    mask = Image.fromarray(np.rint(160 * heat).astype(np.uint8)).resize(size, Image.Resampling.BILINEAR)
+    shown.paste(Image.new("RGB", size, "red"), mask=mask)
+    file = io.BytesIO()
+    shown.save(file, "PNG")
+    return file.getvalue()
+
+
+def draw_explanation(network: "Network", image: NDArray[np.uint8], label: int, path: Path) -> None:
+    """Write the picture of `render_explanation`."""
+    with replacing(path) as file:
+        file.write(render_explanation(network, image, label))
 
 
 def describe_problem(error: DataError) -> str:

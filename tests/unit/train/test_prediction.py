@@ -17,7 +17,7 @@ from tests.unit.train import runs
 from train.__main__ import start
 from train.errors import DataError
 from train.step import runtime, step
-from train.use import explanation, network, prediction
+from train.use import network, prediction
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_the_heat_is_that_of_the_gradient(run: Path) -> None:
     weights = tf.reduce_mean(tape.gradient(score, maps), axis=(1, 2))
     expected = tf.nn.relu(tf.reduce_sum(maps * weights, axis=-1))[0].numpy()
     assert expected.max() > 0
-    found = explanation.compute_heat(trained, image, 3)
+    found = prediction.compute_heat(trained, image, 3)
     assert found == pytest.approx(expected / expected.max(), abs=1e-5)
 
 
