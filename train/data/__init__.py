@@ -1,5 +1,4 @@
-from train.data.checks import describe_oddities
-from train.data.dataset import Dataset, Split
+from train.data.dataset import Dataset, Split, describe_oddities
 from train.data.pictures import Pictures
 from train.data.sources import load, load_measured
 

@@ -15,8 +15,7 @@ from train.config import origin
 from train.config.configuration import TrainConfig
 from train.config.resolution import complete
 from train.data import archives, download, images, tables
-from train.data.checks import check_classes, find_alike, find_overlap
-from train.data.dataset import Dataset, Split
+from train.data.dataset import Dataset, Split, check_classes, find_alike, find_overlap
 from train.data.order import stream
 from train.data.pictures import Broken, Pictures, write_report
 from train.errors import DataError, PreflightError

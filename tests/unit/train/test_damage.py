@@ -15,7 +15,7 @@ from tests.tiers import weekly
 from tests.unit.train.test_data import make_split, write_idx, write_parquet
 from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
-from train.data import Split, load, published, sources
+from train.data import Split, load, sources
 from train.errors import DataError
 
 TRIALS = (10, weekly(150))
@@ -39,7 +39,7 @@ def make_layout(kind: str, folder: Path) -> Callable[[Path], Split]:
         for prefix in ("train", "t10k"):
             write_idx(folder / f"{prefix}-{name}-ubyte{end}", array, compress=compress)
     facts = sources.read_sources()["fashion_mnist"]
-    return lambda place: published.read(facts, place, {"train": ["train"]}, "fine")["train"]
+    return lambda place: sources.read_published(facts, place, {"train": ["train"]}, "fine")["train"]
 
 
 def spoil(path: Path, numbers: random.Random) -> None:

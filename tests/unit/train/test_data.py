@@ -25,10 +25,9 @@ from train.data import (
     describe_oddities,
     download,
     load,
-    published,
     sources,
 )
-from train.data.checks import check
+from train.data.dataset import check
 from train.data.tables import explain
 from train.errors import DataError, IntegrityError
 from train.run import job
@@ -133,7 +132,7 @@ def test_an_unpacked_batch_that_was_not_published_is_never_unpickled(
     def refuse(*_: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setitem(published.READERS, "pickle", refuse)
+    monkeypatch.setitem(sources.READERS, "pickle", refuse)
     with pytest.raises(IntegrityError, match="data_batch_1 is not the file we know"):
         load(parse(["cifar10", "--data-dir", str(tmp_path)]))
 
@@ -255,7 +254,7 @@ def test_a_pickle_that_is_a_program_is_refused(
 @given(st.binary(max_size=200))
 def test_no_bytes_make_the_reader_of_pickles_crash(content: bytes) -> None:
     with pytest.raises(DataError), explain("noise"):
-        published.read_pickle(content, "labels")
+        sources.read_pickle(content, "labels")
 
 
 @given(st.binary(max_size=60))
@@ -264,7 +263,7 @@ def test_no_bytes_make_the_reader_of_idx_crash(content: bytes) -> None:
     for candidate in (content, header + content):
         try:
             with explain("noise"):
-                images, labels = published.read_idx(candidate, "")
+                images, labels = sources.read_idx(candidate, "")
         except DataError:
             continue
         (array,) = [each for each in (images, labels) if each is not None]
