@@ -26,7 +26,6 @@ from typing import Any, Literal, NamedTuple, cast
 import tensorflow as tf
 
 from train.model import EPSILON
-from train.model.convolution import convolve, convolve_gradient
 from train.model.formulation import Formulation
 from train.model.normalization import (
     Saved,
@@ -375,3 +374,43 @@ def _wait_compiled(gradient: tf.Tensor, tensors: list[tf.Tensor]) -> tuple[tf.Te
 
     *delayed, gradient = gen_xla_ops.xla_optimization_barrier(input=[*tensors, gradient])
     return gradient, delayed
+
+
+def convolve(x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tf.Tensor:
+    """Convolve x with a kernel (size, size, inputs, outputs), in the dtype of x. Padding keeps the size.
+
+    A 1x1 convolution is a product of matrices, which is faster on a CPU.
+    """
+    kernel = tf.cast(kernel, x.dtype)
+    if _is_product(kernel, form):
+        return tf.tensordot(x, kernel[0, 0], axes=1)
+    return tf.nn.conv2d(x, kernel, strides=1, padding="SAME", data_format=form.data_format)
+
+
+def convolve_gradient(dy: tf.Tensor, x: tf.Tensor, kernel: tf.Tensor, form: Formulation) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the gradients of `convolve` for x, in the dtype of x, and for the kernel, in the kernel's dtype."""
+    narrow = tf.cast(kernel, x.dtype)
+    # One after the other, so that x is freed before d_x is allocated, if nothing else reads x.
+    if _is_product(kernel, form):
+        d_kernel = tf.matmul(_flatten_pixels(x), _flatten_pixels(dy), transpose_a=True)
+        with tf.control_dependencies([d_kernel]):
+            d_x = tf.tensordot(dy, tf.transpose(narrow[0, 0]), axes=1)
+    else:
+        options = {
+            "out_backprop": dy,
+            "strides": [1, 1, 1, 1],
+            "padding": "SAME",
+            "data_format": form.data_format,
+        }
+        d_kernel = tf.raw_ops.Conv2DBackpropFilter(input=x, filter_sizes=kernel.shape, **options)
+        with tf.control_dependencies([d_kernel]):
+            d_x = tf.raw_ops.Conv2DBackpropInput(input_sizes=tf.shape(x), filter=narrow, **options)
+    return d_x, tf.cast(tf.reshape(d_kernel, kernel.shape), kernel.dtype)
+
+
+def _is_product(kernel: tf.Tensor, form: Formulation) -> bool:
+    return form.pointwise_as_product and bool(kernel.shape[:2] == (1, 1))
+
+
+def _flatten_pixels(x: tf.Tensor) -> tf.Tensor:
+    return tf.reshape(x, [-1, x.shape[-1]])
