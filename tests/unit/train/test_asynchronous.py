@@ -13,7 +13,7 @@ from train.config.resolution import resolve
 from train.data import Dataset, Split
 from train.errors import InterruptionError
 from train.input.batches import Batch, Batches, make_ahead
-from train.model import formulation, layers, randomness
+from train.model import densenet, formulation, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
 from train.run import job, loop
@@ -159,14 +159,14 @@ def test_no_variable_is_int32(form: Formulation) -> None:
 
 def test_weights_are_drawn_on_the_host() -> None:
     with tf.device("CPU:0"):
-        expected = layers.he_normal(0, "a")((3, 3, 4, 4))
+        expected = densenet.he_normal(0, "a")((3, 3, 4, 4))
     graph = tf.Graph()
     with graph.as_default(), tf.device("GPU:0"):
-        layers.he_normal(0, "a")((3, 3, 4, 4))
+        densenet.he_normal(0, "a")((3, 3, 4, 4))
     drawn = [op.device for op in graph.get_operations() if "Random" in op.type]
     assert drawn
     assert all("CPU" in device for device in drawn)
-    assert np.array_equal(expected, layers.he_normal(0, "a")((3, 3, 4, 4)))
+    assert np.array_equal(expected, densenet.he_normal(0, "a")((3, 3, 4, 4)))
 
 
 class Lazy:

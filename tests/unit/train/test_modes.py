@@ -11,9 +11,8 @@ from tests.unit.train.blocks import UNITS, make_input, make_layers
 from train.config.resolution import resolve
 from train.model import block
 from train.model.block import dense_block
-from train.model.densenet import build, choose_mode
+from train.model.densenet import build, choose_mode, he_normal
 from train.model.formulation import FOR_CPU
-from train.model.layers import he_normal
 from train.model.randomness import NONE
 from train.step import budget, optimizer, state, step
 

@@ -163,5 +163,5 @@ def test_running_averages_of_another_map_are_noticed(
     def swap(x: Any, layers: Any, features: Any, inner: Any, *rest: Any) -> Any:
         return original(x, layers, features, inner[::-1], *rest)
 
-    monkeypatch.setattr("train.model.layers.dense_block_inference", swap)
+    monkeypatch.setattr("train.model.densenet.dense_block_inference", swap)
     assert compare_evaluation(reference, "float64")["logits"] > 1e-3
