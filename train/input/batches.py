@@ -1,10 +1,9 @@
-"""Makes the batches of a run: augmented as in the DenseNet paper ("+"), each by its step alone, without state."""
+"""Makes the batches of a run, each by its step alone, without state."""
 
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,42 +11,17 @@ from numpy.typing import NDArray
 
 from train.config.configuration import Schedule, TrainConfig
 from train.data import Dataset, Pictures
-from train.data.order import count_steps, locate, select, stream
-from train.input import randaugment
-from train.input.mixing import cut_out, draw_places, mix
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    pad: int
-    flip: bool
-
-
-@lru_cache(maxsize=2)
-def draw_augmentation(augmentation: Augmentation, seed: int, epoch: int, examples: int) -> NDArray[np.uint8]:
-    """Return row offset, column offset (each 0 to 2 pad) and mirror (0 or 1) of every example: (examples, 3)."""
-    high = [2 * augmentation.pad + 1, 2 * augmentation.pad + 1, 2 if augmentation.flip else 1]
-    return stream(seed, "augmentation", epoch).integers(0, high, size=(examples, 3), dtype=np.uint8)
-
-
-Images = NDArray[np.uint8]
-
-
-def augment(images: Images, draws: NDArray[np.uint8], pad: int, fill: NDArray[np.uint8]) -> Images:
-    """Shift and mirror images of (batch, height, width, channels) by `draws` of (batch, 3).
-
-    Before cropping, each side gets `pad` pixels of value `fill`, (channels,), the data set's mean.
-    """
-    count, height, width, channels = images.shape
-    padded = np.empty((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
-    padded[:] = fill
-    padded[:, pad : pad + height, pad : pad + width] = images
-    rows = draws[:, 0, None] + np.arange(height)
-    columns = np.arange(width)
-    columns = draws[:, 1, None] + np.where(draws[:, 2, None] == 1, columns[::-1], columns)
-    cropped: NDArray[np.uint8] = padded[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return cropped
-
+from train.data.order import count_steps, locate, select
+from train.input.augmentation import (
+    Augmentation,
+    apply_operations,
+    augment,
+    cut_out,
+    draw_augmentation,
+    draw_operations,
+    draw_places,
+    mix,
+)
 
 WARM_UP = 0.3
 
@@ -119,8 +93,8 @@ class Batches:
         chosen, fill = self._take(step), np.rint(self.dataset.mean).astype(np.uint8)
         images, labels = self._augment(step, epoch, fill), self.dataset.train.labels[chosen]
         if config.randaugment:
-            draws = randaugment.draw(config.seed, epoch, examples, config.randaugment)[chosen]
-            images = randaugment.change(images, draws, config.magnitude, fill)
+            draws = draw_operations(config.seed, epoch, examples, config.randaugment)[chosen]
+            images = apply_operations(images, draws, config.magnitude, fill)
         if config.cutout:
             images = cut_out(images, draw_places(config.seed, epoch, chosen, examples), config.cutout, fill)
         if not config.mixup:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from train.data import Dataset
-from train.input.batches import Augmentation
+from train.input.augmentation import Augmentation
 from train.step.runtime import fits_device
 
 Tensors = tuple[tf.Tensor, tf.Tensor, tf.Tensor]

@@ -8,7 +8,8 @@ from train.cli import parse
 from train.config.presets import read_table
 from train.data.order import Purpose, count_steps, locate, permute, select, stream
 from train.data.sources import load_digits
-from train.input.batches import Augmentation, Batches, augment, draw_augmentation
+from train.input.augmentation import Augmentation, augment, draw_augmentation
+from train.input.batches import Batches
 
 seeds = st.integers(0, 2**32)
 

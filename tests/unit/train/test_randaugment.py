@@ -8,11 +8,11 @@ from train.config.configuration import STRONGEST
 from train.config.resolution import resolve
 from train.data import load
 from train.data.order import locate
-from train.input import randaugment
+from train.input import augmentation
 from train.input.batches import Batches
 
 FILL = np.array([9, 8, 7], np.uint8)
-NAMES = list(randaugment.OPERATIONS)
+NAMES = list(augmentation.OPERATIONS)
 EXPECTED = "6247084ab1be7ae3d789cfaa7413e8718c637a554c7f9ef565e9dd35612edfda"
 IMAGE = np.random.default_rng(3).integers(40, 200, (24, 20, 3)).astype(np.uint8)
 Bytes = NDArray[np.uint8]
@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 def apply(name: str, image: Bytes = IMAGE, magnitude: int = STRONGEST, direction: int = 0) -> Bytes:
     draws = np.array([[[NAMES.index(name), direction]]], np.uint8)
-    return randaugment.change(image[None], draws, magnitude, FILL[: image.shape[-1]])[0]
+    return augmentation.apply_operations(image[None], draws, magnitude, FILL[: image.shape[-1]])[0]
 
 
 def test_identity_changes_nothing() -> None:
@@ -112,12 +112,12 @@ def test_each_image_is_a_function_of_seed_epoch_and_example() -> None:
     for step in (0, 7):
         images, labels = batches.make(step)
         epoch, _ = locate(step, len(dataset.train), 240)
-        draws = randaugment.draw(config.seed, epoch, len(dataset.train), 3)
+        draws = augmentation.draw_operations(config.seed, epoch, len(dataset.train), 3)
         for example, before, found in zip(batches.indices(step), plain.make(step)[0], images, strict=True):
-            alone = randaugment.change(before[None], draws[example][None], 20, fill)[0]
+            alone = augmentation.apply_operations(before[None], draws[example][None], 20, fill)[0]
             assert np.array_equal(alone, found)
         assert np.array_equal(labels, dataset.train.labels[batches.indices(step)])
-    numbers = randaugment.draw(0, 0, 1437, 3)
+    numbers = augmentation.draw_operations(0, 0, 1437, 3)
     assert np.bincount(numbers[..., 0].ravel(), minlength=14).min() > 1437 * 3 / 14 * 0.8
     for seed, epoch in ((1, 0), (0, 1)):
-        assert not np.array_equal(randaugment.draw(seed, epoch, 1437, 3), numbers)
+        assert not np.array_equal(augmentation.draw_operations(seed, epoch, 1437, 3), numbers)

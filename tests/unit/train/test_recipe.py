@@ -17,7 +17,7 @@ from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
 from train.data import load
 from train.errors import UsageError
-from train.input import mixing
+from train.input import augmentation
 from train.input.batches import Batches, rate_at
 from train.model import formulation
 from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
@@ -82,7 +82,7 @@ def test_bytes_may_be_divided_by_their_range() -> None:
 def test_a_square_is_cut_out_around_its_place() -> None:
     images = np.full((3, 8, 8, 1), 7, np.uint8)
     places = np.array([[0.5, 0.5], [0.0, 0.0], [0.99, 0.25]])
-    cut = mixing.cut_out(images, places, 4, np.array([3], np.uint8))[..., 0]
+    cut = augmentation.cut_out(images, places, 4, np.array([3], np.uint8))[..., 0]
     assert (images == 7).all()
     for image, rows, columns in zip(
         cut, (range(2, 6), range(2), range(5, 8)), (range(2, 6), range(2), range(4)), strict=True
@@ -96,19 +96,19 @@ def test_a_batch_is_mixed_with_itself_by_one_share() -> None:
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (6, 4, 4, 3)).astype(np.uint8)
     targets = np.eye(6, dtype=np.float32)
-    mixed, shares = mixing.mix(images, targets, 1.0, 0, 5)
+    mixed, shares = augmentation.mix(images, targets, 1.0, 0, 5)
     assert shares.sum(1) == pytest.approx(np.ones(6))
     assert len(np.unique(shares.round(6))) <= 4, "0, 1, and the two shares"
     assert np.abs(mixed - np.tensordot(shares, images.astype(np.float64), 1)).max() <= 0.5001
-    again, _ = mixing.mix(images, targets, 1.0, 0, 5)
-    other, _ = mixing.mix(images, targets, 1.0, 0, 6)
+    again, _ = augmentation.mix(images, targets, 1.0, 0, 5)
+    other, _ = augmentation.mix(images, targets, 1.0, 0, 6)
     assert np.array_equal(mixed, again)
     assert not np.array_equal(mixed, other)
 
 
 def test_a_square_is_cut_out_of_an_image_that_is_wider_than_high() -> None:
     images, fill = np.full((1, 4, 10, 1), 7, np.uint8), np.array([1], np.uint8)
-    cut = mixing.cut_out(images, np.array([[0.5, 0.75]]), 2, fill)[0, :, :, 0]
+    cut = augmentation.cut_out(images, np.array([[0.5, 0.75]]), 2, fill)[0, :, :, 0]
     assert np.argwhere(cut == 1).tolist() == [[1, 6], [1, 7], [2, 6], [2, 7]]
 
 
