@@ -11,7 +11,7 @@ import tensorflow as tf
 from rehearsal.kernels import CUDA, CUDNN, KernelTable, read_registry, read_values
 from train.config.configuration import TrainConfig
 from train.model import formulation
-from train.step import step
+from train.step import evaluation, training
 
 BATCH: Final = 8
 """Batch size if the configuration leaves it open."""
@@ -32,16 +32,16 @@ class TracedGraph:
 
 
 def trace_run(config: TrainConfig) -> tuple[TracedGraph, ...]:
-    current, rule = step.start(config, formulation.FOR_GPU)
+    current, rule = training.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
     batch = config.batch_size or BATCH
     images = tf.TensorSpec((batch, *config.shape), tf.uint8)
-    training = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
+    step = training.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
     labels, rate = tf.TensorSpec((batch,), tf.int32), tf.TensorSpec((), tf.float32)
-    watched = tf.TensorSpec((step.EVALUATION_BATCH, *config.shape), tf.uint8)
+    watched = tf.TensorSpec((evaluation.EVALUATION_BATCH, *config.shape), tf.uint8)
     return (
-        optimize(trace("training", training, [images, labels, rate])),
-        optimize(trace("evaluation", step.make_evaluation_step(current.model, unit, unit), [watched])),
+        optimize(trace("training", step, [images, labels, rate])),
+        optimize(trace("evaluation", evaluation.make_evaluation_step(current.model, unit, unit), [watched])),
     )
 
 

@@ -133,9 +133,9 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
 
 def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
     from train.run import job
-    from train.step import step
+    from train.step import evaluation, training
 
-    compile_training, compile_evaluation = step.compile_train_step, step.compile_evaluation_step
+    compile_training, compile_evaluation = training.compile_train_step, evaluation.compile_evaluation_step
 
     def hook_training(function: Any, config: TrainConfig, **options: Any) -> Any:
         hooks.training = CountedStep(compile_training(function, config, **options), request.warmup)
@@ -146,7 +146,8 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
         return hooks.evaluation
 
     # Replace these functions in this process, which does nothing else.
-    vars(step).update(compile_train_step=hook_training, compile_evaluation_step=hook_evaluation)
+    vars(training).update(compile_train_step=hook_training)
+    vars(evaluation).update(compile_evaluation_step=hook_evaluation)
     vars(job).update(load=make_loader(request.steps))
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         return job.run(

@@ -50,13 +50,13 @@ def lower_step(config: TrainConfig) -> bytes:
     import tensorflow as tf
 
     from train.model import formulation
-    from train.step import step
+    from train.step import training
 
     tf.random.set_seed(0)  # deterministic TensorFlow needs a seed where it draws numbers itself
     config = replace(config, jit=True, batch_size=config.batch_size or 64)
-    current, rule = step.start(config, formulation.FOR_GPU)
+    current, rule = training.start(config, formulation.FOR_GPU)
     unit = np.ones(config.shape[-1])
-    built = step.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
+    built = training.make_train_step(current, rule, config, unit, unit, form=formulation.FOR_GPU)
     images = tf.TensorSpec((config.batch_size, *config.shape), tf.uint8)
     labels, rate = tf.TensorSpec((config.batch_size,), tf.int32), tf.TensorSpec((), tf.float32)
     lower = tf.function(built, jit_compile=True, autograph=False).experimental_get_compiler_ir(images, labels, rate)

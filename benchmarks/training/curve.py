@@ -33,11 +33,11 @@ STEPS, RATE, WINDOW = 300, 0.1, 20
 def run_ours(config: TrainConfig, batches: list[Any], mean: Any, std: Any) -> tuple[dict[str, Any], list[float]]:
     import tensorflow as tf
 
-    from train.step import state, step
+    from train.step import state, training
 
-    current, rule = step.start(config)
+    current, rule = training.start(config)
     weights = {f"w:{name}": variable.numpy() for name, variable in state.name_weights(current.model).items()}
-    function = step.compile_train_step(step.make_train_step(current, rule, config, mean, std), config)
+    function = training.compile_train_step(training.make_train_step(current, rule, config, mean, std), config)
     rate = tf.constant(RATE)
     losses = [function(tf.constant(images), tf.constant(labels), rate).loss for images, labels in batches]
     return weights, list(map(float, losses))

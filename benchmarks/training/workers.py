@@ -68,7 +68,7 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
     import tensorflow as tf
 
     from train.run.shards import STEP, ShardedStep, choose_form
-    from train.step import step
+    from train.step import training
 
     config = resolve("cifar10", model=model, batch_size=batch, shards=2, kernels=kernels, sync_norm=way == "sync")
     group = WorkerGroup(cluster, StopSignal()) if cluster else None
@@ -93,7 +93,7 @@ def measure(model: str, batch: int, steps: int, threads: int, way: Way) -> dict[
     times: list[float] = []
     exchanges: list[float] = [0.0]
     with group.connected(["0" * 64] * len(KINDS), threads=threads) if group else nullcontext():
-        state, rule = step.start(config, form)
+        state, rule = training.start(config, form)
         sharded = ShardedStep(state, rule, config, 0 * unit, unit, form=form, group=group)
         own = batch // config.shards * len(sharded.local_shards)
         images, labels = np.zeros((own, *config.shape), np.uint8), np.zeros(own, np.int32)

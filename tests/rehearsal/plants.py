@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-import train.step.step
+import train.step.training
 from rehearsal import job
 
 Step = Callable[..., Any]
@@ -96,11 +96,13 @@ AROUND = {"read": _read_each_step, "growth": _keep_everything}
 
 def plant(name: str) -> None:
     if name in IN_GRAPH:
-        make = train.step.step.make_train_step
-        vars(train.step.step).update(make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options)))
+        make = train.step.training.make_train_step
+        vars(train.step.training).update(
+            make_train_step=lambda *given, **options: IN_GRAPH[name](make(*given, **options))
+        )
     elif name in AROUND:
-        compile_step = train.step.step.compile_train_step
-        vars(train.step.step).update(
+        compile_step = train.step.training.compile_train_step
+        vars(train.step.training).update(
             compile_train_step=lambda *given, **options: AROUND[name](compile_step(*given, **options))
         )
 

@@ -19,7 +19,7 @@ from train.system.output import inline
 if TYPE_CHECKING:
     from train.data import Split
     from train.input.batches import Batches
-    from train.step.step import Evaluation
+    from train.step.evaluation import Evaluation
 
 COLUMNS: Final = 8
 COUNT: Final = 5 * COLUMNS

@@ -12,13 +12,13 @@ from train.cores import count_cores
 from train.errors import UsageError
 from train.record import reader
 from train.report import card, gallery, plot
-from train.step import calibration, runtime
+from train.step import runtime
 from train.system import memory
 from train.system.files import write_text
 
 if TYPE_CHECKING:
     from train.run.loop import Loop
-    from train.step.step import Evaluation
+    from train.step.evaluation import Evaluation
 
 PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12")
 
@@ -70,7 +70,7 @@ def _describe(
             "test_accuracy": evaluation.accuracy,
             "test_loss": evaluation.loss,
             "per_class_accuracy": plot.per_class_accuracy(evaluation.confusion),
-            **calibration.describe(evaluation.bins),
+            **evaluation.describe_calibration(),
             "epochs": loop.epoch,
             "steps": position.step,
             "train_seconds": position.seconds,

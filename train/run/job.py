@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from train.step.optimizer import Rule
     from train.step.packing import Resident
     from train.step.state import State
-    from train.step.step import TrainStep
+    from train.step.training import TrainStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,11 +275,11 @@ def _make_loop(
     from train.model.densenet import count_parameters
     from train.run import shards
     from train.run.loop import Loop
-    from train.step import packing, step
+    from train.step import evaluation, packing, training
 
     form = formulation.choose(config.kernels)
     sharded = shards.prepare(config, dataset, group) if config.shards > 1 else None
-    current, rule = (sharded.state, sharded.rule) if sharded else step.start(config, form)
+    current, rule = (sharded.state, sharded.rule) if sharded else training.start(config, form)
     model = current.model
     batches = sharded.choose_batches(dataset) if sharded else Batches(dataset, config)
     display.say(
@@ -300,7 +300,9 @@ def _make_loop(
         batches,
         current,
         sharded or _compile_step(config, dataset, current, rule, resident),
-        step.compile_evaluation_step(step.make_evaluation_step(model, dataset.mean, dataset.std, form=form), config),
+        evaluation.compile_evaluation_step(
+            evaluation.make_evaluation_step(model, dataset.mean, dataset.std, form=form), config
+        ),
         folder,
         display,
         stop,
@@ -315,11 +317,11 @@ def _make_loop(
 def _compile_step(
     config: TrainConfig, dataset: Dataset, state: "State", rule: "Rule", resident: "Resident | None"
 ) -> "TrainStep":
-    from train.step import step
+    from train.step import training
 
     weights = dataset.balance(config.classes) if config.class_weights == "balanced" else ()
-    training = step.make_train_step(state, rule, config, dataset.mean, dataset.std, class_weights=weights)
-    return step.compile_train_step(training, config, resident=resident)
+    step = training.make_train_step(state, rule, config, dataset.mean, dataset.std, class_weights=weights)
+    return training.compile_train_step(step, config, resident=resident)
 
 
 def _begin(loop: "Loop", start: StartingPoint, group: workers.WorkerGroup | None) -> None:
@@ -374,9 +376,9 @@ def _serve_chief(setup: Setup, group: workers.WorkerGroup, stop: signals.StopSig
 
     values, facts = group.broadcast({}, {})
     dataset = _normalize_by(setup.dataset, facts["mean"], facts["std"])
-    training = shards.prepare(setup.fixed, dataset, group)
-    training.state.write(values)
-    shards.serve_chief(training, dataset, facts["step"], stop)
+    sharded = shards.prepare(setup.fixed, dataset, group)
+    sharded.state.write(values)
+    shards.serve_chief(sharded, dataset, facts["step"], stop)
 
 
 def replay(

@@ -23,16 +23,9 @@ from train.record.metrics import EpochRecord, Listener, Recorder
 from train.report import plot
 from train.run.display import Display, Forecast, Task
 from train.run.shards import ShardedStep
+from train.step.evaluation import Evaluation, EvaluationStep, evaluate, evaluation_batch
 from train.step.state import State, digest
-from train.step.step import (
-    Evaluation,
-    EvaluationStep,
-    Outcome,
-    PackedOutcome,
-    TrainStep,
-    evaluate,
-    evaluation_batch,
-)
+from train.step.training import Outcome, PackedOutcome, TrainStep
 from train.system import signals
 from train.system.files import writing
 from train.system.signals import StopSignal

@@ -31,7 +31,7 @@ from train.record.checkpoint import Values
 from train.record.reader import SLOTS
 from train.step.optimizer import Rule
 from train.step.state import State, digest
-from train.step.step import Outcome, make_differentiate, make_update, start
+from train.step.training import Outcome, make_differentiate, make_update, start
 from train.system.signals import StopSignal
 
 STEP, COMPARE, END = 0, 1, 1000

@@ -125,13 +125,13 @@ def _probe(config: TrainConfig) -> int:
     import numpy as np
     import tensorflow as tf
 
-    from train.step import step
+    from train.step import evaluation, training
 
-    current, rule = step.start(config)
+    current, rule = training.start(config)
     unit = np.ones(config.shape[-1])
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
-    evaluate = step.compile_evaluation_step(step.make_evaluation_step(current.model, unit, unit), config)
-    evaluate(tf.zeros((step.EVALUATION_BATCH, *config.shape), tf.uint8))
+    function = training.compile_train_step(training.make_train_step(current, rule, config, unit, unit), config)
+    evaluate = evaluation.compile_evaluation_step(evaluation.make_evaluation_step(current.model, unit, unit), config)
+    evaluate(tf.zeros((evaluation.EVALUATION_BATCH, *config.shape), tf.uint8))
     images = tf.zeros((config.batch_size, *config.shape), tf.uint8)
     for _ in range(2):
         function(images.numpy(), np.zeros(config.batch_size, np.int32), np.asarray(0, np.float32)).read()

@@ -71,14 +71,13 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     shape = dataset.test.images.shape[1:]
     if shape != trained.inputs.shape:
         raise DataError(f"images of {dataset.source} are {shape}, and those of the run {trained.inputs.shape}")
-    from train.step import calibration
-    from train.step.step import compile_evaluation_step, compute_logits, measure
+    from train.step.evaluation import compile_evaluation_step, compute_logits, measure
 
     step = compile_evaluation_step(trained.compute_logits, trained.config)
     logits = compute_logits(step, dataset.test, lambda: "")
     assert logits is not None  # noqa: S101 - nothing stops it
     measured = measure(logits, labels)
-    reliability = calibration.describe(measured.bins)
+    reliability = measured.describe_calibration()
     is_own = config.dataset == trained.config.dataset
     changed = is_own and dataset.digest != trained.position.environment["data_sha256"]
     notes = [trained.note, *dataset.notes]

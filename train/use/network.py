@@ -15,7 +15,7 @@ from train.step import runtime
 
 if TYPE_CHECKING:
     from train.model.formulation import Formulation
-    from train.step.step import EvaluationStep
+    from train.step.evaluation import EvaluationStep
 
 FIXED: Final = 8
 """Images in every batch of TensorFlow's own kernels. The bits of an image depend there on the shape of its batch: those
@@ -81,7 +81,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
     note = _prepare(environment["threads"], config, kernels)
     from train.model import formulation
     from train.model.densenet import build
-    from train.step import step
+    from train.step import evaluation
     from train.step.state import name_weights
 
     # The formulation for CPUs runs on every device, whatever the model was trained on.
@@ -90,7 +90,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
     for name, variable in name_weights(model).items():
         variable.assign(saved.values[name])
     inputs = reader.read_inputs(environment, config)
-    compute = step.make_evaluation_step(model, np.asarray(inputs.mean), np.asarray(inputs.std), form=form)
+    compute = evaluation.make_evaluation_step(model, np.asarray(inputs.mean), np.asarray(inputs.std), form=form)
     return Network(folder, config, saved.position, inputs, model, compute, form, note)
 
 

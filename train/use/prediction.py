@@ -114,7 +114,7 @@ def compute_heat(network: "Network", image: NDArray[np.uint8], label: int) -> ND
     of the class's logit over its pixels. Here the logit is linear in the average of each map, so that gradient is the
     weight of the classifier divided by the number of pixels.
     """
-    from train.step.step import normalize_images
+    from train.step.evaluation import normalize_images
 
     mean, std = np.asarray(network.inputs.mean), np.asarray(network.inputs.std)
     images = normalize_images(image[None], mean, std, network.model.input.dtype, network.form)

@@ -37,7 +37,7 @@ def choose(instructions: str) -> None:
 def make(job: dict[str, Any]) -> Training:
     import tensorflow as tf
 
-    from train.step import step
+    from train.step import training
 
     if "instructions" in job:
         choose(job["instructions"])
@@ -54,9 +54,9 @@ def make(job: dict[str, Any]) -> Training:
     )
     if "pixels" in job:
         config = resize(config, job["pixels"])
-    current, rule = step.start(config)
+    current, rule = training.start(config)
     unit = np.ones(config.shape[-1])
-    function = step.compile_train_step(step.make_train_step(current, rule, config, 0 * unit, unit), config)
+    function = training.compile_train_step(training.make_train_step(current, rule, config, 0 * unit, unit), config)
     batches, rate = iterate(job), tf.constant(0.1)
 
     def run() -> float:

@@ -12,13 +12,13 @@ JOB = Request(config=parse(["digits", "--depth", "10"]), device=choose_device("t
 # Adds an operation without a GPU kernel to the results of the job's evaluation.
 PLANT = """
 import tensorflow as tf
-from train.step import step
+from train.step import evaluation
 from rehearsal import audit
-make = step.make_evaluation_step
+make = evaluation.make_evaluation_step
 def spoil(*arguments):
     made = make(*arguments)
     return lambda images: tf.raw_ops.NthElement(input=tf.cast(made(images), tf.float32), n=0)
-step.make_evaluation_step = spoil
+evaluation.make_evaluation_step = spoil
 raise SystemExit(audit.answer())
 """
 

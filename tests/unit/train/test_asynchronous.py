@@ -17,18 +17,18 @@ from train.model import densenet, formulation, randomness
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
 from train.run import job, loop
-from train.step import optimizer, packing, runtime, state, step
+from train.step import optimizer, packing, runtime, state, training
 from train.system.signals import StopSignal
 
 
-def make_step(form: Formulation, **options: Any) -> tuple[state.State, step.TrainStep, Any]:
+def make_step(form: Formulation, **options: Any) -> tuple[state.State, training.TrainStep, Any]:
     config = replace(configure("digits", **options), layers=(1, 1))  # compiling takes most of the time
     model, rule = build(config, form), optimizer.choose(config)
     scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
     current = state.create(model, rule, initial_scale=scale)
     unit = np.full(config.shape[-1], 100.0)
-    function = step.make_train_step(current, rule, config, unit, unit / 2, form=form)
-    return current, step.compile_train_step(function, config, form=form), function
+    function = training.make_train_step(current, rule, config, unit, unit / 2, form=form)
+    return current, training.compile_train_step(function, config, form=form), function
 
 
 def make_batch(size: int = 8) -> Batch:

@@ -12,8 +12,7 @@ from tests.unit.train import runs
 from train.__main__ import start
 from train.data import Dataset, Split
 from train.errors import DataError
-from train.step.calibration import compute_error
-from train.step.step import measure
+from train.step.evaluation import compute_error, measure
 from train.use import evaluation
 
 OPTIONS = ("--checkpoint-every", "4")

@@ -20,7 +20,7 @@ from train.model import formulation
 from train.model.densenet import build
 from train.record import checkpoint
 from train.record.reader import Inputs
-from train.step import step
+from train.step import evaluation
 from train.use import export, network, portable, prediction
 
 OPTIONS = ("--checkpoint-every", "4")
@@ -129,7 +129,7 @@ def test_networks_for_large_images_are_exported_too(tmp_path: Path) -> None:
         if len(variable.shape) == 1:
             variable.assign(variable.value + 0.1 * generator.random(variable.shape))
     inputs = Inputs(tuple("abcdefghij"), config.shape, (120.0,) * 3, (60.0,) * 3, 1.0)
-    compute = step.make_evaluation_step(model, np.array(inputs.mean), np.array(inputs.std))
+    compute = evaluation.make_evaluation_step(model, np.array(inputs.mean), np.array(inputs.std))
     trained = network.Network(tmp_path, config, checkpoint.Position(), inputs, model, compute, formulation.FOR_CPU)
     pixels = generator.integers(0, 256, (2, *config.shape)).astype(np.uint8)
     expected = trained.compute_probabilities(pixels)

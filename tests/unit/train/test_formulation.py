@@ -15,7 +15,7 @@ from train.model import normalization
 from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
-from train.step import optimizer, state, step
+from train.step import evaluation, optimizer, state, training
 
 # On a processor XLA has convolutions with channels first, but TensorFlow has not. So XLA runs the whole formulation
 # here; with channels last it runs as on a GPU, operation by operation.
@@ -69,9 +69,11 @@ def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
     current = state.create(model, rule, initial_scale=1.0)
     images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)
     unit = np.full(config.shape[-1], 100.0)
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2, form=form), config)
+    function = training.compile_train_step(
+        training.make_train_step(current, rule, config, unit, unit / 2, form=form), config
+    )
     function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
-    evaluate = step.compile_evaluation_step(step.make_evaluation_step(model, unit, unit / 2), config)
+    evaluate = evaluation.compile_evaluation_step(evaluation.make_evaluation_step(model, unit, unit / 2), config)
     return {**current.read(), "logits": evaluate(tf.constant(images)).numpy()}
 
 
@@ -105,7 +107,9 @@ def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
     model, rule = build(config, form), optimizer.choose(config)
     current = state.create(model, rule, initial_scale=1.0)
     unit = np.full(config.shape[-1], 100.0)
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2, form=form), config)
+    function = training.compile_train_step(
+        training.make_train_step(current, rule, config, unit, unit / 2, form=form), config
+    )
     arguments = (tf.zeros((8, *config.shape), tf.uint8), tf.zeros(8, tf.int32), tf.constant(0.05))
     return list(walk(function.get_concrete_function(*arguments).graph))  # type: ignore[attr-defined]
 

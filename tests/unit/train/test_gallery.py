@@ -13,7 +13,7 @@ from train.data import load
 from train.input.batches import Batches
 from train.record.metrics import EpochRecord
 from train.report import gallery, plot
-from train.step.step import Evaluation, measure
+from train.step.evaluation import Evaluation, measure
 
 NAMES = ("cat", "dog", "bird")
 

@@ -19,7 +19,7 @@ from train.errors import PreflightError, ToolkitError, explaining_failures
 from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
 from train.run import conclusion, job, loop, shards
-from train.step import state, step
+from train.step import evaluation, state
 from train.system import signals
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
@@ -42,7 +42,8 @@ def test_while_the_first_step_is_traced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(step, "normalize_images", once(step.normalize_images, 2))  # the first call is for the evaluation
+        # The first call is for the evaluation.
+        patch.setattr(evaluation, "normalize_images", once(evaluation.normalize_images, 2))
         assert run(tmp_path, *options) == 130
     said = capsys.readouterr().err
     assert "interrupted" in said
@@ -149,8 +150,8 @@ def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """TensorFlow's ReLU turns NaN into 0: the loss stays finite, and only the weights show the error."""
-    normalize = step.normalize_images
-    monkeypatch.setattr(step, "normalize_images", lambda *arguments: normalize(*arguments) * np.nan)
+    normalize = evaluation.normalize_images
+    monkeypatch.setattr(evaluation, "normalize_images", lambda *arguments: normalize(*arguments) * np.nan)
     assert run(tmp_path, *STOCK) == 7
     said = capsys.readouterr().err
     assert f"holds no numbers any more after step {STEPS}" in said

@@ -14,7 +14,7 @@ from train.model.block import dense_block
 from train.model.densenet import build, choose_mode, he_normal
 from train.model.formulation import FOR_CPU
 from train.model.randomness import NONE
-from train.step import budget, optimizer, state, step
+from train.step import budget, optimizer, state, training
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}  # relative error of all gradients together
 SMALL = {"growth": 4, "depth": 16, "dropout": 0.2, "learning_rate": 0.05}
@@ -44,7 +44,7 @@ def take_step(dataset: str = "digits", *, rounded: str = "", **options: Any) -> 
     numbers = np.random.default_rng(0)
     images = numbers.integers(0, 256, (8, *config.shape)).astype(np.uint8)
     unit = np.full(config.shape[-1], 128.0)  # with powers of 2, normalised bytes are exact in half precision
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit / 2), config)
+    function = training.compile_train_step(training.make_train_step(current, rule, config, unit, unit / 2), config)
     outcome = function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
     assert bool(outcome.finite)
     kinds: dict[str, list[Any]] = {"gradients": [], "averages": [], "weights": []}

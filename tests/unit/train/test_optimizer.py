@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from train.config.resolution import resolve
 from train.input.batches import rate_at
-from train.step import optimizer, state, step
+from train.step import optimizer, state, training
 
 TOTAL = 400
 
@@ -85,7 +85,7 @@ def make_step(initial_scale: float, **options: Any) -> tuple[Any, Any]:
     rule, model = optimizer.choose(config), build(config)
     current = state.create(model, rule, initial_scale=initial_scale)
     unit = np.full(1, 10.0)
-    return current, step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
+    return current, training.compile_train_step(training.make_train_step(current, rule, config, unit, unit), config)
 
 
 def call(function: Any) -> Any:
@@ -129,7 +129,7 @@ def test_a_skipped_step_does_not_count_for_adam() -> None:
 
 def test_the_scale_grows_after_steps_without_overflow() -> None:
     current, function = make_step(2.0**10)
-    current.steady.assign(step.GROWTH_INTERVAL - 2)
+    current.steady.assign(training.GROWTH_INTERVAL - 2)
     call(function)
     assert float(current.loss_scale) == 2.0**10
     call(function)

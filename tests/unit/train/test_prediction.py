@@ -16,7 +16,7 @@ from sklearn import datasets
 from tests.unit.train import runs
 from train.__main__ import start
 from train.errors import DataError
-from train.step import runtime, step
+from train.step import evaluation, runtime
 from train.use import network, prediction
 
 
@@ -127,7 +127,7 @@ def test_the_heat_is_that_of_the_gradient(run: Path) -> None:
     image = datasets.load_digits().images[3][..., None].astype(np.uint8)
     parts = keras.Model(trained.model.input, [trained.model.get_layer("scale3").output, trained.model.output])
     with tf.GradientTape() as tape:
-        images = step.normalize_images(
+        images = evaluation.normalize_images(
             image[None], *map(np.asarray, (trained.inputs.mean, trained.inputs.std)), "float32"
         )
         tape.watch(images)

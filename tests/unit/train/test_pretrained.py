@@ -23,7 +23,7 @@ from train.model.densenet import build
 from train.record import checkpoint
 from train.record.reader import Inputs
 from train.run import initial
-from train.step import step
+from train.step import evaluation
 from train.step.state import name_weights
 from train.use import export, network, portable, prediction
 
@@ -75,7 +75,7 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
     form, start = formulation.choose(config.kernels), initial.load_weights(config)
     trained = build(config, form)
     assert initial.assign_weights(trained, start, names) == "all weights"
-    compute = step.make_evaluation_step(trained, np.array(start.mean), np.array(start.std), form=form)
+    compute = evaluation.make_evaluation_step(trained, np.array(start.mean), np.array(start.std), form=form)
     expected = keras_file.compute(model, photos)
     assert np.abs(compute(tf.constant(photos)).numpy() - expected).max() < BOUND * np.abs(expected).max()
     inputs = Inputs(names, config.shape, start.mean, start.std, 1.0)

@@ -23,8 +23,8 @@ from train.model import formulation
 from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
 from train.record import checkpoint, reader
 from train.record.reader import SLOTS
-from train.step import optimizer, state, step
-from train.step.loss import count_correct, make_loss
+from train.step import optimizer, state, training
+from train.step.training import count_correct, make_loss
 
 LABELS = np.array([0, 2, 1, 2], np.int32)
 LOGITS = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
@@ -160,14 +160,16 @@ def test_norms_and_biases_may_be_left_out_of_the_decay(chosen: str) -> None:
 
 def test_gradients_are_scaled_to_the_norm() -> None:
     gradients = [tf.constant([3.0, 0.0]), tf.constant([[4.0]])]
-    assert [part.numpy().tolist() for part in step.clip(gradients, 10.0)] == [[3.0, 0.0], [[4.0]]]
-    assert np.concatenate([part.numpy().ravel() for part in step.clip(gradients, 1.0)]) == pytest.approx([0.6, 0, 0.8])
+    assert [part.numpy().tolist() for part in training.clip(gradients, 10.0)] == [[3.0, 0.0], [[4.0]]]
+    assert np.concatenate([part.numpy().ravel() for part in training.clip(gradients, 1.0)]) == pytest.approx(
+        [0.6, 0, 0.8]
+    )
 
 
 def run_step(config: TrainConfig, images: Any, labels: Any) -> state.State:
-    current, rule = step.start(config)
+    current, rule = training.start(config)
     unit = np.full(1, 8.0)
-    function = step.compile_train_step(step.make_train_step(current, rule, config, unit, unit), config)
+    function = training.compile_train_step(training.make_train_step(current, rule, config, unit, unit), config)
     function(tf.constant(images), tf.constant(labels), tf.constant(0.1))
     return current
 

@@ -16,7 +16,7 @@ from train.config.resolution import resolve
 from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
 from train.run import shards
-from train.step import step
+from train.step import training
 from train.system.signals import StopSignal
 
 SIZE, PARTS = 24, 3
@@ -132,8 +132,8 @@ def test_shards_of_one_worker_train_the_weights_of_accumulated_parts(loop: str) 
     sharded = make_step(configure(shards=4, **divided))
     config = configure(shards=1, accumulate=4, **divided)
     form, dataset = formulation.choose("stock"), data.load(config)
-    state, rule = step.start(config, form)
-    run = step.compile_train_step(step.make_train_step(state, rule, config, dataset.mean, dataset.std), config)
+    state, rule = training.start(config, form)
+    run = training.compile_train_step(training.make_train_step(state, rule, config, dataset.mean, dataset.std), config)
     for _ in range(2):
         first, second = sharded(*batch), run(*map(tf.constant, batch))
     assert first.read() == second.read()
@@ -149,7 +149,7 @@ def test_an_overflow_changes_no_weight_on_any_worker() -> None:
     before = read(sharded.weights)
     assert not sharded.apply(tf.constant(rows), rate).finite
     assert all(np.array_equal(*pair) for pair in zip(before, read(sharded.weights), strict=True))
-    assert sharded.state.loss_scale.numpy() == step.INITIAL_SCALE / 2
+    assert sharded.state.loss_scale.numpy() == training.INITIAL_SCALE / 2
 
 
 @pytest.mark.parametrize("options", [{}, {"mixup": 0.4, "cutout": 2}])
@@ -157,7 +157,7 @@ def test_parts_of_workers_make_up_the_batch(options: dict[str, Any]) -> None:
     config = configure(augment=True, **options)
     dataset = data.load(config)
     form = formulation.choose("stock")
-    state, rule = step.start(config, form)
+    state, rule = training.start(config, form)
 
     def choose(group: workers.WorkerGroup | None) -> Any:
         sharded = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form, group=group)

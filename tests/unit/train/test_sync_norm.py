@@ -19,7 +19,7 @@ from train.model import formulation
 from train.model.block import Mode
 from train.model.lockstep import ShardSync
 from train.run import shards
-from train.step import kernel_choice, step
+from train.step import kernel_choice, training
 
 
 def run_in_parts(mode: Mode, *, together: bool) -> list[Any]:
@@ -45,8 +45,8 @@ def train_both(precision: str, memory: str, steps: int, **options: Any) -> float
     """Return the largest relative difference of a weight or running average from that of one shard."""
     one = configure(shards=1, precision=precision, memory=memory)
     form, dataset = formulation.choose("stock"), data.load(one)
-    state, rule = step.start(one, form)
-    run = step.compile_train_step(step.make_train_step(state, rule, one, dataset.mean, dataset.std), one)
+    state, rule = training.start(one, form)
+    run = training.compile_train_step(training.make_train_step(state, rule, one, dataset.mean, dataset.std), one)
     sharded, labels = make_step(configure(precision=precision, memory=memory, **options)), draw()[1]
     for images in np.random.default_rng(1).integers(0, 17, (steps, SIZE, 8, 8, 1)).astype(np.uint8):
         sharded(images, labels, np.float32(0.1))
@@ -69,7 +69,7 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
     together = make_step(config).compute(*(np.concatenate([part[:each]] * PARTS) for part in (images, labels))).numpy()
     assert all(np.array_equal(row, together[0]) for row in together)
     form = replace(formulation.FOR_CPU, lockstep=ShardSync(1, PARTS, lambda value, _: tf.concat([value] * PARTS, 0)))
-    state, rule = step.start(config, form)
+    state, rule = training.start(config, form)
     dataset = data.load(config)
     alone = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form)
     alone.local_shards = range(1)

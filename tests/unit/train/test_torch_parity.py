@@ -19,7 +19,7 @@ from train.config.configuration import Memory
 from train.config.resolution import resolve
 from train.model import block, normalization
 from train.model.densenet import build
-from train.step import optimizer, state, step
+from train.step import evaluation, optimizer, state, training
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def train(memory: Memory) -> tuple[dict[str, Any], list[float]]:
     current = state.create(model, rule, initial_scale=1.0)
     # The first velocity is the first gradient, with weight decay.
     before = {variable.path: variable.numpy() for variable in model.trainable_variables}
-    function = tf.function(step.make_train_step(current, rule, config, np.full(1, 100.0), np.full(1, 50.0)))
+    function = tf.function(training.make_train_step(current, rule, config, np.full(1, 100.0), np.full(1, 50.0)))
     losses, out = [], dict[str, Any]()
     for number in range(STEPS):
         losses.append(float(function(images, labels, tf.constant(RATE, tf.float64)).loss))
@@ -109,7 +109,7 @@ def compare_evaluation(reference: dict[str, Any], precision: str) -> dict[str, f
         value = layer(value, training=False) if layer.name.startswith("block") else layer(value)
         if f"e:{layer.name}" in reference:
             differences[layer.name] = measure(value.numpy(), reference[f"e:{layer.name}"])
-    evaluate = step.make_evaluation_step(model, np.full(1, 100.0), np.full(1, 50.0))
+    evaluate = evaluation.make_evaluation_step(model, np.full(1, 100.0), np.full(1, 50.0))
     differences["logits"] = measure(evaluate(tf.constant(images)).numpy(), reference["e:classifier"])
     assert len(differences) == 1 + len([name for name in reference if name.startswith("e:")])
     return differences

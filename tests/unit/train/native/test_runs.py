@@ -18,7 +18,7 @@ from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.step import budget, kernel_choice, runtime, step
+from train.step import budget, evaluation, kernel_choice, runtime, training
 from train.use import export
 
 NATIVE = ("--kernels", "native")
@@ -70,14 +70,16 @@ def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]
 )
 def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, Any], blocks: int) -> None:
     config = resolve(dataset, kernels="native", **changes)
-    state, rule = step.start(config)
+    state, rule = training.start(config)
     one = np.ones(1)
     images, labels = tf.TensorSpec((8, *config.shape), tf.uint8), tf.TensorSpec((8,), tf.int32)
     labels = tf.TensorSpec((8, 10), tf.float32) if config.mixup else labels
-    train = step.compile_train_step(step.make_train_step(state, rule, config, one, one), config)
-    evaluation = step.compile_evaluation_step(step.make_evaluation_step(state.model, one, one, form=FOR_NATIVE), config)
+    train = training.compile_train_step(training.make_train_step(state, rule, config, one, one), config)
+    evaluate = evaluation.compile_evaluation_step(
+        evaluation.make_evaluation_step(state.model, one, one, form=FOR_NATIVE), config
+    )
     found = list_operations(train, images, labels, tf.TensorSpec((), tf.float32))
-    found += list_operations(evaluation, images)
+    found += list_operations(evaluate, images)
     other = {each.type for each in found if not each.type.startswith("Toolkit")} - EXACT
     assert not other
     assert all(each.outputs[0].dtype == tf.int64 for each in found if each.type == "Sum")
@@ -87,8 +89,8 @@ def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, 
 def test_the_list_of_operations_notices_stock_ones() -> None:
     config = resolve("digits", depth=10)
     model = build(config)
-    evaluation = tf.function(step.make_evaluation_step(model, np.ones(1), np.ones(1)), autograph=False)
-    found = {each.type for each in list_operations(evaluation, tf.TensorSpec((8, 8, 8, 1), tf.uint8))}
+    evaluate = tf.function(evaluation.make_evaluation_step(model, np.ones(1), np.ones(1)), autograph=False)
+    found = {each.type for each in list_operations(evaluate, tf.TensorSpec((8, 8, 8, 1), tf.uint8))}
     assert {"Conv2D", "FusedBatchNormV3", "MatMul"} <= found - EXACT
 
 
@@ -158,8 +160,10 @@ def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capf
 def test_native_kernels_hide_no_nan_from_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    normalize = step.normalize_images
-    monkeypatch.setattr(step, "normalize_images", lambda *arguments, **named: normalize(*arguments, **named) * np.nan)
+    normalize = evaluation.normalize_images
+    monkeypatch.setattr(
+        evaluation, "normalize_images", lambda *arguments, **named: normalize(*arguments, **named) * np.nan
+    )
     assert runs.run(tmp_path, *NATIVE) == CheckError.exit_code
     assert "the loss of step 1 is nan" in capsys.readouterr().err
 

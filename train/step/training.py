@@ -1,3 +1,5 @@
+"""Makes the training step: loss, gradients, and the change of the weights, as a graph."""
+
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,12 +11,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from train.config.configuration import TrainConfig
-from train.data import Split
 from train.model import formulation
 from train.model.densenet import build, dropout_seed
 from train.model.formulation import Formulation
-from train.step import calibration, optimizer, packing
-from train.step.loss import count_correct, make_loss
+from train.native import operations
+from train.step import evaluation, optimizer, packing
 from train.step.optimizer import Rule
 from train.step.state import State, create
 
@@ -47,8 +48,6 @@ class PackedOutcome:
 
 TrainStep = Callable[[Any, Any, Any], Any]
 """A function of images, labels and learning rate (arrays or tensors) to an `Outcome` or a `PackedOutcome`."""
-
-EvaluationStep = Callable[[tf.Tensor], tf.Tensor]
 
 
 def start(config: TrainConfig, form: Formulation | None = None) -> tuple[State, Rule]:
@@ -125,7 +124,7 @@ def make_differentiate(
         halves = cast_together([kernel.value for kernel in kernels]) if kernels else []
         with _replace(kernels, halves), tf.GradientTape() as tape:
             tape.watch(halves)
-            logits = model(normalize_images(images, mean, std, model.input.dtype, form), training=True)
+            logits = model(evaluation.normalize_images(images, mean, std, model.input.dtype, form), training=True)
             loss = measure_loss(labels, logits)
             target = loss * scale if scaled else loss
         used = {kernel.path: half for kernel, half in zip(kernels, halves, strict=True)}
@@ -133,6 +132,44 @@ def make_differentiate(
         return Gradients(loss, count_correct(labels, logits), tape.gradient(target, sources))
 
     return differentiate
+
+
+Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+"""Returns the mean loss over images. Takes labels, int (images,), or targets, float (images, classes), and logits."""
+
+
+def make_loss(config: TrainConfig, form: Formulation, weights: Sequence[float] = ()) -> Loss:
+    """Return the loss of a training step. `weights` are factors of the classes' terms; none means 1 for each.
+
+    Label smoothing gives each class the same part of every target (Szegedy et al., arXiv 1512.00567, section 7).
+    """
+    smoothing = config.label_smoothing
+    direct = not (form.native or form.asynchronous or config.mixup or smoothing or weights)
+
+    def measure(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        if direct:
+            return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+        # Deterministic TensorFlow would gather the likelihoods, and the gradient of that operation sorts on a GPU.
+        classes, dtype = logits.shape[-1], logits.dtype
+        is_soft = labels.shape.rank == 2
+        targets = tf.cast(labels, dtype) if is_soft else tf.one_hot(tf.cast(labels, tf.int64), classes, dtype=dtype)
+        if smoothing:
+            targets = targets * (1 - smoothing) + smoothing / classes
+        if weights:
+            targets *= tf.constant(weights, dtype)
+        if form.native:
+            return operations.measure_loss(targets, logits)
+        return tf.reduce_mean(-tf.reduce_sum(targets * tf.nn.log_softmax(logits), axis=-1))
+
+    return measure
+
+
+def count_correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Return how many images have their label as the likeliest class; of targets, the one with the greatest share."""
+    if labels.shape.rank == 2:
+        labels = tf.argmax(labels, axis=-1)
+    labels = tf.cast(labels, tf.int64)  # GPUs have no kernel that compares int32, so the host would do it
+    return tf.reduce_sum(tf.cast(tf.argmax(logits, axis=-1) == labels, tf.int64))
 
 
 def is_scaled(config: TrainConfig) -> bool:
@@ -254,31 +291,6 @@ def _adapt_scale(state: State, finite: tf.Tensor) -> None:
     state.skipped.assign_add(tf.cast(~finite, state.skipped.dtype))
 
 
-def make_evaluation_step(
-    model: keras.Model, mean: NDArray[np.float64], std: NDArray[np.float64], *, form: Formulation | None = None
-) -> EvaluationStep:
-    """Return a function from images as bytes to logits (batch, classes). Native kernels need their formulation."""
-
-    def step(images: tf.Tensor) -> tf.Tensor:
-        return model(normalize_images(images, mean, std, model.input.dtype, form), training=False)
-
-    return step
-
-
-def normalize_images(
-    images: tf.Tensor,
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
-    dtype: str,
-    form: Formulation | None = None,
-) -> tf.Tensor:
-    """Turn bytes into floats, so that each channel of the training split has mean 0 and deviation 1."""
-    if form and form.native:
-        # In a graph, TensorFlow replaces a division by a constant with a product, which is rounded differently.
-        return (tf.cast(images, dtype) - tf.constant(mean, dtype)) * tf.constant(1 / std, dtype)
-    return (tf.cast(images, dtype) - tf.constant(mean, dtype)) / tf.constant(std, dtype)
-
-
 # Steps have no Python branches on tensors, so they need no AutoGraph. AutoGraph writes the source of every function to
 # temporary files, which a killed process leaves behind.
 
@@ -314,80 +326,3 @@ def compile_train_step(
         return PackedOutcome(run(tf.constant(pack(first, second, rate)), len(first)))
 
     return run_packed
-
-
-def compile_evaluation_step(step: EvaluationStep, config: TrainConfig) -> EvaluationStep:
-    return step if config.loop == "eager" else tf.function(step, jit_compile=config.jit, autograph=False)
-
-
-EVALUATION_BATCH: Final = 256
-
-# NumPy's own choose their algorithm by the processor, and round differently.
-_exp, _log = np.frompyfunc(math.exp, 1, 1), np.frompyfunc(math.log, 1, 1)
-
-
-WORST: Final = 40
-"""Number of examples that an evaluation names."""
-
-
-class HardExample(NamedTuple):
-    """An example with a high loss, its predicted class and the probability of that class."""
-
-    example: int
-    predicted: int
-    probability: float
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Mean loss, accuracy, the confusion matrix (true class, predicted class) with counts, calibration, and the worst
-    examples.
-    """
-
-    loss: float
-    accuracy: float
-    confusion: NDArray[np.int64]
-    worst: tuple[HardExample, ...]
-    bins: tuple[calibration.Bin, ...] = ()
-
-
-def evaluation_batch(split: Split) -> tf.TensorSpec:
-    return tf.TensorSpec((min(EVALUATION_BATCH, len(split)), *split.images.shape[1:]), tf.uint8)
-
-
-def evaluate(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> Evaluation | None:
-    """Evaluate a split, or return None if `stop`, asked before each batch, says so."""
-    logits = compute_logits(step, split, stop)
-    return None if logits is None else measure(logits, split.labels)
-
-
-def compute_logits(step: EvaluationStep, split: Split, stop: Callable[[], str]) -> NDArray[np.float64] | None:
-    """Return the logits of a split, (examples, classes), or None if `stop` says so. The last batch is padded."""
-    parts = []
-    size = min(EVALUATION_BATCH, len(split))
-    for start in range(0, len(split), size):
-        if stop():
-            return None
-        images = split.images[start : start + size]
-        filled = np.concatenate([images, np.zeros((size - len(images), *images.shape[1:]), images.dtype)])
-        parts.append(step(tf.constant(filled)).numpy()[: len(images)])
-    logits: NDArray[np.float64] = np.concatenate(parts).astype(np.float64)
-    return logits
-
-
-def measure(logits: NDArray[np.float64], labels: NDArray[np.int32]) -> Evaluation:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    sums = _exp(shifted).astype(float).sum(axis=1)
-    likelihoods = shifted[np.arange(len(labels)), labels] - _log(sums).astype(float)
-    predicted = logits.argmax(axis=1)
-    right = predicted == labels
-    classes = logits.shape[1]
-    pairs = np.bincount(labels.astype(np.int64) * classes + predicted, minlength=classes**2)
-    worst = np.argsort(likelihoods, kind="stable")[:WORST].tolist()
-    return Evaluation(
-        float(-likelihoods.mean()),
-        float(right.mean()),
-        pairs.reshape(classes, classes),
-        tuple(HardExample(index, int(predicted[index]), float(1 / sums[index])) for index in worst),
-        calibration.fill_bins(1 / sums, right),
-    )
