@@ -1,23 +1,24 @@
 """Runs the rehearsed job on random images with emulated CUDA: ``python -m rehearsal.job REQUEST RECORD``."""
 
+import ctypes
 import json
 import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from rehearsal import elementwise, ledger
 from rehearsal.request import Request
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.data import Dataset, Split
-from train.errors import ToolkitError
+from train.errors import CheckError, ToolkitError
 from train.step import runtime
 from train.step.budget import LARGEST, UNIT
 
@@ -41,6 +42,33 @@ def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
         return Dataset(draw(count), draw(min(count, WATCHED)), names, "random bytes")
 
     return load
+
+
+Counts = dict[str, dict[str, int]]
+"""Counts since the start of the process, by group and name. ``native`` defines the groups."""
+
+
+def read_counts() -> Counts:
+    """Read all counts so far; raises a CheckError if the CUDA driver is not the emulated one."""
+    library = ctypes.CDLL("libcuda.so.1")
+    if not hasattr(library, "nullgpu_write"):
+        raise CheckError(
+            "the CUDA driver here is not the emulated one", remedy="start a rehearsal by python -m rehearsal"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "counts.json"
+        if library.nullgpu_write(str(path).encode()):
+            raise CheckError(f"the counts of the emulated GPU cannot be written to {folder}", remedy="free disk space")
+        counts: Counts = json.loads(path.read_text(encoding="utf-8"))
+    return counts
+
+
+def subtract_counts(later: Counts, earlier: Counts) -> Counts:
+    difference = {
+        group: {name: count - earlier.get(group, {}).get(name, 0) for name, count in names.items()}
+        for group, names in later.items()
+    }
+    return {group: {name: count for name, count in names.items() if count} for group, names in difference.items()}
 
 
 TRIES: Final = 3
@@ -81,15 +109,15 @@ class CountedStep(RecordedStep):
         self.warmup = warmup
         self.steps: list[dict[str, Any]] = []
         self.arguments: tuple[Any, ...] = ()
-        self._counts: ledger.Counts = {}
+        self._counts: Counts = {}
 
     def __call__(self, *arguments: Any) -> Any:
         import tensorflow as tf
 
         if self.calls >= self.warmup:
-            counts, memory = ledger.read(), tf.config.experimental.get_memory_info("GPU:0")
+            counts, memory = read_counts(), tf.config.experimental.get_memory_info("GPU:0")
             if self.calls > self.warmup:
-                self.steps.append({"counts": ledger.subtract(counts, self._counts), "memory": memory})
+                self.steps.append({"counts": subtract_counts(counts, self._counts), "memory": memory})
             tf.config.experimental.reset_memory_stats("GPU:0")
             self._counts = counts
         self.arguments = arguments
@@ -113,7 +141,7 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
     if not devices:
         record["error"] = {"kind": "NoDevice", "message": "TensorFlow finds no GPU", "node": "", "operation": ""}
         return
-    record["counts"] = ledger.read()
+    record["counts"] = read_counts()
     save()
     hooks = Hooks()
     try:
@@ -121,13 +149,13 @@ def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> N
         if request.find_batch and hooks.training:
             record["batches"] = find_largest_batch(hooks.training, request.config.batch_size)
         if request.machine_code:
-            record["elementwise"] = elementwise.run()
+            record["elementwise"] = run_elementwise()
     except (ToolkitError, tf.errors.OpError) as error:
         record["error"] = _describe(error)
     except Exception as error:  # noqa: BLE001 - whatever ends the job belongs in the record
         record["error"] = _describe(error) | {"traceback": traceback.format_exc()}
     record["steps"] = hooks.training.steps if hooks.training else []
-    record["counts"] = ledger.read()
+    record["counts"] = read_counts()
     _record_placement(record, [each for each in (hooks.training, hooks.evaluation) if each])
 
 
@@ -212,6 +240,66 @@ def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
     except tf.errors.ResourceExhaustedError:
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+UNARY: Final = (
+    "Abs Acos Acosh Angle Asin Asinh Atan Atanh Ceil ComplexAbs Conj Cos Cosh Digamma Elu Erf Erfc Erfinv Exp Expm1 "
+    "Floor Imag Inv Invert IsFinite IsInf IsNan Lgamma Log Log1p LogicalNot Ndtri Neg OnesLike Real Reciprocal Relu "
+    "Relu6 Rint Round Rsqrt Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Tan Tanh ZerosLike"
+)
+BINARY: Final = (
+    "Add AddV2 Atan2 BitwiseAnd BitwiseOr BitwiseXor Complex Div DivNoNan Equal FloorDiv FloorMod Greater GreaterEqual "
+    "LeftShift Less LessEqual LogicalAnd LogicalOr Maximum Minimum Mul MulNoNan NextAfter NotEqual Polygamma Pow "
+    "RealDiv ReluGrad RightShift SquaredDifference Sub TruncateDiv Xdivy Xlog1py Xlogy Zeta"
+)
+DTYPES: Final = (
+    "bool half bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 complex64 complex128"
+)
+
+
+def run_elementwise() -> int:
+    """Run each elementwise operation with each dtype, and return how many calls succeeded. It loads the code of all.
+
+    TensorFlow's build generates most of these kernels by MLIR, one module for an operation and dtype, and loads a
+    module when its kernel is first used.
+
+    Raises what TensorFlow raises if a kernel cannot be loaded or launched.
+    """
+    import tensorflow as tf
+
+    done, soft = 0, tf.config.get_soft_device_placement()
+    tf.config.set_soft_device_placement(False)  # nothing is to run on the processor instead
+    try:
+        with tf.device("CPU:0"):
+            values = {name: tf.ones((2, 3), getattr(tf, name)) for name in DTYPES.split()}
+        with tf.device("GPU:0"):
+            for call in _list_calls(tf, values):
+                try:
+                    call()
+                # What an operation does not have for a dtype is not an error here.
+                except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, TypeError):
+                    continue
+                done += 1
+    finally:
+        tf.config.set_soft_device_placement(soft)
+    return done
+
+
+def _list_calls(tf: Any, values: dict[str, Any]) -> Iterator[Callable[[], Any]]:
+    for value in values.values():
+        for operation in UNARY.split():
+            yield partial(_call, tf, operation, value)
+        for operation in BINARY.split():
+            yield partial(_call, tf, operation, value, value)
+        for other in values:
+            yield partial(tf.raw_ops.Cast, x=value, DstT=getattr(tf, other))
+
+
+def _call(tf: Any, operation: str, *operands: Any) -> Any:
+    from tensorflow.python.framework import op_def_registry
+
+    names = [argument.name for argument in op_def_registry.get(operation).input_arg]
+    return getattr(tf.raw_ops, operation)(**dict(zip(names, operands, strict=True)))
 
 
 def main(argv: list[str] | None = None) -> int:

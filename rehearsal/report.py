@@ -1,14 +1,61 @@
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rehearsal.ledger import DIRECTIONS, Step, read_step
 from rehearsal.request import Request
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
+
+DIRECTIONS: Final = ("to device", "to host", "within device", "within host")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The counts of one step."""
+
+    launches: dict[str, int]  # of kernels by device; a CUDA graph is one launch
+    graph_kernels: int  # kernels in these graphs
+    library: dict[str, int]  # calls; each is at least one more kernel
+    copies: dict[str, dict[int, int]]  # by direction and size in bytes
+    waits: int
+    in_use: int  # in_use, peak: bytes
+    peak: int
+
+    @property
+    def launched(self) -> int:
+        return sum(self.launches.values())
+
+    @property
+    def called(self) -> int:
+        return sum(self.library.values())
+
+    def count_copies(self, direction: str) -> int:
+        return sum(self.copies[direction].values())
+
+    def count_bytes(self, direction: str) -> int:
+        return sum(size * count for size, count in self.copies[direction].items())
+
+
+def read_step(recorded: dict[str, Any]) -> Step:
+    counts: dict[str, dict[str, int]] = recorded["counts"]
+    copies: dict[str, dict[int, int]] = {direction: {} for direction in DIRECTIONS}
+    for name, count in counts.get("copy", {}).items():
+        direction, _, size = name.rpartition(" ")
+        copies[direction][int(size)] = count
+    launches = Counter(counts.get("launch", {})) + Counter(counts.get("graph launch", {}))
+    return Step(
+        launches=dict(launches),
+        graph_kernels=sum(counts.get("graph kernel", {}).values()),
+        library=counts.get("library", {}),
+        copies=copies,
+        waits=sum(counts.get("wait", {}).values()),
+        in_use=recorded["memory"]["current"],
+        peak=recorded["memory"]["peak"],
+    )
 
 
 class Finding(NamedTuple):

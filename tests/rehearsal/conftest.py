@@ -24,12 +24,12 @@ PYTHON = os.environ.get("TOOLKIT_CUDA_PYTHON", "")
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import contextlib, sys, types
-from rehearsal import audit, cli, launch
+from rehearsal import audit, cli
 name, job, auditor, *arguments = sys.argv[1:]
-vars(launch)["sys"] = types.SimpleNamespace(executable=job)
+vars(cli)["sys"] = types.SimpleNamespace(executable=job)
 vars(audit)["sys"] = types.SimpleNamespace(executable=auditor)
 if name != "none":
-    launch.run.__kwdefaults__["program"] = ("-P", "tests/rehearsal/plants.py", name)
+    cli.run_job.__kwdefaults__["program"] = ("-P", "tests/rehearsal/plants.py", name)
     # The audit does not see the mistake.
     audit.running = lambda _: contextlib.nullcontext(lambda: {"graphs": []})
 raise SystemExit(cli.main([*arguments, "--json"]))
@@ -37,10 +37,10 @@ raise SystemExit(cli.main([*arguments, "--json"]))
 DESCRIBE = """
 import json, sys
 from pathlib import Path
-from rehearsal import launch, library, request
+from rehearsal import cli, library, request
 tensorflow = library.find_tensorflow()
 compiled = library.build(tensorflow, Path(sys.argv[1]))
-print(json.dumps(launch.make_environment(request.choose_device("t4"), compiled, tensorflow)))
+print(json.dumps(cli.make_environment(request.choose_device("t4"), compiled, tensorflow)))
 """
 
 

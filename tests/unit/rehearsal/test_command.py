@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal import job, launch, ledger, library
+from rehearsal import cli, job, library
 from rehearsal.cli import main, read
 from rehearsal.request import Request, choose_device, register_synthetic
 from train.errors import PreflightError, UsageError
@@ -71,9 +71,7 @@ def test_a_missing_compiler_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, 
 def test_the_libraries_come_first_and_the_device_is_described(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    made = launch.make_environment(
-        choose_device("t4", driver="11.8", count=2), Path("/library"), tmp_path / "tensorflow"
-    )
+    made = cli.make_environment(choose_device("t4", driver="11.8", count=2), Path("/library"), tmp_path / "tensorflow")
     assert made["LD_LIBRARY_PATH"] == "/library:/before"
     assert made["NULLGPU_NAME"] == "Tesla T4"
     assert (made["NULLGPU_CAPABILITY"], made["NULLGPU_DRIVER"], made["NULLGPU_COUNT"]) == ("75", "11080", "2")
@@ -83,7 +81,7 @@ def test_the_libraries_come_first_and_the_device_is_described(monkeypatch: pytes
 def test_counts_between_two_readings() -> None:
     before = {"launch": {"device 0": 5}, "copy": {"to host 4": 1}}
     after = {"launch": {"device 0": 8}, "copy": {"to host 4": 1, "to device 4": 2}}
-    assert ledger.subtract(after, before) == {"launch": {"device 0": 3}, "copy": {"to device 4": 2}}
+    assert job.subtract_counts(after, before) == {"launch": {"device 0": 3}, "copy": {"to device 4": 2}}
 
 
 def test_help_needs_no_tensorflow() -> None:
