@@ -99,7 +99,8 @@ def predict(network: "Network", files: Sequence[Path], top: int, explain: Path |
                 guesses = rank(network.inputs.class_names, share, top)
                 if explain:
                     best = int(np.argmax(share))
-                    draw_explanation(network, image, best, explain / f"{number:04}-{path.stem}.png")
+                    with replacing(explain / f"{number:04}-{path.stem}.png") as file:
+                        file.write(render_explanation(network, image, best))
                 yield Prediction(str(path), guesses)
 
 
@@ -138,12 +139,6 @@ def render_explanation(network: "Network", image: NDArray[np.uint8], label: int)
     file = io.BytesIO()
     shown.save(file, "PNG")
     return file.getvalue()
-
-
-def draw_explanation(network: "Network", image: NDArray[np.uint8], label: int, path: Path) -> None:
-    """Write the picture of `render_explanation`."""
-    with replacing(path) as file:
-        file.write(render_explanation(network, image, label))
 
 
 def describe_problem(error: DataError) -> str:
