@@ -31,3 +31,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def unbroken(finished: Path) -> str:
     return runs.read_digest(finished)
+
+
+@pytest.fixture(scope="session")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train one run long enough to tell most digits, and return its folder; a test that changes it must copy it."""
+    return runs.make(tmp_path_factory.mktemp("learnt"), "--epochs", "6")

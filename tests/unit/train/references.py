@@ -24,7 +24,6 @@ needs_torch = pytest.mark.skipif(
     not PYTHON, reason="needs PyTorch: name a Python that has torch 2.13.0 in TOOLKIT_TORCH_PYTHON"
 )
 STEPS, RATE, DECAY = 20, 0.05, 1e-3
-LAYOUTS: Final = ("contiguous", "channels_last")
 
 Arrays = dict[str, Any]
 
@@ -81,7 +80,7 @@ def make_small_maps() -> Arrays:
 
 def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
     wide = {name: value.astype(np.float64) for name, value in given.items() if name.startswith("w:")}
-    facts = {"layers": config.layers, "steps": 1, "rate": RATE, "decay": 0.0, "layouts": LAYOUTS}
+    facts = {"layers": config.layers, "steps": 1, "rate": RATE, "decay": 0.0}
     batch = {"images": given["images"].astype(np.float64)[None], "labels": given["labels"][None]}
     return {"facts": json.dumps(facts)} | batch | wide
 

@@ -6,25 +6,23 @@ import tensorflow as tf
 
 from tests.tiers import slow, weekly
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
-from train.model import block
 from train.model.block import Mode
 from train.model.formulation import FOR_CPU
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("bottleneck", [True, False])
 @pytest.mark.parametrize("mode", ["recompute", "shared"])
-def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> None:
-    x, layers = make_input(dtype), make_layers(bottleneck=bottleneck, dtype=dtype)
+def test_modes_agree(mode: Mode, bottleneck: bool, rate: float) -> None:
+    x, layers = make_input(), make_layers(bottleneck=bottleneck)
     expected = run(x, layers, "plain", rate=rate)
-    assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE[dtype]
+    assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE["float64"]
 
 
 @pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", [False, slow(True)])
 @pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(count=2 if jit else 3, dtype=dtype)  # XLA takes seconds for each layer
@@ -74,36 +72,3 @@ def compare_with_float32(mode: Mode, dtype: str) -> dict[str, float]:
 def test_half_precision_only_rounds(mode: Mode, dtype: str) -> None:
     errors = compare_with_float32(mode, dtype)
     assert all(errors[kind] < bound for kind, bound in BOUNDS.items()), errors
-
-
-def forget_the_statistics(monkeypatch: pytest.MonkeyPatch, _: float) -> str:
-    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, *rest: dy * tf.cast(scale, dy.dtype))
-    return "gradients"
-
-
-def round_coarsely(monkeypatch: pytest.MonkeyPatch, unit: float) -> str:
-    original: Any = block.standardize
-
-    def standardize(x: tf.Tensor, *rest: Any) -> Any:
-        normal, statistics = original(x, *rest)
-        if x.dtype == tf.float32:  # the reference
-            return normal, statistics
-        step = 32 * unit
-        return tf.cast(tf.round(tf.cast(normal, tf.float32) / step) * step, x.dtype), statistics
-
-    monkeypatch.setattr(block, "standardize", standardize)
-    return "maps"
-
-
-@pytest.mark.parametrize("dtype", list(UNITS))
-@pytest.mark.parametrize("mistake", [forget_the_statistics, round_coarsely], ids=lambda mistake: mistake.__name__)
-def test_a_mistake_in_half_precision_is_noticed(monkeypatch: pytest.MonkeyPatch, mistake: Any, dtype: str) -> None:
-    kind = mistake(monkeypatch, UNITS[dtype])
-    assert compare_with_float32("shared", dtype)[kind] > BOUNDS[kind]
-
-
-def test_a_wrong_gradient_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, layers = make_input(), make_layers()
-    expected = run(x, layers, "plain")
-    monkeypatch.setattr(block, "standardize_gradient", lambda dy, _, scale, form: dy * form.spread(scale))
-    assert measure_difference(run(x, layers, "shared"), expected) > 1e-3

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from train.cli import main, parse
-from train.config.configuration import TrainConfig
 from train.config.presets import read_table
-from train.config.resolution import resolve
 from train.errors import PreflightError, UsageError
 
 
@@ -113,23 +111,6 @@ def test_the_run_folder_depends_on_what_decides_the_numbers() -> None:
     # These options may change when a run is resumed: how often it saves, and what it logs.
     again = parse(["digits", "--checkpoint-every", "5", "--log-every", "1", "--keep", "3", "--profile", "2:3"])
     assert again.run_dir.name == parse(["digits"]).run_dir.name
-
-
-def test_later_options_win() -> None:
-    assert parse(["digits", "--out", "a", "--out", "b"]).out == "b"
-
-
-@given(
-    st.sampled_from(sorted(read_table("datasets"))),
-    st.sampled_from(sorted(read_table("recipes"))),
-    st.integers(0, 2**31 - 1),
-    st.integers(1, 4096),
-)
-def test_configurations_survive_a_round_trip(dataset: str, recipe: str, seed: int, batch: int) -> None:
-    config = resolve(dataset, recipe=recipe, seed=seed, batch_size=batch)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in config.as_dict().items()}
-    assert TrainConfig(**values) == config
-    assert TrainConfig(**values).digest == config.digest
 
 
 def test_missing_data_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,6 @@ from tests.tiers import slow, weekly
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
 from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
-from train.model import normalization
 from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
@@ -24,19 +23,18 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 MODES: tuple[Mode, ...] = ("plain", "recompute", "shared")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("bottleneck", [True, False])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> None:
-    x, layers = make_input(dtype), make_layers(bottleneck=bottleneck, dtype=dtype)
+def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: float) -> None:
+    x, layers = make_input(), make_layers(bottleneck=bottleneck)
     expected = run(x, layers, "plain", rate=rate)
     found = run(x, layers, mode, FOR_GPU_CHANNELS_LAST, rate=rate)
-    assert measure_difference(found, expected) < TOLERANCE[dtype]
+    assert measure_difference(found, expected) < TOLERANCE["float64"]
 
 
 @pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
 def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(count=2, dtype=dtype)
     expected = run(x, layers, "plain", rate=0.2)
@@ -46,17 +44,6 @@ def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -
         return run(x, layers, mode, FOR_GPU, rate=0.2, compiled=True)
 
     assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
-
-
-def test_a_reader_that_does_not_project_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, layers = make_input(), make_layers()
-    expected = run(x, layers, "plain")
-    forget = replace(FOR_GPU_CHANNELS_LAST, project_in_readers=False)
-    original = normalization.scale_shift_gradient
-    monkeypatch.setattr(
-        "train.model.block.scale_shift_gradient", lambda dy, x, gamma, _: original(dy, x, gamma, forget)
-    )
-    assert measure_difference(run(x, layers, "shared", FOR_GPU_CHANNELS_LAST), expected) > 1e-3
 
 
 def configure(dataset: str, **options: Any) -> TrainConfig:
@@ -84,7 +71,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", [slow("digits, channels first"), "digits", slow("ImageNet")])
+@pytest.mark.parametrize("case", [slow("digits, channels first"), slow("digits"), slow("ImageNet")])
 def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
     config = configure(precision="float64", **NETWORKS[case])
     if config.jit:  # compiling takes most of the time
@@ -115,7 +102,7 @@ def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
 
 
 @pytest.mark.parametrize("precision", ["float32", slow("mixed_float16")])
-@pytest.mark.parametrize("memory", MODES)
+@pytest.mark.parametrize("memory", [slow("plain"), slow("recompute"), "shared"])
 def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> None:
     """Its norms are differentiated in training mode only: see the message in fused_batch_norm_op.cu.cc."""
     operations = trace(configure("digits", depth=16, memory=memory, precision=precision), FOR_GPU)
@@ -126,22 +113,16 @@ def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> N
     assert [op.name for op in laid if op.get_attr("data_format") != b"NCHW"] == []
 
 
-def test_the_formulation_for_processors_would_fail_on_a_gpu() -> None:
-    norms = [op for op in trace(configure("digits", depth=16), FOR_CPU) if op.type.startswith("FusedBatchNormGrad")]
-    assert not all(op.get_attr("is_training") for op in norms)
-
-
-@pytest.mark.parametrize(("form", "once"), [(FOR_GPU, True), (replace(FOR_GPU, compile_updates=False), False)])
-def test_kernels_are_cast_to_half_precision_once(form: Formulation, once: bool) -> None:
+def test_kernels_are_cast_to_half_precision_once() -> None:
     """Casting a kernel at each use would cost three more launches for each convolution on a GPU."""
     config = configure("digits", depth=16, memory="recompute", precision="mixed_float16")
-    kernels = [variable.shape for variable in build(config, form).trainable_variables if len(variable.shape) == 4]
-    casts = [op for op in trace(config, form) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
+    kernels = [variable.shape for variable in build(config, FOR_GPU).trainable_variables if len(variable.shape) == 4]
+    casts = [op for op in trace(config, FOR_GPU) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
     found = [op for op in casts if op.outputs[0].shape.as_list() in [list(shape) for shape in kernels]]
-    assert (len(found) == len(kernels)) == once
+    assert len(found) == len(kernels)
 
 
-@pytest.mark.parametrize("memory", ["shared", weekly("plain"), weekly("recompute")])
+@pytest.mark.parametrize("memory", [slow("shared"), weekly("plain"), weekly("recompute")])
 def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
     config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
     model = build(config, FOR_GPU)
@@ -162,10 +143,9 @@ def test_recomputing_on_a_gpu_copies_no_maps() -> None:
     assert more["recompute"] <= more["plain"]
 
 
-@pytest.mark.parametrize(("form", "on_host"), [(FOR_GPU, False), (FOR_CPU, True)])
-def test_dropout_on_a_gpu_makes_no_seed_in_host_memory(form: Formulation, on_host: bool) -> None:
+def test_dropout_on_a_gpu_makes_no_seed_in_host_memory() -> None:
     """TensorFlow's own seeds would cost a copy to the host and two back for every mask."""
-    operations = trace(configure("digits", depth=10), form)
+    operations = trace(configure("digits", depth=10), FOR_GPU)
     drawn = {op.get_attr("dtype") for op in operations if op.type == "StatelessRandomUniformFullIntV2"}
     assert tf.uint32 in drawn  # masks
-    assert (tf.int32 in drawn) == on_host  # seeds
+    assert tf.int32 not in drawn  # seeds

@@ -1,11 +1,8 @@
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.unit.train.blocks import make_input, make_layers, run
-from train.model import block
 from train.model.block import Mode, Unit
 
 STEP = 1e-6
@@ -34,14 +31,3 @@ def compare_with_differences(mode: Mode) -> float:
 @pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_gradients_are_derivatives(mode: Mode) -> None:
     assert compare_with_differences(mode) < 1e-5
-
-
-def test_a_gradient_without_the_statistics_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original: Any = block.normalize_gradient
-
-    def forget_statistics(dy: tf.Tensor, x: tf.Tensor, gamma: tf.Tensor, statistics: Any, saved: Any, form: Any) -> Any:
-        _, d_gamma, d_beta = original(dy, x, gamma, statistics, saved, form=form)
-        return dy * gamma * block.rsqrt(x, statistics, form), d_gamma, d_beta
-
-    monkeypatch.setattr(block, "normalize_gradient", forget_statistics)
-    assert compare_with_differences("shared") > 1e-3

@@ -50,15 +50,6 @@ def test_a_folder_of_save_to_disk_without_a_split_or_a_column(tmp_path: Path) ->
         load(parse(["cifar10", "--data-dir", str(tmp_path / "other")]))
 
 
-def test_a_damaged_folder_of_save_to_disk(tmp_path: Path) -> None:
-    saved = make_saved(make_split(4))
-    datasets.DatasetDict({"train": saved, "test": saved}).save_to_disk(tmp_path)
-    (victim,) = (tmp_path / "test").glob("*.arrow")
-    victim.write_bytes(victim.read_bytes()[:200])
-    with pytest.raises(DataError, match="cannot read"):
-        load(parse(["cifar10", "--data-dir", str(tmp_path)]))
-
-
 class Hub(QuietHandler):
     files: dict[str, bytes]
     digests: dict[str, str]
@@ -241,25 +232,3 @@ def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(PreflightError, match="cannot write to"):
         download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "file")
-
-
-def test_a_run_says_where_its_data_came_from(mirror: type[Hub], tmp_path: Path) -> None:
-    arguments = [
-        "svhn",
-        "--no-extra",
-        "--depth",
-        "10",
-        "--steps",
-        "1",
-        "--batch-size",
-        "2",
-        "--threads",
-        "2",
-        "--progress",
-        "quiet",
-    ]
-    arguments += ["--cache-dir", str(tmp_path / "cache"), "--out", str(tmp_path / "runs")]
-    assert main(arguments) == 0
-    manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["data"]["source"] == f"{REPOSITORY} at {COMMIT}"
-    assert manifest["data"]["sha256"] == load(parse(arguments)).digest

@@ -6,8 +6,6 @@ import pytest
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from toolkit import training
-from toolkit.engine import container
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.model.densenet import build
@@ -134,11 +132,3 @@ def test_a_wrong_use_of_freeze_is_refused(options: tuple[str, ...], message: str
 def test_more_frozen_blocks_than_there_are_are_refused(source: Path) -> None:
     with pytest.raises(UsageError, match="the model has 3"):
         parse(["digits", "--init-from", str(source), "--freeze", "4"])
-
-
-def test_a_container_sees_the_run_that_it_starts_from_read_only(source: Path) -> None:
-    arguments = ["digits", "--init-from", str(source)]
-    job = training.plan(arguments, parse(arguments), None, gpu=False)
-    asked = container.describe(job, image="image")
-    assert asked.argv[-2:] == ("--init-from", "/init")
-    assert (str(source.resolve()), "/init", True) in asked.mounts

@@ -1,4 +1,3 @@
-import errno
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ import tensorflow as tf
 from tests.tiers import slow, weekly
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train.errors import PreflightError, ToolkitError, explaining_failures
-from train.record import checkpoint, metrics
+from train.record import checkpoint
 from train.record.metrics import Recorder, read_epochs
 from train.run import conclusion, job, loop, shards
 from train.step import evaluation, state
@@ -76,9 +75,17 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
 
 @pytest.mark.parametrize(("epoch", "options"), [(1, ()), slow(3, ()), slow(2, ("--loop", "fit"))])
 def test_while_a_model_is_evaluated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, epoch: int, options: tuple[str, ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    unbroken: str,
+    epoch: int,
+    options: tuple[str, ...],
 ) -> None:
-    """Evaluating a large model on a processor takes too long to wait for, so the resumed run evaluates."""
+    """Evaluating a large model on a processor takes too long to wait for, so the resumed run evaluates.
+
+    Options that decide nothing may change when it is resumed.
+    """
     with monkeypatch.context() as patch:
         patch.setattr(loop, "evaluate", once(loop.evaluate, epoch))
         assert run(tmp_path, *options) == 130
@@ -87,7 +94,9 @@ def test_while_a_model_is_evaluated(
     assert loaded
     assert (loaded.position.step, loaded.position.seen) == (epoch * STEPS, STEPS * BATCH)
     assert len(read_epochs(folder / "metrics.csv")) == epoch - 1
-    assert run(tmp_path, *options) == 0
+    capsys.readouterr()
+    assert run(tmp_path, *options, "--log-every", "1", "--keep", "1", "--profile", "12:13") == 0
+    assert f"resumed after step {epoch * STEPS} of {3 * STEPS}" in capsys.readouterr().err
     assert read_digest(tmp_path, *options) == unbroken
     assert [record.epoch for record in read_epochs(folder / "metrics.csv")] == [1, 2, 3]
     assert [record.train_accuracy for record in read_epochs(folder / "metrics.csv")][epoch - 1] > 0.1
@@ -100,19 +109,6 @@ def test_in_the_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert run(tmp_path, *options) == 130
     assert run(tmp_path, *options) == 0
     assert {"validation_accuracy", "test_accuracy"} <= set(read_manifest(tmp_path, *options)["result"])
-
-
-def test_options_that_decide_nothing_may_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
-        assert run(tmp_path) == 130
-    capsys.readouterr()
-    options = ("--log-every", "1", "--keep", "1", "--checkpoint-every", "4", "--profile", "12:13")
-    assert run(tmp_path, *options) == 0
-    assert f"resumed after step {2 * STEPS} of {3 * STEPS}" in capsys.readouterr().err
-    assert read_digest(tmp_path, *options) == unbroken
 
 
 def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
@@ -179,21 +175,24 @@ def test_weights_that_are_no_numbers_are_never_saved(
     assert [path.name for path in (find_folder(tmp_path) / "checkpoints").glob("*.npz")] == [f"step-{STEPS:08d}.npz"]
 
 
-@pytest.mark.parametrize("ask", [lambda: tf.zeros([1 << 50], tf.int8), lambda: np.ones(1 << 50, np.int8)])
 def test_memory_that_runs_out_is_one_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ask: Callable[[], Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(state.State, "read", lambda _: ask())
+    monkeypatch.setattr(state.State, "read", lambda _: np.ones(1 << 50, np.int8))
     assert run(tmp_path) == 4
     said = capsys.readouterr().err
     assert said.count("error: the job ran out of memory") == 1
-    assert re.search(r"why: (OOM when allocating tensor|Unable to allocate 1.00 PiB) .*\n +try: use --batch-size", said)
+    assert re.search(r"why: Unable to allocate 1.00 PiB .*\n +try: use --batch-size", said)
     assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:AddV2]")],
+    [
+        MemoryError(),
+        tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:AddV2]"),
+        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1125899906842624]"),
+    ],
 )
 def test_other_words_for_it_are_known(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="the job ran out of memory"), explaining_failures(tmp_path / "failure"):
@@ -249,18 +248,6 @@ def test_an_error_that_comes_again_is_not_said_to_go_on(error: Exception, again:
 def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(KeyError), explaining_failures(tmp_path / "failure"):
         raise KeyError("name")
-
-
-def record_on_full_disk(folder: Path) -> None:
-    with Recorder(folder, 0) as recorder:
-        recorder._lines = Path("/dev/full").open("a", encoding="utf-8")  # noqa: SIM115
-        recorder.add_epoch(metrics.EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0))
-
-
-def test_a_file_of_records_on_a_full_disk(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="cannot write") as caught:
-        record_on_full_disk(tmp_path)
-    assert caught.value.why == os.strerror(errno.ENOSPC)
 
 
 def test_tensorboards_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,10 @@ def test_a_job_runs_the_member_of_its_number(scheduler: str) -> None:
 @pytest.mark.parametrize(
     ("scheduler", "variables", "message"),
     [
-        ("kubernetes", {}, "JOB_COMPLETION_INDEX is not set"),
         ("kubernetes", {"SLURM_ARRAY_TASK_ID": "0"}, "JOB_COMPLETION_INDEX is not set"),
         ("kubernetes", {"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX is 2, and there is no member 2"),
         ("slurm", {}, "SLURM_ARRAY_TASK_ID is not set"),
         ("slurm", {"SLURM_ARRAY_TASK_ID": "-1"}, "SLURM_ARRAY_TASK_ID is '-1', and not a whole number"),
-        ("cron", {}, "the first argument is none of slurm, kubernetes"),
         ("", {}, "the first argument is none of slurm, kubernetes"),
     ],
 )

@@ -98,7 +98,6 @@ def test_the_filter_lets_pass_what_opens_no_network(machine: str, architecture: 
     [
         (["digits"], False),
         (["cifar100"], True),
-        (["svhn"], True),
         (["cifar10", "--data-dir", "."], False),
     ],
 )

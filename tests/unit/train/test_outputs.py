@@ -151,7 +151,7 @@ for loop in ("function", "fit"):
     assert not os.listdir(os.environ["TMPDIR"])
 os._exit(0)
 """
-    arguments = [*runs.ARGUMENTS, "--steps", "3", "--out", str(tmp_path / "runs")]
+    arguments = [*runs.ARGUMENTS, "--steps", "1", "--out", str(tmp_path / "runs")]
     environment = {**os.environ, "TMPDIR": str(place)}
     subprocess.run([loaded.start(), "-c", code, *arguments], env=environment, check=True, capture_output=True)
     assert not list(place.iterdir())
@@ -159,10 +159,10 @@ os._exit(0)
 
 def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
     """A graph fuses operations and so rounds otherwise than eager steps; in float64 the difference is below 1e-9."""
-    options = ("--precision", "float64", "--steps", "8", "--log-every", "1")
+    options = ("--precision", "float64", "--steps", "4", "--log-every", "1")
     folders = [runs.make(tmp_path / loop, *options, "--loop", loop) for loop in ("function", "eager")]
     expected, found = ([line["loss"] for line in runs.read_lines(it) if line["kind"] == "step"] for it in folders)
-    assert len(found) == 8
+    assert len(found) == 4
     assert found == pytest.approx(expected, rel=1e-9)
     assert found[-1] < found[0]
 
@@ -220,8 +220,7 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
     assert "there is no" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("loss", [2.5e-6, 0.00025, 2.5, 12345.0])
-@pytest.mark.parametrize("epochs", [1, 300])
+@pytest.mark.parametrize(("loss", "epochs"), [(2.5e-6, 300), (12345.0, 1)])
 def test_nothing_is_drawn_beyond_the_edge_of_the_picture(tmp_path: Path, loss: float, epochs: int) -> None:
     """The margins are fixed, so axis labels of any length must fit."""
     records = [
@@ -245,7 +244,11 @@ def test_the_papers_number_is_drawn_where_it_applies() -> None:
 def test_runs_are_compared_by_what_they_differ_in(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = runs.make(tmp_path, *LONG, "--optimizer", "adam", "--learning-rate", "0.002")
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = (other / "config.yaml").read_text(encoding="utf-8")
+    changed = config.replace("optimizer: sgd", "optimizer: adam").replace("learning_rate: 0.2", "learning_rate: 0.002")
+    (other / "config.yaml").write_text(changed, encoding="utf-8")
     capsys.readouterr()
     assert compare.main([str(folder), str(other), "--out", str(tmp_path / "both.png")]) == 0
     said = capsys.readouterr().out

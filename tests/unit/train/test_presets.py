@@ -1,5 +1,6 @@
 import pytest
 
+from tests.tiers import slow
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.model.densenet import build, count_parameters
@@ -50,6 +51,9 @@ def test_the_formula_gives_the_papers_rounded_counts(preset: str, millions: floa
     assert round(count(preset, 10) / 1e6, 1) == millions
 
 
-@pytest.mark.parametrize("preset", read_table("presets"))
+LARGE = ("100-24", "bc-190-40", "bc-250-24", "169", "201", "264")
+
+
+@pytest.mark.parametrize("preset", [slow(name) if name in LARGE else name for name in read_table("presets")])
 def test_models_have_the_counts_of_the_formula(preset: str) -> None:
     assert count_parameters(build(resolve("cifar10", model=preset))) == count(preset, 10)

@@ -174,7 +174,7 @@ def run_step(config: TrainConfig, images: Any, labels: Any) -> state.State:
     return current
 
 
-@pytest.mark.parametrize("loop", ["function", "eager"])
+@pytest.mark.parametrize("loop", [slow("function"), "eager"])
 def test_parts_of_a_batch_give_the_mean_of_their_gradients(loop: Any) -> None:
     """Two equal halves have the same statistics, and so the same gradient as one half alone."""
     generator = np.random.default_rng(0)
@@ -272,21 +272,6 @@ def test_a_run_stops_and_ends_with_its_best_epoch(tmp_path: Path, monkeypatch: p
     assert reader.digest_weights(best) == manifest["weights_sha256"]
 
 
-def test_options_that_are_off_leave_the_digest_as_it_was() -> None:
-    config = configure()
-    assert configure(warm_up=0.0, ema=0.0, accumulate=1, decay_norms=True).digest == config.digest
-    assert configure(randaugment=0, magnitude=9).digest == config.digest
-    for name, value in {
-        "cutout": 2,
-        "randaugment": 2,
-        "mixup": 0.1,
-        "ema": 0.9,
-        "label_smoothing": 0.1,
-        "clip_norm": 1.0,
-    }.items():
-        assert configure(**{name: value}).digest != config.digest, name
-
-
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -295,16 +280,12 @@ def test_options_that_are_off_leave_the_digest_as_it_was() -> None:
         ({"accumulate": 7}, "--accumulate 7 cuts a batch into that many equal parts"),
         ({"warm_up": 1.0}, "--warm-up and --schedule one-cycle both begin"),
         ({"ema": 1.0}, "--ema must be less than 1"),
-        ({"label_smoothing": -0.1}, "--label-smoothing must be at least 0"),
         ({"mixup": -1.0}, "--mixup must be at least 0"),
-        ({"randaugment": -1}, "--randaugment must be at least 0"),
         ({"magnitude": 31}, "--magnitude must be at most 30, not 31"),
         ({"class_weights": "even"}, "unknown class weights: 'even'"),
         ({"class_weights": ["equal"]}, "--class-weights has a value of the wrong type"),
         ({"cutout": True}, "--cutout has a value of the wrong type: True"),
         ({"cutout": 2.0}, "--cutout has a value of the wrong type: 2.0"),
-        ({"flip": "no"}, "--flip has a value of the wrong type: 'no'"),
-        ({"mixup": "0.2"}, "--mixup has a value of the wrong type: '0.2'"),
         ({"recompute_blocks": (1, "2")}, "--recompute-blocks has a value of the wrong type"),
         ({"profile": (1, 2, 3)}, "--profile has a value of the wrong type"),
     ],

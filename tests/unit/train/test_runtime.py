@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import tensorflow as tf
 from tests.loaded import ROOT
 from tests.native import needs_native
 from train.cli import parse
-from train.config.configuration import digest_fields
-from train.config.resolution import resolve
 from train.native import library
 from train.run import job
 from train.step import budget, runtime
@@ -37,19 +34,6 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
         assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(False)
-
-
-def test_float32_is_float32_unless_asked_otherwise() -> None:
-    assert not parse(["digits"]).tf32
-    assert parse(["digits", "--tf32"]).tf32
-
-
-def test_runs_made_before_the_option_keep_their_name() -> None:
-    config = resolve("digits")
-    fields = asdict(config)
-    del fields["tf32"]
-    assert digest_fields(fields) == config.digest
-    assert replace(config, tf32=True).digest != config.digest
 
 
 def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

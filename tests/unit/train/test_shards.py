@@ -168,12 +168,6 @@ def test_parts_of_workers_make_up_the_batch(options: dict[str, Any]) -> None:
         assert np.array_equal(np.concatenate([part[place] for part in parts]), whole)
 
 
-def test_one_shard_leaves_the_digest_as_it_was_and_more_do_not() -> None:
-    config = configure(shards=1)
-    assert config.digest == resolve("digits", depth=10, kernels="stock", batch_size=SIZE).digest
-    assert len({config.digest, configure(shards=2).digest, configure(shards=3).digest}) == 3
-
-
 @pytest.mark.parametrize(
     ("options", "what"),
     [

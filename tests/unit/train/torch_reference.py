@@ -3,8 +3,8 @@
     python torch_reference.py IN.npz OUT.npz [IN.npz OUT.npz ...]
 
 Output: hidden states and gradients of the first step (``h:``, ``g:``), losses, and weights and running averages after
-all steps (``w:``). With ``evaluate`` images: hidden states by the final running averages (``e:``). For each layout in
-``facts``: the first step in float32 (``LAYOUT/h:``, ``LAYOUT/g:``). Arrays have the axes of ``train``.
+all steps (``w:``). With ``evaluate`` images: hidden states by the final running averages (``e:``). Arrays have
+the axes of ``train``.
 """
 
 import json
@@ -107,22 +107,10 @@ def train(file: Any) -> dict[str, Any]:
     return {"losses": losses} | out
 
 
-def differentiate_in_float32(file: Any, layout: str) -> dict[str, Any]:
-    """Compute the first step in float32; with channels last, PyTorch sums a norm's statistics in float32 too."""
-    arrays = {name[2:]: file[name].astype(np.float32) for name in file.files if name.startswith("w:")}
-    network = Network(arrays, json.loads(str(file["facts"]))["layers"])
-    images = torch.tensor(file["images"][0].astype(np.float32).transpose(0, 3, 1, 2))
-    images = images.contiguous(memory_format=getattr(torch, f"{layout}_format" if layout == "contiguous" else layout))
-    functional.cross_entropy(network(images), torch.tensor(file["labels"][0]).long()).backward()
-    return network.list_hidden(f"{layout}/h:") | network.list_gradients(f"{layout}/g:")
-
-
 def main() -> None:
     for source, target in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
         with np.load(source) as file:
             out = train(file)
-            for layout in json.loads(str(file["facts"])).get("layouts", []):
-                out |= differentiate_in_float32(file, layout)
         np.savez(target, **out)
 
 

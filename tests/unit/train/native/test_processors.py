@@ -48,13 +48,6 @@ def test_no_instruction_is_approximate() -> None:
     assert not find_approximate(library.find().path)
 
 
-def test_an_approximate_instruction_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "one.cpp"
-    source.write_text("#include <immintrin.h>\n__m256 invert(__m256 x) { return _mm256_rcp_ps(x); }\n")
-    subprocess.run([library.find_compiler(), "-mavx2", "-c", source, "-o", tmp_path / "one.o"], check=True)
-    assert len(find_approximate(tmp_path / "one.o")) == 1
-
-
 @pytest.mark.parametrize(("processor", "maker"), [("EPYC-Milan", "AuthenticAMD"), ("Haswell", "GenuineIntel")])
 def test_an_emulated_processor_gives_the_same_bits(emulator: str, tmp_path: Path, processor: str, maker: str) -> None:
     source, vendor = tmp_path / "vendor.cpp", tmp_path / "vendor"

@@ -59,14 +59,12 @@ def list_operations(function: Any, *inputs: tf.TensorSpec) -> list[tf.Operation]
 @pytest.mark.parametrize(
     ("dataset", "changes", "blocks"),
     [
-        ("digits", {"depth": 16}, 3),
-        ("digits", {"depth": 16, "optimizer": "adam", "learning_rate": 0.002}, 3),
-        ("digits", {"depth": 16, "dropout": 0.2}, 3),
+        ("digits", {"depth": 16, "optimizer": "adam", "learning_rate": 0.002, "dropout": 0.2}, 3),
         ("digits", {"depth": 16, "label_smoothing": 0.1, "mixup": 0.2, "clip_norm": 1.0, "ema": 0.9}, 3),
         ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4}, 5),
         ("cifar10", {"model": "121", "layers": (1, 1, 1, 1), "growth": 4, "precision": "mixed_bfloat16"}, 5),
     ],
-    ids=["sgd", "adam", "dropout", "other options", "imagenet", "bfloat16"],
+    ids=["adam and dropout", "other options", "imagenet", "bfloat16"],
 )
 def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, Any], blocks: int) -> None:
     config = resolve(dataset, kernels="native", **changes)
@@ -86,26 +84,11 @@ def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, 
     assert sum(each.type == "ToolkitBlockGradient" for each in found) == blocks
 
 
-def test_the_list_of_operations_notices_stock_ones() -> None:
-    config = resolve("digits", depth=10)
-    model = build(config)
-    evaluate = tf.function(evaluation.make_evaluation_step(model, np.ones(1), np.ones(1)), autograph=False)
-    found = {each.type for each in list_operations(evaluate, tf.TensorSpec((8, 8, 8, 1), tf.uint8))}
-    assert {"Conv2D", "FusedBatchNormV3", "MatMul"} <= found - EXACT
-
-
 def test_variables_are_those_of_stock_kernels() -> None:
     stock, native = (build(resolve("digits", kernels=kind)) for kind in ("stock", "native"))
     assert [variable.path for variable in stock.variables] == [variable.path for variable in native.variables]
     for one, other in zip(stock.variables, native.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-
-@PRECISIONS
-def test_weights_are_the_same_on_every_machine(
-    tmp_path: Path, no_drawing: None, options: tuple[str, ...], expected: str
-) -> None:
-    assert json.loads((runs.make(tmp_path, *options) / "manifest.json").read_text())["weights_sha256"] == expected
 
 
 @pytest.mark.slow
@@ -168,17 +151,14 @@ def test_native_kernels_hide_no_nan_from_the_loss(
     assert "the loss of step 1 is nan" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("loop", ["function", "fit", "eager"])
-def test_every_loop_gives_the_same_weights(tmp_path: Path, no_drawing: None, loop: str) -> None:
-    short = (*NATIVE, "--steps", "4")
-    expected = runs.make(tmp_path, *short)
-    folder = runs.make(tmp_path, *short, "--loop", loop)
-    digests = [json.loads((each / "manifest.json").read_text())["weights_sha256"] for each in (expected, folder)]
-    assert digests[0] == digests[1]
+def test_every_loop_gives_the_same_weights(tmp_path: Path, no_drawing: None) -> None:
+    options = [(*NATIVE, "--steps", "4", "--loop", loop) for loop in ("function", "fit", "eager")]
+    for chosen in options:
+        runs.make(tmp_path, *chosen)
+    assert len({runs.read_digest(tmp_path, *chosen) for chosen in options}) == 1
 
 
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, no_drawing: None) -> None:
-    runs.make(tmp_path / "whole", *NATIVE)
     options = (*NATIVE, "--checkpoint-every", "4")
     folder = runs.make(tmp_path / "parts", *options)
     saved = sorted((folder / "checkpoints").glob("step-*"))
@@ -186,7 +166,7 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, no_drawing: No
         path.unlink()
     (folder / "manifest.json").unlink()
     assert runs.run(tmp_path / "parts", *options) == 0
-    assert runs.read_digest(tmp_path / "parts", *options) == runs.read_digest(tmp_path / "whole", *NATIVE)
+    assert runs.read_digest(tmp_path / "parts", *options) == WEIGHTS
     assert runs.read_manifest(tmp_path / "parts", *options)["resumed_after"]
 
 
@@ -305,7 +285,3 @@ def test_older_runs_used_stock_kernels() -> None:
     del fields["kernels"]
     assert type(config).from_dict(fields) == config
     assert replace(config, kernels="native").digest != config.digest
-
-
-def test_a_run_chooses_its_kernels_unless_told() -> None:
-    assert parse(["digits"]).kernels == "auto"

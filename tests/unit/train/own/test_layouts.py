@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import main, parse
-from train.data import Dataset, kinds, load
+from train.data import Dataset, load
 from train.errors import DataError, UsageError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
@@ -287,22 +287,3 @@ def test_a_file_that_is_no_data_set_is_named(
 def test_addresses_are_not_fetched() -> None:
     with pytest.raises(UsageError, match="address"):
         parse(["https://example.org/pets.zip"])
-
-
-@pytest.mark.parametrize(
-    ("start", "name"),
-    [
-        (HEIC, "HEIC"),
-        (HEIC.replace(b"mif1", b"avif"), "AVIF"),
-        (b"%PDF-1.7", "PDF file"),
-        (b'<?xml version="1.0"?><!-- a drawing --><svg>', "SVG"),
-        (b"<!DOCTYPE html><html>", "HTML page"),
-        (b"RIFF\0\0\0\0WEBP", "WebP"),
-        (b"version https://git-lfs.github.com/spec/v1", "pointer of Git LFS"),
-        ("Größe\n".encode(), "text"),
-        (b"", "empty file"),
-        (b"\x01\x02\x03", ""),
-    ],
-)
-def test_a_file_is_known_by_its_first_bytes(start: bytes, name: str) -> None:
-    assert kinds.name_kind(start).name == name

@@ -202,7 +202,7 @@ def pack(folder: Path, archive: Path) -> Path:
     return archive
 
 
-@pytest.mark.parametrize("end", ["zip", "tar", "tar.gz", "tgz"])
+@pytest.mark.parametrize("end", ["zip", "tar", "tgz"])
 def test_archives_are_unpacked_into_the_cache(tmp_path: Path, end: str) -> None:
     archive = pack(write_classes(tmp_path / "pets"), tmp_path / f"my pets.{end}")
     expected = open_(tmp_path / "pets")

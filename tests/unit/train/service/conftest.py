@@ -1,19 +1,19 @@
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.unit.train import runs
 from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, make
 from train.service import application
 from train.use import network, prediction
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> network.Network:
-    return network.load(runs.make(tmp_path_factory.mktemp("runs"), "--epochs", "6"), exact=True)
+@pytest.fixture(scope="session")
+def trained(learnt: Path) -> network.Network:
+    return network.load(learnt, exact=True)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def client(trained: network.Network) -> Iterator[Client]:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def expected(trained: network.Network, tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
     """The guesses of `predict` for the digits."""
     folder = tmp_path_factory.mktemp("digits")
@@ -32,7 +32,7 @@ def expected(trained: network.Network, tmp_path_factory: pytest.TempPathFactory)
     return [[guess.__dict__ for guess in each.guesses] for each in found]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def description() -> dict[str, Any]:
     value: dict[str, Any] = yaml.safe_load(application.DESCRIPTION.read_text())
     return value

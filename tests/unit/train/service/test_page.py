@@ -74,8 +74,7 @@ def test_a_name_that_tries_to_be_markup_is_text(hostile: Client, chromium: Brows
     assert chromium.complaints == []
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [320, 1440])
+@pytest.mark.parametrize(("width", "dark"), [(320, False), (1440, True)])
 def test_nothing_is_wider_than_the_window(client: Client, chromium: Browser, width: int, dark: bool) -> None:
     chromium.open(f"http://127.0.0.1:{client.port}/", width, dark=dark)
     choose(chromium, ("three.png", DIGITS[3]))
