@@ -6,8 +6,8 @@ import pytest
 
 from rehearsal import cli, job, library
 from rehearsal.cli import main, read
-from rehearsal.request import Request, choose_device, register_synthetic
-from train.errors import PreflightError, UsageError
+from rehearsal.request import Request, choose_device
+from train.errors import PreflightError
 
 
 def test_options_of_the_rehearsal_and_of_the_job_are_told_apart() -> None:
@@ -87,8 +87,3 @@ def test_counts_between_two_readings() -> None:
 def test_help_needs_no_tensorflow() -> None:
     code = "import sys\nfrom rehearsal.cli import read\nread(['digits'])\nsys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_an_unknown_data_shape_is_told() -> None:
-    with pytest.raises(UsageError, match="not a data shape"):
-        register_synthetic("224x224", 10)

@@ -1,3 +1,4 @@
+import json
 import shutil
 from pathlib import Path
 
@@ -101,9 +102,10 @@ def test_the_digest_of_a_run_names_the_weights_and_not_their_place(source: Path,
     assert parse(["digits", "--init-from", str(source), "--freeze", "1"]).digest != config.digest
 
 
-def test_other_weights_than_recorded_are_refused(source: Path, tmp_path: Path) -> None:
-    folder = runs.make(tmp_path, "--init-from", str(source), "--steps", "1")
-    config = parse(["--config", str(folder / "config.yaml"), "--init-from", str(folder)])
+def test_other_weights_than_recorded_are_refused(source: Path, learnt: Path, tmp_path: Path) -> None:
+    recorded = tmp_path / "config.yaml"
+    recorded.write_text(json.dumps(parse(["digits", "--init-from", str(source)]).as_dict()), encoding="utf-8")
+    config = parse(["--config", str(recorded), "--init-from", str(learnt)])
     with pytest.raises(IntegrityError, match="are not those that this run begins with"):
         initial.load_weights(config)
 

@@ -206,18 +206,8 @@ def test_averages_of_the_weights_are_what_a_run_evaluates() -> None:
     assert kernel.numpy() == pytest.approx(before + 4)
 
 
-EVERYTHING = (
-    "--validation",
-    "237",
-    "--label-smoothing",
-    "0.1",
-    "--warm-up",
-    "1",
-    "--schedule",
-    "cosine",
-    "--cutout",
-    "3",
-)
+EVERYTHING = (*("--validation", "237", "--label-smoothing", "0.1"), *("--warm-up", "1", "--schedule", "cosine"))
+EVERYTHING += ("--cutout", "3")
 EVERYTHING += ("--mixup", "0.2", "--no-decay-norms", "--clip-norm", "1", "--accumulate", "2", "--ema", "0.9", "--best")
 EVERYTHING += ("--class-weights", "balanced", "--dropout", "0.1", "--checkpoint-every", "2", "--randaugment", "2")
 CASES = [

@@ -41,18 +41,7 @@ def test_the_number_of_workers_does_not_change_the_weights(
 
 
 def test_averages_and_early_ends_are_the_chiefs(tmp_path: Path) -> None:
-    options: tuple[str, ...] = (
-        *DIGITS,
-        "--epochs",
-        "9",
-        "--validation",
-        "237",
-        "--patience",
-        "2",
-        "--best",
-        "--ema",
-        "0.9",
-    )
+    options = (*DIGITS, *("--epochs", "9", "--validation", "237", "--patience", "2", "--best", "--ema", "0.9"))
     options = (*options, "--mixup", "0.2", "--dropout", "0.1", "--learning-rate", "3", "--checkpoint-every", "7")
     found = [train(count, *options, "--out", str(tmp_path / str(count))) for count in (1, 2)]
     assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
@@ -64,17 +53,8 @@ def test_killed_workers_end_with_the_same_bits(tmp_path: Path, kills: int) -> No
     """Kills of any worker, the chief too, resumed with one, two or four."""
     options = (*DIGITS, "--epochs", "30", "--checkpoint-every", "5")
     expected = train(1, *options, "--out", str(tmp_path / "unbroken"))
-    words = [
-        str(loaded.start()),
-        "-m",
-        "tests.unit.train.worker_processes",
-        "0",
-        str(kills),
-        *options,
-        "--out",
-        str(tmp_path / "killed"),
-    ]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    words = [str(loaded.start()), "-m", "tests.unit.train.worker_processes", "0", str(kills), *options]
+    done = subprocess.run([*words, "--out", str(tmp_path / "killed")], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("killed after step") == kills
     folder = parse([*options, "--out", str(tmp_path / "killed")]).run_dir
