@@ -4,15 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, get_args
 
+from packaging.version import InvalidVersion, Version
+
 from toolkit import signing
 from toolkit.artifacts import Artifact, Run, SmokeReport, Wheel
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.policy_requirements import Replay, Severity
-from toolkit.record import rebuild, retraining, software
+from toolkit.record import rebuild, retraining
 from toolkit.record.rebuild import Level
 from toolkit.signing import Policy
+from toolkit.versions import load_table
 from toolkit.versions.rules import describe_fix
+from toolkit.versions.table import Advisory
 
 DAY: Final = 86400
 SKEW: Final = 600
@@ -107,7 +111,7 @@ def _check_advisories(tensorflow: str, least: Severity) -> Finding:
     # An advisory whose severity is not known may be of any.
     advisories = [
         f"{item.id} ({item.severity or 'severity not known'}, {describe_fix(item)})"
-        for item in software.list_advisories(tensorflow)
+        for item in list_advisories(tensorflow)
         if not item.severity or order.index(item.severity) >= order.index(least)
     ]
     noun = "advisories" if least == "any" else f"advisories of severity {least} or above"
@@ -118,3 +122,21 @@ def _check_advisories(tensorflow: str, least: Severity) -> Finding:
         f"TensorFlow {tensorflow} has {', '.join(advisories)}, and the policy allows no {noun}",
         "take a version that has none: `toolkit matrix` lists them",
     )
+
+
+def list_advisories(tensorflow: str) -> tuple[Advisory, ...]:
+    """Return the published advisories of a version, also of one with a local part, as a graft has.
+
+    Raises IntegrityError if the version table does not know the version, because nothing can be said of it then.
+    """
+    table = load_table()
+    try:
+        version = Version(tensorflow).public
+    except InvalidVersion:
+        version = tensorflow
+    if version not in table.tensorflow_rows and version not in table.incomplete:
+        raise IntegrityError(
+            f"the version table does not know TensorFlow {tensorflow}, so its advisories are not known",
+            remedy="`toolkit matrix --refresh` looks for new versions and advisories",
+        )
+    return table.list_advisories(version)

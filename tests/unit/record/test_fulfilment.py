@@ -18,7 +18,7 @@ from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import check
-from toolkit.record import rebuild, retraining, software, verification
+from toolkit.record import policy_checks, rebuild, retraining, verification
 from toolkit.record.rebuild import Comparison
 from toolkit.versions import load_table
 from toolkit.wheel import wheel_documents
@@ -232,20 +232,20 @@ def test_a_tensorflow_with_advisories_is_refused(world: World, kind: str) -> Non
 def test_an_advisory_of_unknown_severity_may_be_of_any(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     table = load_table()
     unknown = {name: replace(item, severity="") for name, item in table.advisories.items()}
-    monkeypatch.setattr(software, "load_table", lambda: replace(table, advisories=unknown))
+    monkeypatch.setattr(policy_checks, "load_table", lambda: replace(table, advisories=unknown))
     ask(world, no_advisories="critical")
     refuse(world.verify(world.wheel), "CVE-2026-2492 (severity not known, fixed in 2.21.0)")
-    monkeypatch.setattr(software, "load_table", lambda: replace(table, advisories={}))
+    monkeypatch.setattr(policy_checks, "load_table", lambda: replace(table, advisories={}))
     ask(world, no_advisories="any")
     assert world.verify(world.wheel).exit_code == 0
 
 
 def test_nothing_is_said_of_a_version_that_the_table_does_not_know() -> None:
-    assert [item.id for item in software.list_advisories("2.19.0+sm120")] == ["CVE-2026-2492"]
-    assert software.list_advisories("2.21.0") == ()
+    assert [item.id for item in policy_checks.list_advisories("2.19.0+sm120")] == ["CVE-2026-2492"]
+    assert policy_checks.list_advisories("2.21.0") == ()
     for version in ("2.16.1", "2.19.0rc1", "x"):
         with pytest.raises(IntegrityError, match=f"does not know TensorFlow {version}"):
-            software.list_advisories(version)
+            policy_checks.list_advisories(version)
 
 
 def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
