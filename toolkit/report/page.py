@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import __version__, project
 from toolkit.errors import UsageError
-from toolkit.report import chart, matrix
+from toolkit.report import chart
 from toolkit.report.page_model import Page
 from train.system.output import printable
 
@@ -79,7 +79,12 @@ def _make_environment() -> "Environment":
     )
     # The only values that are not escaped are two files of this package, and JSON without the letters of markup.
     made.filters |= {"own": Markup, "embed": lambda value: Markup(embed(value))}  # noqa: S704
-    made.globals |= {"draw": chart.draw, "shade": matrix.shade, "draw_matrix": matrix.draw, "readable": matrix.READABLE}
+    made.globals |= {
+        "draw": chart.draw,
+        "shade": chart.shade,
+        "draw_matrix": chart.draw_matrix,
+        "readable": chart.READABLE,
+    }
     return made
 
 

@@ -1,18 +1,33 @@
 """Describes one training run: numbers, curves, confusions, images, calibration, configuration, and its chain."""
 
+import base64
 import json
+import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from toolkit.artifacts import Run
 from toolkit.artifacts.run import describe_unfinished
 from toolkit.errors import IntegrityError
-from toolkit.report import chain, curves, images, matrix
+from toolkit.report import chain, chart
 from toolkit.report.chain import PageContext
-from toolkit.report.images import Budget
-from toolkit.report.page_model import NOTHING, Cell, Chart, Matrix, Number, Page, Section, Series, Table, Text
+from toolkit.report.page_model import (
+    NOTHING,
+    Cell,
+    Chart,
+    Matrix,
+    Number,
+    Page,
+    Picture,
+    Section,
+    Series,
+    Sheet,
+    Table,
+    Text,
+    Tile,
+)
 from toolkit.report.run_files import RunFolder, is_number, show_bytes, show_seconds
 from train.cli import parse
 from train.config.configuration import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
@@ -22,6 +37,36 @@ from train.system.files import read_regular
 
 EVALUATION: Final = "evaluation.json"
 """What ``toolkit evaluate --out`` writes, beside other files."""
+
+TEST, TRAIN = 0, 1
+"""Colours of curves."""
+
+ROOM: Final = 1_300_000
+"""Bytes that all pictures of a page may have; base64 adds a third to those of the files."""
+
+_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass
+class Budget:
+    """The bytes that are left for pictures of a page."""
+
+    left: int = ROOM
+
+    def take(self, path: Path, alt: str, caption: str) -> Picture | Text:
+        """Return a picture, or a sentence that says why it is not here."""
+        try:
+            data = read_regular(path)
+        except OSError:
+            return Text(text=f"{path.name} is not here.")
+        size = measure(data)
+        if size is None:
+            return Text(text=f"{path.name} is no PNG file.")
+        encoded = base64.b64encode(data).decode()
+        if len(encoded) > self.left:
+            return Text(text=f"{path.name} is left out: it has {len(data):,} bytes, and the page must stay small.")
+        self.left -= len(encoded)
+        return Picture(data=f"data:image/png;base64,{encoded}", alt=alt, caption=caption, width=size[0], height=size[1])
 
 
 def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
@@ -33,7 +78,7 @@ def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *
     links = chain.follow(artifact, context)
     config = run.config
     sections = [
-        Section(id="curves", title="Curves", parts=list(curves.draw(run))),
+        Section(id="curves", title="Curves", parts=list(draw_curves(run))),
         _describe_confusion(run),
         _show_images(run, budget, pictures=pictures),
         *_show_beside(beside, budget),
@@ -113,7 +158,7 @@ def _describe_confusion(run: RunFolder) -> Section | None:
         caption="Test images by true class (rows) and predicted class (columns)",
         names=names,
         counts=counts,
-        links=images.link_cells(run.value.get("mistakes")),
+        links=link_cells(run.value.get("mistakes")),
     )
     wrong = sum(sum(row) - row[index] for index, row in enumerate(counts))
     total = sum(map(sum, counts))
@@ -139,15 +184,15 @@ def _describe_confusion(run: RunFolder) -> Section | None:
         numeric=frozenset({1, 2, 3}),
         folded="Precision and recall of each class",
     )
-    return Section(id="confusions", title="Confusions", lead=lead, parts=[*matrix.describe(shown), table])
+    return Section(id="confusions", title="Confusions", lead=lead, parts=[*chart.describe_matrix(shown), table])
 
 
 def _show_images(run: RunFolder, budget: Budget, *, pictures: bool) -> Section | None:
     if not pictures or not run.value.get("pictures"):
         return None
     names = run.confusion[0] if run.confusion else []
-    mistakes = images.show_mistakes(run.folder, run.value.get("mistakes"), names, budget)
-    how = images.describe_pictures(run.value["config"])
+    mistakes = show_mistakes(run.folder, run.value.get("mistakes"), names, budget)
+    how = describe_pictures(run.value["config"])
     samples = budget.take(
         run.folder / reader.SAMPLES, "Images of training with their classes", f"Samples of training, {how}"
     )
@@ -159,7 +204,7 @@ def _show_beside(folders: Sequence[Path], budget: Budget) -> Iterator[Section]:
         evaluation = folder / EVALUATION
         if evaluation.exists():
             yield _describe_evaluation(evaluation, number)
-        elif shown := images.show_folder(folder, budget):
+        elif shown := show_folder(folder, budget):
             lead = "Grad-CAM: red is what speaks for the predicted class."
             yield Section(id=f"explained-{number}", title="What the network looked at", lead=lead, parts=shown)
         else:
@@ -186,7 +231,7 @@ def _describe_evaluation(file: Path, number: int) -> Section:
             ],
             numeric=frozenset({1, 2, 3, 4}),
         )  # fmt: skip
-        shown = matrix.describe(
+        shown = chart.describe_matrix(
             Matrix(caption="Images by true class (rows) and predicted class (columns)", names=names, counts=counts)
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -215,7 +260,7 @@ def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
                 name="test images",
                 xs=[b[1] for b in bins],
                 ys=[b[2] for b in bins],
-                color=curves.TEST,
+                color=TEST,
                 dots=True,
                 weights=[b[0] / sum(row[0] for row in bins) for b in bins],
             )
@@ -276,7 +321,7 @@ def _describe_costs(run: RunFolder) -> Section:
                         name="training",
                         xs=[e.step for e in epochs],
                         ys=[e.images_per_second for e in epochs],
-                        color=curves.TEST,
+                        color=TEST,
                     )
                 ],
                 text=f"From {speeds[0]:,.0f} to {speeds[-1]:,.0f} images per second.",
@@ -352,3 +397,163 @@ def _describe_data(run: RunFolder) -> Section:
         rows.append(("Resumed after steps", ", ".join(map(str, resumed))))
     table = Table(caption="Data, devices and software", columns=("What", "Value"), rows=rows)
     return Section(id="machine", title="Data and machine", parts=[table] if rows else [])
+
+
+def draw_curves(run: RunFolder) -> Iterator[Chart | Text]:
+    if not run.epochs and not run.steps:
+        yield Text(text="No epoch is recorded yet.")
+        return
+    ends, watched = [epoch.step for epoch in run.epochs], run.watched
+    steps = Series(
+        name="training, single steps",
+        xs=[step["step"] for step in run.steps],
+        ys=[step["loss"] for step in run.steps],
+        color=TRAIN,
+        faint=True,
+    )
+    few = len(ends) <= 60
+    loss = [
+        Series(name="training, by epoch", xs=ends, ys=[e.train_loss for e in run.epochs], color=TRAIN, dots=few),
+        Series(name=watched, xs=ends, ys=[e.test_loss for e in run.epochs], color=TEST, dots=few),
+    ]
+    error = [
+        Series(name="training", xs=ends, ys=[1 - e.train_accuracy for e in run.epochs], color=TRAIN, dots=few),
+        Series(name=watched, xs=ends, ys=[1 - e.test_accuracy for e in run.epochs], color=TEST, dots=few),
+    ]
+    yield Chart(
+        id="loss",
+        title="Loss",
+        x="step",
+        y="mean loss",
+        series=[series for series in (steps, *loss) if series.xs],
+        text=_tell("loss", watched, run.epochs, [e.test_loss for e in run.epochs], [e.train_loss for e in run.epochs]),
+    )
+    if run.epochs:
+        yield Chart(
+            id="error",
+            title="Error",
+            x="step",
+            y="share of images",
+            series=error,
+            text=_tell("error", watched, run.epochs, error[1].ys, error[0].ys, percent=True),
+            unit="%",
+            values=_tabulate_epochs(run.epochs, watched),
+        )
+
+
+def _tell(
+    name: str,
+    watched: str,
+    epochs: Sequence[EpochRecord],
+    seen: Sequence[float],
+    trained: Sequence[float],
+    *,
+    percent: bool = False,
+) -> str:
+    """Describe two curves in words, for those who do not see them."""
+    if not epochs:
+        return f"The {name} by step; the first epoch is not over."
+
+    def show(value: float) -> str:
+        return f"{value:.2%}" if percent else f"{value:.4g}"
+
+    if len(epochs) == 1:
+        return f"After one epoch, the {watched} {name} is {show(seen[0])} and the training {name} {show(trained[0])}."
+    best = min(range(len(seen)), key=seen.__getitem__)
+    lowest = f", its lowest {show(seen[best])} after epoch {epochs[best].epoch}" if seen[best] < seen[-1] else ""
+    return (
+        f"The {watched} {name} went from {show(seen[0])} after epoch {epochs[0].epoch} to {show(seen[-1])} after epoch "
+        f"{epochs[-1].epoch}{lowest}; the training {name} from {show(trained[0])} to {show(trained[-1])}."
+    )
+
+
+def _tabulate_epochs(epochs: Sequence[EpochRecord], watched: str) -> Table:
+    return Table(
+        caption="Numbers of each epoch",
+        columns=(
+            "Epoch", "Step", "Learning rate", "Training loss", "Training accuracy", f"{watched.capitalize()} loss",
+            f"{watched.capitalize()} accuracy", "Images/s", "Seconds",
+        ),
+        rows=[
+            (
+                str(e.epoch), f"{e.step:,}", f"{e.learning_rate:.3g}", f"{e.train_loss:.4f}", f"{e.train_accuracy:.2%}",
+                f"{e.test_loss:.4f}", f"{e.test_accuracy:.2%}", f"{e.images_per_second:,.0f}", f"{e.seconds:,.1f}",
+            )
+            for e in epochs
+        ],
+        numeric=frozenset(range(9)),
+        folded="Numbers of each epoch",
+    )  # fmt: skip
+
+
+def measure(data: bytes) -> tuple[int, int] | None:
+    """Return width and height of a PNG file; None if it is none."""
+    if data[:8] != _SIGNATURE or data[12:16] != b"IHDR" or len(data) < 24:
+        return None
+    width, height = struct.unpack(">II", data[16:24])
+    return width, height
+
+
+def show_mistakes(folder: Path, recorded: object, names: Sequence[str], budget: Budget) -> Sheet | Picture | Text:
+    """Return the test images with the highest loss. Runs of earlier versions recorded the sheet alone."""
+    caption = "Test images with the highest loss"
+    picture = budget.take(folder / reader.MISTAKES, f"{caption}, with true and predicted class", caption)
+    if isinstance(picture, Text):
+        return picture
+    tiles = list(_read_tiles(recorded, names, picture))
+    if not tiles:
+        return picture
+    return Sheet(
+        id="mistakes", caption=f"The {len(tiles)} test images with the highest loss", picture=picture, tiles=tiles
+    )
+
+
+def _read_tiles(recorded: object, names: Sequence[str], picture: Picture) -> Iterator[Tile]:
+    for number, entry in enumerate(recorded if isinstance(recorded, list) else ()):
+        match entry:
+            case {
+                "example": int(example),
+                "true": int(true),
+                "predicted": int(predicted),
+                "probability": int() | float() as share,
+                "box": [int(left), int(top), int(width), int(height)],
+            } if (
+                0 <= true < len(names)
+                and 0 <= predicted < len(names)
+                and min(left, top) >= 0 < min(width, height)
+                and left + width <= picture.width
+                and top + height <= picture.height
+            ):
+                wrong = true != predicted
+                # Without the outermost pixels, into which a browser that scales mixes what stands beside the image.
+                edge = 1 if min(width, height) > 8 else 0
+                yield Tile(
+                    id=f"mistake-{number}",
+                    box=(left + edge, top + edge, width - 2 * edge, height - 2 * edge),
+                    title=names[true],
+                    note=f"{'taken for ' + names[predicted] if wrong else 'recognized'}, {share:.0%}",
+                    tone="fail" if wrong else "ok",
+                    detail=f"test image {example}",
+                    cell=f"{true}-{predicted}",
+                )
+
+
+def link_cells(recorded: object) -> Mapping[tuple[int, int], str]:
+    """Return the first image on the page for each cell of the confusion matrix that has one off its diagonal."""
+    regions: dict[tuple[int, int], str] = {}
+    for number, entry in enumerate(recorded if isinstance(recorded, list) else ()):
+        match entry:
+            case {"true": int(true), "predicted": int(predicted), "box": [_, _, _, _]} if true != predicted:
+                regions.setdefault((true, predicted), f"mistake-{number}")
+    return regions
+
+
+def show_folder(folder: Path, budget: Budget) -> list[Picture | Text]:
+    """Return the pictures of a folder of ``toolkit predict --explain``."""
+    paths = sorted(folder.glob("*.png"))
+    return [budget.take(path, f"{path.stem}, red where it speaks for the predicted class", path.name) for path in paths]
+
+
+def describe_pictures(value: Mapping[str, Any]) -> str:
+    """Say how the samples were changed, from a run's configuration."""
+    return "augmented, as the network got them" if value.get("augment") else "as the network got them"

@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit.report.matrix import READABLE
+from toolkit.report.chart import READABLE
 from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Matrix, Page, Table, Text
 from train.system.output import printable
 

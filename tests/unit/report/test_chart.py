@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolkit.report import chart, matrix
+from toolkit.report import chart
 from toolkit.report.chart import Range
 from toolkit.report.page_model import Chart, Matrix, Series
 
@@ -75,8 +75,8 @@ def test_flat_curves_have_an_axis(ys: list[float]) -> None:
 
 
 def test_shades_are_shares_of_a_row() -> None:
-    assert [matrix.shade(count, [0, 1, 9, 90]) for count in (0, 1, 9, 90)] == [0, 1, 1, 9]
-    assert matrix.shade(7, [7]) == matrix.SHADES
+    assert [chart.shade(count, [0, 1, 9, 90]) for count in (0, 1, 9, 90)] == [0, 1, 1, 9]
+    assert chart.shade(7, [7]) == chart.SHADES
 
 
 def test_large_matrices_are_drawn_and_huge_ones_listed() -> None:
@@ -86,11 +86,11 @@ def test_large_matrices_are_drawn_and_huge_ones_listed() -> None:
         ]
         return Matrix(caption="x", names=[f"class {n}" for n in range(count)], counts=counts)
 
-    assert [each.kind for each in matrix.describe(make(10))] == ["matrix", "table"]
-    whole, listed = matrix.describe(make(100))
+    assert [each.kind for each in chart.describe_matrix(make(10))] == ["matrix", "table"]
+    whole, listed = chart.describe_matrix(make(100))
     assert whole.kind == "matrix"
-    assert len(listed.rows) == matrix.LISTED  # type: ignore[union-attr]
+    assert len(listed.rows) == chart.LISTED  # type: ignore[union-attr]
     assert "20 of 99 pairs" in listed.caption
-    assert [each.kind for each in matrix.describe(make(matrix.DRAWN + 1))] == ["table"]
-    paths = matrix.draw(make(100).counts)
+    assert [each.kind for each in chart.describe_matrix(make(chart.DRAWN + 1))] == ["table"]
+    paths = chart.draw_matrix(make(100).counts)
     assert sum(path.count("M") for path in paths) == 199

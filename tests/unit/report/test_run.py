@@ -13,7 +13,7 @@ from tests.unit.report.reading import Element, parse
 from tests.unit.report.test_escaping import require_harmless
 from toolkit import digest, report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
-from toolkit.report import curves, images, page
+from toolkit.report import page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
 
@@ -132,8 +132,8 @@ def test_an_image_that_is_not_in_the_sheet_is_left_out(place: Place, entry: obje
 
 def test_pictures_that_do_not_fit_are_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     size = (place.run / "mistakes.png").stat().st_size
-    monkeypatch.setattr(images, "ROOM", size * 3 // 2)
-    monkeypatch.setattr(images.Budget.__init__, "__defaults__", (size * 3 // 2,))
+    monkeypatch.setattr(run, "ROOM", size * 3 // 2)
+    monkeypatch.setattr(run.Budget.__init__, "__defaults__", (size * 3 // 2,))
     assert "samples.png is left out" in read(place).find("section", id="images")[0].text
     assert not read(place, pictures=False).find("section", id="images")
 
@@ -159,9 +159,9 @@ def test_a_page_has_the_name_of_its_thing(place: Place) -> None:
 
 
 def test_words_say_what_curves_show(place: Place) -> None:
-    run = RunFolder(place.run)
-    first, last = run.epochs[0], run.epochs[-1]
-    charts = {each.id: each for each in curves.draw(run) if each.kind == "chart"}
+    folder = RunFolder(place.run)
+    first, last = folder.epochs[0], folder.epochs[-1]
+    charts = {each.id: each for each in run.draw_curves(folder) if each.kind == "chart"}
     assert f"went from {first.test_loss:.4g} after epoch 1 to {last.test_loss:.4g} after epoch 2" in charts["loss"].text
     assert len(charts["loss"].series[0].xs) == 8
     assert charts["error"].values.rows[-1][6] == f"{last.test_accuracy:.2%}"
