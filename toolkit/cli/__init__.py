@@ -14,10 +14,9 @@ from toolkit.cli import (
     launch,
     machine,
     pins,
-    record,
+    report,
     reproduce,
     run,
-    signing,
     use,
     verify,
 )
@@ -99,16 +98,16 @@ _add(USE, "predict", use.predict, "Classify images by the network of a run.")
 _add(USE, "serve", use.serve, "Serve the predictions of a run by HTTP.")
 _add(USE, "evaluate", use.evaluate, "Measure the network of a run on test images.")
 _add(USE, "export", use.export, "Write the network of a run for other programs.")
-_add(USE, "report", record.report, "One page about a run, a sweep, a wheel, an image or a report.")
+_add(USE, "report", report.report, "One page about a run, a sweep, a wheel, an image or a report.")
 
 _add(SHARE, "verify", verify.verify, "Check a wheel, an image or a run, and the chain behind it.")
 _add(SHARE, "reproduce", reproduce.reproduce, "Build a wheel or train a run again, and compare.")
 _add(SHARE, "compare-runs", run.compare_runs, "Find the first step, tensor and element where two runs differ.")
-_add(SHARE, "sign", signing.sign, "Sign a wheel, an image, a smoke report or a run.")
+_add(SHARE, "sign", verify.sign, "Sign a wheel, an image, a smoke report or a run.")
 keys = typer.Typer(cls=Group, help="Keys for signatures.", rich_markup_mode=None)
 app.add_typer(keys, name="key", rich_help_panel=SHARE, short_help="Keys for signatures.")
-_add("", "new", signing.make_key, "Make a key pair.", to=keys)
-_add(SHARE, "sbom", record.sbom, "The bill of materials of an environment or an image.")
+_add("", "new", verify.make_key, "Make a key pair.", to=keys)
+_add(SHARE, "sbom", report.sbom, "The bill of materials of an environment or an image.")
 _add(SHARE, "push", build.push, "Push a wheel and its records to an OCI registry.")
 _add(SHARE, "variant", index.variant, "Give a wheel the mark by which installers choose it (preview).")
 _add(SHARE, "index", index.index, "Make a package index of wheels, as a folder of files.")
@@ -117,7 +116,7 @@ _add(FOLDER, "ls", machine.ls, "List what the toolkit made here: wheels, runs, e
 _add(FOLDER, "clean", machine.clean, "Remove what the toolkit made.")
 _add(FOLDER, "schema", pins.schema, "JSON schemas of the files that users write or read.")
 
-app.command("show", hidden=True, context_settings=PASS_ON)(record.show)
+app.command("show", hidden=True, context_settings=PASS_ON)(report.show)
 
 
 def _print_version(wanted: bool) -> None:
