@@ -176,16 +176,16 @@ def lock(
     from the version table, with hashes, and written to docker/requirements.
     """
     from toolkit import lock
-    from toolkit.wheel import build_pins
+    from toolkit.wheel import build_inputs
 
     console, path = session.console, Path(lock.FILE)
-    request = build_pins.LockRequest(
+    request = build_inputs.LockRequest(
         settings=session.settings,
         capabilities=options.compute_capability,
         apt_snapshot=options.apt_snapshot,
         day=exclude_newer,
     )
-    shown = build_pins.check_lock(request, path) if check else build_pins.write_lock(request, path, console)
+    shown = build_inputs.check_lock(request, path) if check else build_inputs.write_lock(request, path, console)
     known = f"{len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins are known"
     lines = [f"{path}: {known}; {lock.describe_pinning(shown.floating)}"]
     lines += [f"  run-time set {name}" for name in shown.sets]

@@ -18,15 +18,16 @@ from toolkit.wheel.build_inputs import (
     BuildContext,
     BuildInputs,
     EngineImages,
+    collect_pins,
     find_bazel,
     find_bundle,
     find_images,
     find_source,
     require_downloads,
     require_version,
+    resolve_spec,
 )
 from toolkit.wheel.build_options import BuildOptions
-from toolkit.wheel.build_pins import collect_pins, resolve_spec
 from toolkit.wheel.wheel_plan import WheelPlan
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from toolkit import versions
 from toolkit.engine import client
 from toolkit.errors import EngineError, UnsupportedError
 from toolkit.settings import resolve
-from toolkit.wheel.build_pins import resolve_spec
+from toolkit.wheel.build_inputs import resolve_spec
 
 TABLE = versions.load_table()
 

@@ -8,7 +8,7 @@ from toolkit import lock
 from toolkit.console import Console
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import Settings
-from toolkit.wheel import build_inputs, build_pins
+from toolkit.wheel import build_inputs
 
 
 @pytest.fixture
@@ -131,14 +131,14 @@ def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     path, known, days = tmp_path / lock.FILE, lock.name_set, ["20261121T000000Z"]
-    asking = build_pins.LockRequest(settings=Settings())
+    asking = build_inputs.LockRequest(settings=Settings())
 
     def write_another(name: str) -> dict[str, str]:
         if days:
-            build_pins.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
+            build_inputs.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
         return known(name)
 
     monkeypatch.setattr(lock, "name_set", write_another)
-    written = build_pins.write_lock(asking, path, Console(verbosity=-1))
+    written = build_inputs.write_lock(asking, path, Console(verbosity=-1))
     assert written.pins["apt-snapshot"] == "20261121T000000Z"
     assert lock.read(path) == written
