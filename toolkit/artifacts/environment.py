@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 
 from toolkit import digest, files, manifest
-from toolkit.artifacts import origins, provenance
+from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import UNREADABLE, Artifact, Link
 from toolkit.engine import content, host
 from toolkit.engine.content import Tree
@@ -73,14 +73,14 @@ class Environment(Artifact):
         return f"Python {record.facts.get('python', '?')}, set {record.facts.get('requirements', '?')}"
 
     def make_statement(self) -> Statement:
-        record = provenance.read_record(self.folder, "environment")
+        record = origins.read_record(self.folder, "environment")
         records = self.folder.glob("venv/lib/python3.*/site-packages/*.dist-info/RECORD")
         names = [manifest.FILE, host.REPORT, *(path.relative_to(self.folder).as_posix() for path in records)]
         return Statement(
             kind="environment",
             subjects=digest.read_files(self.folder, names),
             predicate_type=wheel_documents.PREDICATE,
-            predicate=provenance.describe("make-environment", {"plan": record.digest}, record.parent),
+            predicate=origins.describe_making("make-environment", {"plan": record.digest}, record.parent),
         )
 
     def find_tensorflow(self) -> str:

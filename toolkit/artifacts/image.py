@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from toolkit import digest, files, manifest, naming, ownership, signing
-from toolkit.artifacts import origins, provenance
+from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.engine.apptainer import SIF, ApptainerEngine
 from toolkit.errors import EngineError, IntegrityError
@@ -81,14 +81,14 @@ class Image(Artifact):
 
     def make_statement(self) -> Statement:
         folder = self.locate()
-        record = provenance.read_record(folder, "image")
+        record = origins.read_record(folder, "image")
         tag = str(record.facts.get("tag"))
         parameters = {"tag": tag, "plan": record.facts.get("plan")}
         return Statement(
             kind="image",
             subjects={tag: record.digest, **digest.read_files(folder, [manifest.FILE])},
             predicate_type=wheel_documents.PREDICATE,
-            predicate=provenance.describe("build-image", parameters, record.parent),
+            predicate=origins.describe_making("build-image", parameters, record.parent),
         )
 
     def find_tensorflow(self) -> str:

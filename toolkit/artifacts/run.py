@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, files, manifest, naming, signing
-from toolkit.artifacts import model, provenance
+from toolkit.artifacts import model, origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
 from toolkit.artifacts.image import Image, inspect
@@ -74,7 +74,7 @@ class Run(Artifact):
             kind="run",
             subjects=digest.read_files(self.folder, [name for name in names if (self.folder / name).exists()]),
             predicate_type=wheel_documents.PREDICATE,
-            predicate=provenance.describe("train", record.config, record.parent, record.value["weights_sha256"]),
+            predicate=origins.describe_making("train", record.config, record.parent, record.value["weights_sha256"]),
         )
 
     def find_tensorflow(self) -> str:
