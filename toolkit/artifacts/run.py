@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, files, manifest, naming, signing
-from toolkit.artifacts import model, origins
+from toolkit.artifacts import model_signing, origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
 from toolkit.artifacts.image import Image, inspect
@@ -111,20 +111,20 @@ class Run(Artifact):
         if not self.is_model_signed():
             return super().check_signature(policy)
         try:
-            return model.verify(self.folder, policy)
+            return model_signing.verify(self.folder, policy)
         except ToolkitError as error:
             return check("signature", False, error.what)
 
     def is_model_signed(self) -> bool:
         """Return whether it has a signature of Model Signing, and no envelope, which would decide."""
-        return not signing.locate(self.folder).exists() and (self.folder / model.SIGNATURE).exists()
+        return not signing.locate(self.folder).exists() and (self.folder / model_signing.SIGNATURE).exists()
 
     def list_signers(self, policy: Policy) -> set[str]:
         """Return the ids of the policy's keys that signed it. Raises IntegrityError if none of them may sign runs."""
         if signing.locate(self.folder).exists():
             signatories, _ = signing.read(self.folder, "run", policy)
         else:
-            signatories = model.list_signers(self.folder, policy)
+            signatories = model_signing.list_signers(self.folder, policy)
         return {signatory.key.keyid for signatory in signatories}
 
 

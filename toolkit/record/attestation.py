@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from toolkit import findings, signing
-from toolkit.artifacts import Artifact, Run, compare, model
+from toolkit.artifacts import Artifact, Run, compare, model_signing
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.signing import Statement
 
@@ -34,12 +34,12 @@ def sign_model(artifact: Artifact, signer: "Signer", *, replace: bool = False) -
     """
     if not isinstance(artifact, Run):
         raise UsageError("--model-signing is for a run", remedy="leave it out: the envelope is for everything else")
-    model.require_key(signer)
-    statement, place = model.describe(artifact.folder), artifact.folder / model.SIGNATURE
-    if model.is_signed(artifact.folder, statement, signer):
+    model_signing.require_key(signer)
+    statement, place = model_signing.describe(artifact.folder), artifact.folder / model_signing.SIGNATURE
+    if model_signing.is_signed(artifact.folder, statement, signer):
         return f"signed before: {place}"
-    _require_sound(artifact, statement, lambda: model.describe(artifact.folder))
-    model.write(artifact.folder, statement, signer, replace=replace)
+    _require_sound(artifact, statement, lambda: model_signing.describe(artifact.folder))
+    model_signing.write(artifact.folder, statement, signer, replace=replace)
     return f"signed: {place}"
 
 

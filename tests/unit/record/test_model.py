@@ -13,7 +13,7 @@ import pytest
 from tests.command import Run
 from tests.unit.record import maker, signed
 from toolkit import keys, signing
-from toolkit.artifacts import find, model
+from toolkit.artifacts import find, model_signing
 from toolkit.keys import Signer
 from toolkit.record import attestation
 
@@ -50,12 +50,14 @@ def ask(*words: str | Path) -> "subprocess.CompletedProcess[str]":
 
 
 def check_by_peer(run: Path, key: str = "model.pub") -> "subprocess.CompletedProcess[str]":
-    signature, public = run / model.SIGNATURE, run.parents[1] / key
+    signature, public = run / model_signing.SIGNATURE, run.parents[1] / key
     return ask("verify", "key", run, "--signature", signature, "--public_key", public)
 
 
 def read_payload(run: Path) -> Any:
-    return json.loads(base64.b64decode(json.loads((run / model.SIGNATURE).read_text())["dsseEnvelope"]["payload"]))
+    return json.loads(
+        base64.b64decode(json.loads((run / model_signing.SIGNATURE).read_text())["dsseEnvelope"]["payload"])
+    )
 
 
 def sign_payload(run: Path, change: Callable[[Any], object], name: str = "model") -> None:
@@ -66,14 +68,14 @@ def sign_payload(run: Path, change: Callable[[Any], object], name: str = "model"
     change(payload)
     envelope = Envelope(json.dumps(payload).encode(), "application/vnd.in-toto+json", {})
     envelope.sign(load(run.parents[1], name))
-    maker.change_json(run / model.SIGNATURE, lambda value: value.update(dsseEnvelope=envelope.to_dict()))
+    maker.change_json(run / model_signing.SIGNATURE, lambda value: value.update(dsseEnvelope=envelope.to_dict()))
 
 
 def test_a_run_is_signed_and_verified(toolkit: Run, run: Path) -> None:
     words = ("sign", str(run), "--key", "model", "--model-signing")
     done = toolkit(*words)
     assert done.returncode == 0, done.stderr
-    assert f"signed: {run / model.SIGNATURE}" in done.stdout
+    assert f"signed: {run / model_signing.SIGNATURE}" in done.stdout
     assert {path.name for path in run.glob("*.sig")} == {"model.sig"}
     names = [each["name"] for each in read_payload(run)["predicate"]["resources"]]
     assert {*names, "model.sig"} == {p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file()}
@@ -100,7 +102,7 @@ def test_a_key_that_the_peer_does_not_know_is_refused(
     done = toolkit("sign", str(run), "--model-signing", *words)
     assert done.returncode == 2
     assert message in done.stderr
-    assert not (run / model.SIGNATURE).exists()
+    assert not (run / model_signing.SIGNATURE).exists()
 
 
 def test_only_a_run_is_signed_so(toolkit: Run) -> None:
@@ -114,7 +116,7 @@ def test_what_does_not_hold_is_not_signed(toolkit: Run, run: Path) -> None:
     signed.flip(run / "metrics.csv")
     done = toolkit("sign", str(run), "--key", "model", "--model-signing")
     assert done.returncode == 7
-    assert not (run / model.SIGNATURE).exists()
+    assert not (run / model_signing.SIGNATURE).exists()
 
 
 def test_another_signature_is_not_replaced_unasked(toolkit: Run, run: Path) -> None:
@@ -122,9 +124,9 @@ def test_another_signature_is_not_replaced_unasked(toolkit: Run, run: Path) -> N
     done = toolkit("sign", str(run), "--key", "other", "--model-signing")
     assert done.returncode == 8
     assert "is of other files or another key" in done.stderr
-    assert model.is_signed(run, model.describe(run), load(toolkit.folder))
+    assert model_signing.is_signed(run, model_signing.describe(run), load(toolkit.folder))
     sign(run, "other", replace=True)
-    assert not model.is_signed(run, model.describe(run), load(toolkit.folder))
+    assert not model_signing.is_signed(run, model_signing.describe(run), load(toolkit.folder))
 
 
 def test_an_envelope_comes_first(toolkit: Run, run: Path) -> None:
@@ -184,15 +186,15 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda run: sign_payload(run, lambda value: value.update(predicateType="https://slsa.dev/provenance/v1")),
         "not of a signed model",
     ),
-    "no bundle": (lambda run: (run / model.SIGNATURE).write_text("{}"), "is no bundle"),
-    "cut": (lambda run: (run / model.SIGNATURE).write_text("{"), "cannot be read"),
+    "no bundle": (lambda run: (run / model_signing.SIGNATURE).write_text("{}"), "is no bundle"),
+    "cut": (lambda run: (run / model_signing.SIGNATURE).write_text("{"), "cannot be read"),
     "older bundle": (
-        lambda run: maker.change_json(run / model.SIGNATURE, lambda value: value.update(mediaType="v0.1")),
+        lambda run: maker.change_json(run / model_signing.SIGNATURE, lambda value: value.update(mediaType="v0.1")),
         "is no bundle",
     ),
     "statement changed": (
         lambda run: maker.change_json(
-            run / model.SIGNATURE, lambda value: value["dsseEnvelope"].update(payload="e30K")
+            run / model_signing.SIGNATURE, lambda value: value["dsseEnvelope"].update(payload="e30K")
         ),
         "no in-toto statement",
     ),
@@ -203,10 +205,10 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_each_forgery_is_named(toolkit: Run, run: Path, name: str) -> None:
     sign(run)
     policy = signing.read_policy([toolkit.folder / "model.pub"])
-    assert model.verify(run, policy).state == "ok"
+    assert model_signing.verify(run, policy).state == "ok"
     change, message = FORGERIES[name]
     change(run)
-    found = model.verify(run, policy)
+    found = model_signing.verify(run, policy)
     assert found.state == "fail"
     assert message in found.evidence
 
@@ -215,7 +217,7 @@ def test_a_key_for_something_else_is_named(toolkit: Run, run: Path) -> None:
     sign(run)
     (signatory,) = signing.read_policy([toolkit.folder / "model.pub"])
     other = signing.Signatory(name="builder", key=signatory.key, may=("wheel",))
-    assert model.verify(run, (other,)).evidence == "builder may sign wheel: not run"
+    assert model_signing.verify(run, (other,)).evidence == "builder may sign wheel: not run"
 
 
 @needs_peer
@@ -266,7 +268,9 @@ def test_the_peer_takes_the_largest_curve(toolkit: Run, run: Path) -> None:
 @needs_peer
 @pytest.mark.slow
 def test_what_the_peer_signs_is_verified(toolkit: Run, run: Path) -> None:
-    done = ask("sign", "key", run, "--private_key", toolkit.folder / "model", "--signature", run / model.SIGNATURE)
+    done = ask(
+        "sign", "key", run, "--private_key", toolkit.folder / "model", "--signature", run / model_signing.SIGNATURE
+    )
     assert done.returncode == 0, done.stderr
     run = run.rename(run.with_name("renamed"))
     assert read_finding(run, "model").startswith("model.pub signed")
