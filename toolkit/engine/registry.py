@@ -25,7 +25,7 @@ from docker import auth
 from docker.errors import DockerException
 
 from toolkit import digest, files
-from toolkit.engine.artifact import FORMS, Entry, Layer, parse_index, parse_manifest
+from toolkit.engine.oci_manifest import FORMS, Entry, Layer, parse_index, parse_manifest
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from train.system import network
 from train.system.progress import Reported, Work, report

@@ -16,7 +16,7 @@ from toolkit import digest, files, findings, signing
 from toolkit.artifacts import open_wheel
 from toolkit.artifacts.wheel import read_predicate
 from toolkit.console import Console
-from toolkit.engine.artifact import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
+from toolkit.engine.oci_manifest import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
 from toolkit.engine.registry import Client, Repository
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.manifest import Manifest

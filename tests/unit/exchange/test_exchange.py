@@ -20,7 +20,7 @@ from toolkit import digest, keys, lock, manifest, signing, versions
 from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
-from toolkit.engine import EnvironmentPlan, artifact
+from toolkit.engine import EnvironmentPlan, oci_manifest
 from toolkit.engine.host import HostEngine
 from toolkit.engine.registry import ATTEMPTS, parse
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
@@ -36,7 +36,7 @@ def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) 
     assert next(iter(world.registry.tags)) == f"plan-{PLAN.digest.removeprefix('sha256:')}"
     assert value["artifactType"] == exchange.KIND
     assert value["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
-    kinds = {layer["annotations"][artifact.TITLE]: layer["mediaType"] for layer in value["layers"]}
+    kinds = {layer["annotations"][oci_manifest.TITLE]: layer["mediaType"] for layer in value["layers"]}
     assert kinds.keys() == read(world.made).keys()
     assert kinds["sbom.cdx.json"] == "application/vnd.cyclonedx+json"
     assert kinds["provenance.intoto.json"] == "application/vnd.in-toto+json"

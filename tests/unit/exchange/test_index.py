@@ -15,7 +15,7 @@ from tests.unit.exchange.world import World
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN
 from toolkit import manifest
-from toolkit.engine import artifact
+from toolkit.engine import oci_manifest
 from toolkit.engine.registry import parse
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
 from toolkit.record import exchange
@@ -116,7 +116,7 @@ def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: W
     assert list_platforms(tagged) == [AMD]
 
 
-@pytest.mark.parametrize("form", artifact.FORMS)
+@pytest.mark.parametrize("form", oci_manifest.FORMS)
 def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str) -> None:
     there = world.registry.tags["latest"] = json.dumps({"mediaType": form, "schemaVersion": 2}).encode()
     with pytest.raises(IntegrityError, match="under latest is not what was asked for"):
@@ -126,10 +126,10 @@ def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str)
 
 @pytest.mark.parametrize("size", [-1, 1 << 63, 10**400], ids=["negative", "large", "huge"])
 def test_a_size_that_no_file_has_is_no_entry(size: int) -> None:
-    entry = artifact.Entry(platform=AMD, digest=f"sha256:{'0' * 64}", size=1)
-    content = artifact.compose_index(exchange.KIND, [entry])
-    assert artifact.parse_index(content, exchange.KIND) == [entry]
-    assert artifact.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), exchange.KIND) is None
+    entry = oci_manifest.Entry(platform=AMD, digest=f"sha256:{'0' * 64}", size=1)
+    content = oci_manifest.compose_index(exchange.KIND, [entry])
+    assert oci_manifest.parse_index(content, exchange.KIND) == [entry]
+    assert oci_manifest.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), exchange.KIND) is None
 
 
 def test_an_answer_that_is_nested_too_deep_is_no_registrys(world: World) -> None:
@@ -186,7 +186,7 @@ def test_a_tag_is_read_behind_a_port() -> None:
 
 ENTRIES = st.lists(
     st.builds(
-        artifact.Entry,
+        oci_manifest.Entry,
         platform=st.sampled_from([AMD, ARM, "linux/riscv64"]),
         digest=st.binary(min_size=32, max_size=32).map(lambda value: f"sha256:{value.hex()}"),
         size=st.integers(0, 1 << 40),
@@ -196,11 +196,11 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES)
-def test_an_index_is_read_back(entries: list[artifact.Entry]) -> None:
-    content = artifact.compose_index("x", entries)
-    assert artifact.parse_index(content, "x") == sorted(entries, key=lambda entry: entry.platform)
-    assert artifact.parse_index(content, "y") is None
-    assert artifact.parse_manifest(content, "x") is None
+def test_an_index_is_read_back(entries: list[oci_manifest.Entry]) -> None:
+    content = oci_manifest.compose_index("x", entries)
+    assert oci_manifest.parse_index(content, "x") == sorted(entries, key=lambda entry: entry.platform)
+    assert oci_manifest.parse_index(content, "y") is None
+    assert oci_manifest.parse_manifest(content, "x") is None
 
 
 @given(
@@ -211,5 +211,5 @@ def test_an_index_is_read_back(entries: list[artifact.Entry]) -> None:
     )
 )
 def test_no_bytes_crash_the_readers(content: bytes) -> None:
-    assert artifact.parse_index(content, "x") in (None, [])
-    assert artifact.parse_manifest(content, "x") is None
+    assert oci_manifest.parse_index(content, "x") in (None, [])
+    assert oci_manifest.parse_manifest(content, "x") is None

@@ -14,7 +14,7 @@ from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, keys, manifest, signing
 from toolkit.artifacts import find
-from toolkit.engine import artifact
+from toolkit.engine import oci_manifest
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.record import attestation
 from toolkit.wheel import wheel_folder
@@ -109,7 +109,7 @@ def serve_other_commit(world: World) -> None:
 
 def name_file(title: str) -> Lie:
     return lambda world: world.registry.change(
-        lambda value: value["layers"][0]["annotations"].update({artifact.TITLE: title})
+        lambda value: value["layers"][0]["annotations"].update({oci_manifest.TITLE: title})
     )
 
 
@@ -126,7 +126,7 @@ def claim_size(title: str) -> Lie:
 def add_signatures(world: World) -> None:
     layer = world.registry.manifest["layers"][world.registry.find(signing.ENVELOPE)[0]]
     names = [f"attestation-rebuild-{number:08x}.dsse.json" for number in range(40)]
-    added = [{**layer, "annotations": {artifact.TITLE: name}} for name in names]
+    added = [{**layer, "annotations": {oci_manifest.TITLE: name}} for name in names]
     world.registry.change(lambda value: value["layers"].extend(added))
 
 

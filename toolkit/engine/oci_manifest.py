@@ -1,4 +1,4 @@
-"""Composes and reads the manifests of sets of files, and the indexes that name one set for each platform.
+"""Composes and reads OCI manifests: those of sets of files, and the indexes that name one set for each platform.
 
 Formats: https://github.com/opencontainers/image-spec 1.1, with one layer for each file. What a registry sends is not
 trusted: what has another form is None.
