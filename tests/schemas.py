@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import lock, manifest, policy_requirements, settings, signing, steps, sweep
+from toolkit import artifacts, lock, manifest, policy_requirements, settings, signing, steps, sweep
 from toolkit.graft.transplant import Outcome
 from toolkit.wheel.inspection import Audit, Inspection
 from train.cli import SWITCHES
@@ -224,7 +224,7 @@ def _describe_policy() -> Schema:
             "description": "What its signature is good for.",
             "type": "array",
             "minItems": 1,
-            "items": {"enum": list(signing.KINDS)},
+            "items": {"enum": list(artifacts.list_signed())},
         },
     }
     names = [each.name for each in fields(signing.Signatory)]

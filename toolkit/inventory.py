@@ -57,10 +57,10 @@ def find(
     wanted = [kind for kind in artifacts.KINDS if kind.home and kind.noun in kinds]
     places = {"dist": dist, "runs": runs, "state": state}
     made = [
-        artifact
+        (artifact, record)
         for home, place in places.items()
         if any(kind.home == home for kind in wanted)
-        for artifact in artifacts.list_folders(place, state)
+        for artifact, record in artifacts.list_folders(place, state)
         if artifact.home == home
     ]
     leftovers: list[Leftover] = []
@@ -70,7 +70,7 @@ def find(
         caches = clean.find_caches(with_cache=False) if client else []
         leftovers = [*clean.find(client, state), *caches, *clean.find_kernels()]
     removed = {item.name for item in leftovers if item.kind == "folder" and not (item.left or item.used)}
-    items = [_describe_artifact(artifact, removed) for artifact in made]
+    items = [_describe_artifact(artifact, record, removed) for artifact, record in made]
     items += [_describe_leftover(item) for item in leftovers if item.kind != "folder"]
     return [item for item in items if item.kind in kinds]
 
@@ -92,13 +92,13 @@ def render(items: Iterable[Item]) -> str:
     return "\n".join(lines)
 
 
-def _describe_artifact(artifact: Artifact, removed: Collection[str]) -> Item:
+def _describe_artifact(artifact: Artifact, record: object, removed: Collection[str]) -> Item:
     """Return a thing in a folder. ``removed``: the folders that `toolkit clean` removes."""
     folder = artifact.folder
     return Item(
         kind=artifact.noun,
         name=str(folder),
-        state=artifact.summarize(),
+        state=artifact.summarize(record),
         bytes=files.measure(folder),
         changed=_read_time(folder),
         cleaned=str(folder) in removed,

@@ -37,7 +37,11 @@ def write(folder: Path, manifest: Manifest) -> None:
 
 def read(folder: Path) -> Manifest | None:
     """Return the manifest of a folder, or None if there is no complete one of this schema."""
-    value = files.read_json(folder / FILE)
+    return parse(files.read_json(folder / FILE))
+
+
+def parse(value: object) -> Manifest | None:
+    """Return the manifest that a JSON value is, or None if it is no complete one of this schema."""
     match value:
         case {"schema": schema, "kind": str(kind), "digest": str(digest), **rest} if (
             schema == SCHEMA and schema is not True

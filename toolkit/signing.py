@@ -9,7 +9,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,13 +27,8 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import SSlibKey
 
-Kind = Literal["wheel", "environment", "image", "smoke", "run"]
 Comment = Literal["rebuild", "replay"]
-Signed = Literal[Kind, Comment]
-"""What a statement is about: a thing, or how it compares with a second build, or with stretches trained again."""
-
-KINDS: Final[tuple[str, ...]] = get_args(Signed)
-"""What a key may sign."""
+"""Statements about a thing that was signed: how it compares with a second build, or with stretches trained again."""
 
 ENVELOPE: Final = "attestation.dsse.json"
 MODEL: Final = "model.sig"
@@ -50,7 +45,7 @@ _FIELDS: Final = {"_type", "subject", "predicateType", "predicate"}
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    kind: Signed  # what it is about; a policy names it
+    kind: str  # what it is about: a kind of artifact, or a `Comment`; a policy names it
     subjects: Mapping[str, str]  # digest of each file or image by name, as ``sha256:...``
     predicate_type: str  # a URI
     predicate: Mapping[str, Any]
@@ -121,19 +116,20 @@ def discard(record: Path) -> None:
     locate(record).unlink(missing_ok=True)
 
 
-def read_policy(paths: Iterable[Path]) -> Policy:
-    """Read public keys, which may sign everything, and policies.
+def read_policy(paths: Iterable[Path], kinds: Sequence[str]) -> Policy:
+    """Read public keys, which may sign everything, and policies. ``kinds``: what a policy can let a key sign.
 
-    Raises UsageError if a file is neither, or two of them have `require`.
+    :func:`toolkit.artifacts.read_policy` knows them. Raises UsageError if a file is neither, or two of them have
+    `require`.
     """
     policy: list[Signatory] = []
     asked: list[Demands] = []
     for path in paths:
         content = keys.read_file(path)
         if content.lstrip().startswith((b"-----BEGIN", *keys.OPENSSH)):
-            policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=KINDS))
+            policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=tuple(kinds)))
         else:
-            parsed = _read_policy(path, content)
+            parsed = _read_policy(path, content, kinds)
             policy += parsed.signatories
             asked += [parsed.demands] if parsed.demands != Demands() else []
     if len(asked) > 1:
@@ -143,14 +139,14 @@ def read_policy(paths: Iterable[Path]) -> Policy:
     return Policy(tuple(policy), *asked)
 
 
-def _read_policy(path: Path, content: bytes) -> Policy:
+def _read_policy(path: Path, content: bytes, kinds: Sequence[str]) -> Policy:
     try:
         value = files.parse_yaml(content)
     except ValueError as error:
         raise _refuse(path, str(error).partition("\n")[0]) from error
     match value:
         case {"signers": [_, *_] as entries, **rest} if not rest.keys() - {"require"}:
-            signers = tuple(_read_signatory(path, entry) for entry in entries)
+            signers = tuple(_read_signatory(path, entry, kinds) for entry in entries)
             try:
                 return Policy(signers, policy_requirements.read(rest.get("require", {})))
             except ValueError as error:
@@ -158,16 +154,16 @@ def _read_policy(path: Path, content: bytes) -> Policy:
     raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` and `require` alone")
 
 
-def _read_signatory(path: Path, entry: object) -> Signatory:
+def _read_signatory(path: Path, entry: object, kinds: Sequence[str]) -> Signatory:
     match entry:
         case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
             try:
                 policy_requirements.require_present(may)
             except ValueError as error:
                 raise _refuse(path, f"`may` of {name} has {error}") from error
-            unknown = [str(kind) for kind in may if kind not in KINDS]
+            unknown = [str(kind) for kind in may if kind not in kinds]
             if unknown:
-                raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(KINDS)}")
+                raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(kinds)}")
             file = path.parent / key
             return Signatory(name=name, key=keys.read_public(file, keys.read_file(file)), may=tuple(may))
     raise _refuse(path, f"a signer has name, key and may, and nothing else: {str(entry)[:120]}")
@@ -242,7 +238,7 @@ def list_comments(folder: Path, kind: Comment) -> list[Path]:
     return [folder / name.removeprefix("attestation-").removesuffix(".dsse.json") for name in names]
 
 
-def read(record: Path, kind: Signed, policy: Policy) -> tuple[Signatories, Statement]:
+def read(record: Path, kind: str, policy: Policy) -> tuple[Signatories, Statement]:
     """Return a statement, and who of the policy signed it. Raises IntegrityError if nobody who may has signed it."""
     envelope = _read_envelope(locate(record))
     return _require_signatory(envelope, kind, policy), parse_statement(envelope.payload, kind)
@@ -364,7 +360,7 @@ def _is_signature(value: object) -> bool:
     )
 
 
-def parse_statement(payload: bytes, kind: Signed) -> Statement:
+def parse_statement(payload: bytes, kind: str) -> Statement:
     """Read an in-toto statement strictly. Raises IntegrityError if it has other fields or digests."""
     value = parse(payload, "the statement")
     if not isinstance(value, dict) or value.keys() != _FIELDS or value["_type"] != STATEMENT:

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from toolkit import keys, signing
+from toolkit import artifacts, keys, signing
 from toolkit.errors import PreflightError, UsageError
 from toolkit.signing import Statement
 
@@ -79,7 +79,7 @@ def test_agent_signs_as_the_same_key_in_a_file(address: Path, tmp_path: Path) ->
     with serve(address, lambda request: frame(LIST if request == b"\x0b" else sign(request))):
         for name in ("", "me@here", keys._list_keys()[0].fingerprint):
             signing.write(tmp_path / "record", STATEMENT, keys.load(f"agent:{name}"), replace=True)
-    policy = signing.read_policy([tmp_path / "id.pub"])
+    policy = artifacts.read_policy([tmp_path / "id.pub"])
     assert signing.verify(tmp_path / "record", STATEMENT, policy).state == "ok"
 
 
@@ -145,7 +145,7 @@ def test_the_real_agent_signs(address: Path, tmp_path: Path) -> None:
         subprocess.run(["ssh-add", "-q", str(tmp_path / "id")], check=True, env=dict(os.environ))
         (tmp_path / "id").unlink()
         signing.write(tmp_path, STATEMENT, keys.load("agent:me@here"), replace=True)
-        policy = signing.read_policy([tmp_path / "id.pub"])
+        policy = artifacts.read_policy([tmp_path / "id.pub"])
         assert signing.verify(tmp_path, STATEMENT, policy).state == "ok"
         subprocess.run(["ssh-add", "-q", "-D"], check=True, env=dict(os.environ))
         with pytest.raises(UsageError, match="no ed25519 key"):

@@ -14,7 +14,7 @@ from toolkit.signing import Statement
 class Note(Artifact):
     """A kind of artifact that only these tests know."""
 
-    kind = "note"  # type: ignore[assignment]
+    kind = "note"
     noun = "note"
     title = "Note"
     remedy = "write it again"

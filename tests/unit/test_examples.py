@@ -18,7 +18,7 @@ from tests.command import Run
 from tests.unit.graft.maker import make_container, make_library, make_tensorflow
 from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
-from toolkit import signing, sweep
+from toolkit import artifacts, sweep
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
 from toolkit.wheel import wheel_folder
@@ -55,7 +55,7 @@ def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
     assert {settings.sources[name] for name in load("toolkit.yaml")} == {"toolkit.yaml"}
     assert len(sweep.read(EXAMPLES / "sweep.yaml", resolve({}, environment={}), limit=100).members) == 6
     with pytest.raises(UsageError, match="cannot read the key"):
-        signing.read_policy([EXAMPLES / "policy.yaml"])
+        artifacts.read_policy([EXAMPLES / "policy.yaml"])
 
 
 class Shell:

@@ -11,7 +11,7 @@ import yaml
 
 from tests.command import Run
 from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import keys, signing
+from toolkit import artifacts, keys, signing
 from toolkit.errors import IntegrityError, PreflightError, UsageError
 from toolkit.keys import Signer
 from toolkit.signing import Statement
@@ -109,25 +109,25 @@ def test_a_policy_says_who_may_sign_what_and_nothing_else(key: Path, value: obje
     path = key.with_name("policy.yaml")
     path.write_text(yaml.safe_dump(value))
     with pytest.raises(UsageError, match="is no policy") as caught:
-        signing.read_policy([path])
+        artifacts.read_policy([path])
     assert why in caught.value.why
 
 
 def test_a_policy_names_public_keys_beside_it(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = key.with_name("policy.yaml")
     path.write_text(yaml.safe_dump({"signers": [GOOD]}))
-    (signatory,) = signing.read_policy([path])
+    (signatory,) = artifacts.read_policy([path])
     assert (signatory.name, signatory.may) == ("builder", ("wheel",))
-    (all_,) = signing.read_policy([key.with_name("key.pub")])
-    assert (all_.key, all_.may) == (signatory.key, signing.KINDS)
+    (all_,) = artifacts.read_policy([key.with_name("key.pub")])
+    assert (all_.key, all_.may) == (signatory.key, artifacts.list_signed())
     for name, message in (("key", "is not one public key"), ("none.pub", "cannot read the key")):
         path.write_text(yaml.safe_dump({"signers": [{**GOOD, "key": name}]}))
         with pytest.raises(UsageError, match=message):
-            signing.read_policy([path])
+            artifacts.read_policy([path])
     for text in ("signers: [", "signers: [{name: x, key: key.pub, may: [run], may: [wheel]}]"):
         path.write_text(text)
         with pytest.raises(UsageError, match="is no policy"):
-            signing.read_policy([path])
+            artifacts.read_policy([path])
 
 
 def test_a_file_of_two_keys_is_refused(key: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_file_of_two_keys_is_refused(key: Path) -> None:
     public = key.with_name("key.pub")
     public.write_bytes(public.read_bytes() + key.with_name("other.pub").read_bytes())
     with pytest.raises(UsageError, match="is not one public key"):
-        signing.read_policy([public])
+        artifacts.read_policy([public])
 
 
 def test_an_envelope_keeps_each_signature_of_one_statement(key: Path, tmp_path: Path) -> None:

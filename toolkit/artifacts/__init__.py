@@ -4,11 +4,11 @@ Each kind of artifact is a class in a module of its own, and `KINDS` is the tabl
 folders are recognised and found, what it was made from, what is signed and compared, and how lists and pages name it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
-from toolkit import files
+from toolkit import files, signing
 from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
@@ -19,6 +19,7 @@ from toolkit.artifacts.smoke import SmokeReport, list_reports
 from toolkit.artifacts.wheel import BuiltWheel, Wheel
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.manifest import FILE
+from toolkit.signing import Policy
 
 __all__ = [
     "KINDS",
@@ -35,13 +36,15 @@ __all__ = [
     "find",
     "find_named",
     "list_folders",
+    "list_signed",
     "open_wheel",
+    "read_policy",
     "trace",
     "trace_named",
 ]
 
-KINDS: Final[Sequence[type[Artifact]]] = (BuiltWheel, Graft, Run, Environment, Image, SmokeReport)
-"""All artifacts, in the order in which lists name them. Of those that recognize a record, the last is taken."""
+KINDS: Final[Sequence[type[Artifact]]] = (BuiltWheel, Graft, Environment, Image, SmokeReport, Run)
+"""All artifacts, in the order in which one is made of another. Of those that recognize a record, the last is taken."""
 
 KindT = TypeVar("KindT", bound=Artifact)
 
@@ -100,18 +103,38 @@ def open_wheel(folder: Path) -> Wheel:
     return (_recognize(folder, kinds) or BuiltWheel)(folder=folder, state=folder)
 
 
-def list_folders(place: Path, state: Path) -> list[Artifact]:
-    """Return the artifacts in a folder, such as ``dist``, by name. Links are left out, and what none of `KINDS` is."""
+def list_signed() -> tuple[str, ...]:
+    """Return what a key may sign, as policies name it: each kind of artifact, and what is said of one later."""
+    return (*dict.fromkeys(kind.kind for kind in KINDS), *get_args(signing.Comment))
+
+
+def read_policy(paths: Iterable[Path]) -> Policy:
+    """Read public keys and policies. Raises UsageError if a file is neither, or two of them have `require`."""
+    return signing.read_policy(paths, list_signed())
+
+
+def list_folders(place: Path, state: Path) -> list[tuple[Artifact, object]]:
+    """Return the artifacts in a folder, such as ``dist``, by name, each with its record as JSON has it.
+
+    Links are left out, and what none of `KINDS` is.
+    """
     try:
         folders = sorted(path for path in place.iterdir() if path.is_dir() and not path.is_symlink())
     except OSError:
         return []
-    recognized = ((folder, _recognize(folder, KINDS)) for folder in folders)
-    return [kind(folder=folder, state=state) for folder, kind in recognized if kind]
+    records = ((folder, files.read_json(folder / FILE)) for folder in folders)
+    return [
+        (kind(folder=folder, state=state), record)
+        for folder, record in records
+        if (kind := _choose(folder, record, KINDS))
+    ]
 
 
 def _recognize(folder: Path, kinds: Sequence[type[KindT]]) -> type[KindT] | None:
-    record = files.read_json(folder / FILE)
+    return _choose(folder, files.read_json(folder / FILE), kinds)
+
+
+def _choose(folder: Path, record: object, kinds: Sequence[type[KindT]]) -> type[KindT] | None:
     return next((kind for kind in reversed(kinds) if kind.recognizes(folder, record)), None)
 
 

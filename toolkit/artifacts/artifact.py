@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from toolkit import signing
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, check, prefix
-from toolkit.signing import Kind, Policy, Statement
+from toolkit.signing import Policy, Statement
 
 UNREADABLE: Final = "its record cannot be read"
 
@@ -25,7 +25,7 @@ class Artifact(ABC):
     folder: Path  # of its record
     state: Path  # the folder with the records of environments and images
 
-    kind: ClassVar[Kind]  # what records and signatures call it
+    kind: ClassVar[str]  # what records and signatures call it
     noun: ClassVar[str]  # what people call it; `toolkit ls` too
     title: ClassVar[str]  # what its page calls it
     remedy: ClassVar[str]  # what to do if it does not match its record
@@ -89,8 +89,8 @@ class Artifact(ABC):
     def find_tensorflow(self) -> str:
         """Return its version of TensorFlow, by its record. Raises IntegrityError if the record says none."""
 
-    def summarize(self) -> str:
-        """Return what its record says of it, in a few words. No other file is read."""
+    def summarize(self, record: object) -> str:  # noqa: ARG002 - most kinds override it
+        """Return what its record, as JSON has it, says of it in a few words."""
         try:
             return f"TensorFlow {self.find_tensorflow()}"
         except ToolkitError:

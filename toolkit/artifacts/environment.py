@@ -66,11 +66,11 @@ class Environment(Artifact):
                 return folder
         return None
 
-    def summarize(self) -> str:
-        record = manifest.read(self.folder)
-        if record is None:
+    def summarize(self, record: object) -> str:
+        read = manifest.parse(record)
+        if read is None:
             return UNREADABLE
-        return f"Python {record.facts.get('python', '?')}, set {record.facts.get('requirements', '?')}"
+        return f"Python {read.facts.get('python', '?')}, set {read.facts.get('requirements', '?')}"
 
     def make_statement(self) -> Statement:
         record = origins.read_record(self.folder, "environment")

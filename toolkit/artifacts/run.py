@@ -44,8 +44,8 @@ class Run(Artifact):
             return super().recognizes(folder, record)
         return (folder / reader.CONFIG).exists()
 
-    def summarize(self) -> str:
-        match files.read_json(self.folder / manifest.FILE):
+    def summarize(self, record: object) -> str:
+        match record:
             case {"status": "complete", "result": {"test_accuracy": float(accuracy), "epochs": int(epochs)}}:
                 return f"complete: test accuracy {accuracy:.2%} after {epochs} epochs"
         progress = "no epoch"

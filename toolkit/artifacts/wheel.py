@@ -92,11 +92,11 @@ class Wheel(Artifact):
     def as_parent(self) -> "Wheel":
         return replace(self, unread=f"its sums hold; `toolkit verify {self.folder}` reads its code too")
 
-    def summarize(self) -> str:
-        record = manifest.read(self.folder)
-        if record is None:
+    def summarize(self, record: object) -> str:
+        read = manifest.parse(record)
+        if read is None:
             return UNREADABLE
-        spec = _look_up(record.facts, ("lock", "spec"))
+        spec = _look_up(read.facts, ("lock", "spec"))
         values = spec if isinstance(spec, dict) else {}
         words = [f"TensorFlow {values.get('tensorflow', '?')}", f"CUDA {values.get('cuda', '?')}"]
         words.append(str(values.get("capabilities", "?")))

@@ -341,10 +341,10 @@ def read_origin(
 
     if not trust:
         return WheelSource(registry, Policy(), lambda _place, _identity: None)
-    from toolkit import signing
+    from toolkit import artifacts
     from toolkit.record import verification
 
-    policy = signing.read_policy(trust)
+    policy = artifacts.read_policy(trust)
     state = Path(session.settings.state)
     return WheelSource(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
 

@@ -30,6 +30,9 @@ USUAL: Final = (
 USAGE: Final = 2
 """The exit code of a wrong command line."""
 
+LISTED_KINDS: Final = "{kinds}"
+"""What stands in a declaration for the kinds that `toolkit ls` knows; help names them, and alone loads what does."""
+
 TYPES: Final = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT", "path": "PATH"}
 """What Typer calls the type of a value, and what the help calls it, where the declaration has no name for it."""
 
@@ -48,6 +51,10 @@ def describe_parameter(parameter: Any, context: Any) -> tuple[str, str] | None:
         written = f"{written.removesuffix(kind[0])} {name}".rstrip()
     if parameter.param_type_name == "argument":
         written = parameter.metavar or written.upper()
+    if LISTED_KINDS in text:
+        from toolkit.inventory import KINDS  # is slow to load
+
+        text = text.replace(LISTED_KINDS, ", ".join(KINDS))
     meaning, _, extra = text.partition("  [")
     facts = [word for fact in extra.removesuffix("]").split("; ") if (word := _describe_fact(fact))]
     return written, f"{meaning} [{'; '.join(facts)}]" if facts else meaning

@@ -7,6 +7,7 @@ import typer
 
 from toolkit import files
 from toolkit.cli.command import Session, command
+from toolkit.cli.help import LISTED_KINDS
 from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def ls(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="wheel, graft, run, environment, container, image, volume, network, cache, kernels; repeatable.",
+            help=f"{LISTED_KINDS}; repeatable.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),

@@ -74,10 +74,10 @@ def report(
     exit code is 0 all the same, because this is for reading, and `toolkit verify` is for checking. With --trust,
     signatures are checked too.
     """
-    from toolkit import digest, files, report, signing
+    from toolkit import artifacts, digest, files, report
     from toolkit.report.chain import PageContext
 
-    context = PageContext(state=Path(session.settings.state), policy=signing.read_policy(trust or ()))
+    context = PageContext(state=Path(session.settings.state), policy=artifacts.read_policy(trust or ()))
     if as_text:
         if out:
             raise UsageError("--text and --out exclude each other", remedy="leave one of them out")

@@ -61,10 +61,10 @@ def verify(
     --sign` left with another trusted key. All signatures of one statement are one build. A statement below the level of
     --accept is a failed finding (exit code 7).
     """
-    from toolkit import artifacts, signing
+    from toolkit import artifacts
     from toolkit.record import verification
 
-    level, policy = read_level(accept), signing.read_policy(trust or ())
+    level, policy = read_level(accept), artifacts.read_policy(trust or ())
     outcome = verification.verify(artifacts.find(target, Path(session.settings.state)), policy, level)
     value, text = _describe(session.console, outcome, signed=bool(policy))
     session.console.result(value, text)

@@ -16,7 +16,7 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
-from toolkit import digest, keys, lock, manifest, signing, versions
+from toolkit import artifacts, digest, keys, lock, manifest, signing, versions
 from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
@@ -107,7 +107,7 @@ def test_statements_of_second_builders_come_together_in_the_registry(world: Worl
     found = world.pull()
     assert found is not None
     assert len(list(found.folder.glob("attestation-rebuild-*.dsse.json"))) == 2
-    policy = signing.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
+    policy = artifacts.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
     assert rebuild.count_builders(open_wheel(found.folder), policy).evidence.startswith("2 independent")
 
 

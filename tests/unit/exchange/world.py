@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.wheel.test_publication import PLAN
-from toolkit import console, signing
+from toolkit import artifacts, console
 from toolkit.engine.registry import parse
 from toolkit.record import exchange
 from toolkit.wheel import wheel_folder
@@ -44,7 +44,7 @@ class World:
             plan,
             dist=self.dist,
             state=self.root / "state",
-            policy=signing.read_policy([self.root / trust] if trust else []),
+            policy=artifacts.read_policy([self.root / trust] if trust else []),
             find=lambda: wheel_folder.find(plan, self.dist),
             ca_bundle="",
             console=console.Console(),

@@ -12,7 +12,7 @@ import pytest
 from tests import loaded
 from tests.command import Run
 from tests.unit.record import maker
-from toolkit import keys, project, signing
+from toolkit import artifacts, keys, project, signing
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.record import retraining
 from train.record import audit, checkpoint, reader
@@ -120,7 +120,7 @@ def test_an_honest_run_holds_and_leaves_nothing_behind(toolkit: Run, run: Path) 
     done = toolkit("reproduce", str(run), "--stretches", "9", "--seed", "beacon", "--json", "--sign", key)
     assert done.returncode == 0, done.stderr
     (record,) = signing.list_comments(run, "replay")
-    _, stated = signing.read(record, "replay", signing.read_policy([Path(f"{key}.pub")]))
+    _, stated = signing.read(record, "replay", artifacts.read_policy([Path(f"{key}.pub")]))
     assert (stated.predicate["result"], stated.predicate["stretches"], stated.predicate["seed"]) == (
         "PASSED",
         9,

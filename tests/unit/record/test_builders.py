@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import keys, signing
+from toolkit import artifacts, keys, signing
 from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.console import Console
@@ -56,7 +56,7 @@ def state(wheel: Path, who: str, comparison: Comparison = SAME) -> Path:
 
 
 def count(wheel: Path, accepted: Level = "R2") -> Finding:
-    return rebuild.count_builders(open_wheel(wheel), signing.read_policy([wheel.parent / "policy.yaml"]), accepted)
+    return rebuild.count_builders(open_wheel(wheel), artifacts.read_policy([wheel.parent / "policy.yaml"]), accepted)
 
 
 def test_each_trusted_key_counts_once(wheel: Path) -> None:

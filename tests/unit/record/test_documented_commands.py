@@ -2,7 +2,6 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
@@ -13,7 +12,7 @@ from tests.unit.record import maker
 from tests.unit.test_docs import COMMANDS
 from tests.unit.train.own.making import write_classes
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
-from toolkit import keys, manifest, project, signing
+from toolkit import artifacts, keys, manifest, project
 from toolkit.artifacts import find
 from toolkit.manifest import Manifest
 from toolkit.record import attestation
@@ -107,7 +106,7 @@ def sign(folder: Path) -> None:
     signer = keys.load(str(folder / "keys" / "builder"))
     for path in (folder / "dist" / "NAME", folder / "runs" / "NAME", next((folder / "state").glob("environment-*"))):
         attestation.sign(find(str(path), folder / "state"), signer, fresh=True)
-    entry = {"name": "builder", "key": "keys/builder.pub", "may": list(get_args(signing.Signed))}
+    entry = {"name": "builder", "key": "keys/builder.pub", "may": list(artifacts.list_signed())}
     (folder / "policy.yaml").write_text(yaml.safe_dump({"signers": [entry]}))
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
-from toolkit import keys, signing
+from toolkit import artifacts, keys, signing
 from toolkit.artifacts import find, open_wheel
 from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
@@ -250,7 +250,7 @@ def test_nothing_is_said_of_a_version_that_the_table_does_not_know() -> None:
 
 def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
     ask(world, second_builder="always", no_advisories="critical")
-    policy = signing.read_policy([world.root / "policy.yaml"])
+    policy = artifacts.read_policy([world.root / "policy.yaml"])
     with pytest.raises(IntegrityError, match="findings of --trust do not hold") as caught:
         verification.require_trusted(world.wheel, "", state=signed.STATE, policy=policy)
     assert "second-builder" in caught.value.why
@@ -277,7 +277,7 @@ def test_another_demand_is_refused(world: World, value: object, why: str) -> Non
     path = world.root / "policy.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "require": value}))
     with pytest.raises(UsageError, match="is no policy") as caught:
-        signing.read_policy([path])
+        artifacts.read_policy([path])
     assert why in caught.value.why
 
 
@@ -285,5 +285,5 @@ def test_one_policy_alone_may_ask(world: World) -> None:
     ask(world, no_advisories="any")
     shutil.copy("policy.yaml", "other.yaml")
     with pytest.raises(UsageError, match="two policies have `require`"):
-        signing.read_policy([Path("policy.yaml"), Path("other.yaml")])
-    assert signing.read_policy([Path("builder.pub"), Path("policy.yaml")]).demands.no_advisories == "any"
+        artifacts.read_policy([Path("policy.yaml"), Path("other.yaml")])
+    assert artifacts.read_policy([Path("builder.pub"), Path("policy.yaml")]).demands.no_advisories == "any"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command import Run
 from tests.unit.record import maker, signed
-from toolkit import keys, signing
+from toolkit import artifacts, keys, signing
 from toolkit.artifacts import find, model_signing
 from toolkit.keys import Signer
 from toolkit.record import attestation
@@ -148,7 +148,7 @@ def test_a_key_of_p256_signs_envelopes_too(toolkit: Run, run: Path) -> None:
 def read_finding(run: Path, name: str) -> str:
     """Return what verify says of the run's own signature to those who trust one key."""
     folder = run.parents[1]
-    policy = signing.read_policy([folder / f"{name}.pub"])
+    policy = artifacts.read_policy([folder / f"{name}.pub"])
     return find(str(run), folder / ".toolkit").check_signature(policy).evidence
 
 
@@ -204,7 +204,7 @@ FORGERIES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_each_forgery_is_named(toolkit: Run, run: Path, name: str) -> None:
     sign(run)
-    policy = signing.read_policy([toolkit.folder / "model.pub"])
+    policy = artifacts.read_policy([toolkit.folder / "model.pub"])
     assert model_signing.verify(run, policy).state == "ok"
     change, message = FORGERIES[name]
     change(run)
@@ -215,7 +215,7 @@ def test_each_forgery_is_named(toolkit: Run, run: Path, name: str) -> None:
 
 def test_a_key_for_something_else_is_named(toolkit: Run, run: Path) -> None:
     sign(run)
-    (signatory,) = signing.read_policy([toolkit.folder / "model.pub"])
+    (signatory,) = artifacts.read_policy([toolkit.folder / "model.pub"])
     other = signing.Signatory(name="builder", key=signatory.key, may=("wheel",))
     assert model_signing.verify(run, (other,)).evidence == "builder may sign wheel: not run"
 

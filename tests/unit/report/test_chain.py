@@ -7,7 +7,7 @@ import pytest
 from tests.unit.record import maker, signed
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from toolkit import digest, report, signing
+from toolkit import artifacts, digest, report, signing
 from toolkit.artifacts import find, open_wheel
 from toolkit.record import rebuild
 from toolkit.report import chain
@@ -107,7 +107,7 @@ def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
-    policy = signing.read_policy(Path(world.root / name) for name in trust)
+    policy = artifacts.read_policy(Path(world.root / name) for name in trust)
     made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
     assert isinstance(made.chain, Chain)
     return made.chain, parse(text)

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests import schemas
 from tests.unit.schemas.making import TEXTS, near
-from toolkit import keys, lock, manifest, signing, steps, sweep
+from toolkit import artifacts, keys, lock, manifest, steps, sweep
 from toolkit.errors import ToolkitError
 from toolkit.settings import resolve
 from train.cli import parse
@@ -45,7 +45,7 @@ def read_settings(path: Path) -> object:
 
 
 def read_policy(path: Path) -> object:
-    return signing.read_policy([path])
+    return artifacts.read_policy([path])
 
 
 def read_manifest(path: Path) -> object:

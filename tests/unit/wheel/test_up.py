@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tests.command import Run
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import keys, lock, pipeline, signing, versions
+from toolkit import artifacts, keys, lock, pipeline, versions
 from toolkit.artifacts import Artifact, Link, find
 from toolkit.cli import app
 from toolkit.errors import CheckError
@@ -92,7 +92,7 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
     assert done.exit_code == 7, done.output
     assert verified == ([folder] if reused else []), "reading a wheel takes minutes"
-    signature = find(str(folder), tmp_path).check_signature(signing.read_policy([tmp_path / "key.pub"]))
+    signature = find(str(folder), tmp_path).check_signature(artifacts.read_policy([tmp_path / "key.pub"]))
     assert signature.state == "ok"
 
 
