@@ -1,15 +1,18 @@
 """Reads the folder of a grafted wheel, and compares it with its record, its plan and the locked set of its original."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import project
+from toolkit import files, project
 from toolkit.artifacts.wheel import Wheel
+from toolkit.console import Console
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, absent, check
 from toolkit.manifest import Manifest
+from toolkit.settings import Settings
 
 if TYPE_CHECKING:
     from toolkit.graft.graft_plan import GraftPlan
@@ -52,6 +55,19 @@ class Graft(Wheel):
         same = self._is_planned(planned, record)
         yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
         yield self._check_original(record, planned)
+
+    @contextmanager
+    def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> Iterator[Path]:  # noqa: ARG002 - no Bazel runs
+        """Assemble everything anew, and yield the folder that has the wheel until the end."""
+        from toolkit.graft import job
+        from toolkit.graft.graft_plan import digest_recipe
+        from toolkit.wheel import build
+
+        plan = self.read_plan()
+        build.require_recipe(digest_recipe(), plan.lock, "graft")
+        with files.stage(self.folder.resolve().parent, plan.name) as claimed:
+            # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
+            yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
 
     def find_cudnn(self) -> str:
         return ""  # whoever built the original knows

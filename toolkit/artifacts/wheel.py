@@ -7,15 +7,18 @@ What all wheels have is :class:`Wheel`. Here is the one that was built from sour
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from toolkit import digest, files, manifest, signing, steps
 from toolkit.artifacts.artifact import UNREADABLE, Artifact
-from toolkit.errors import IntegrityError
+from toolkit.console import Console
+from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.findings import Finding, check
 from toolkit.manifest import Manifest
+from toolkit.settings import Settings
 from toolkit.signing import Statement
 from toolkit.wheel import wheel_documents, wheel_folder
 from toolkit.wheel.wheel_plan import WheelPlan
@@ -77,6 +80,16 @@ class Wheel(Artifact):
     @abstractmethod
     def check_origin(self, record: Manifest) -> Iterator[Finding]:
         """Compare the record with what the wheel was made from. Raises IntegrityError if its plan is damaged."""
+
+    def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:  # noqa: ARG002 - see below
+        """Make the wheel again as it was made, and give the folder that has it until the end.
+
+        ``bazelrc``: a file with the credentials of remote services. Raises IntegrityError if it has no plan,
+        UnsupportedError if the recipe of this clone has changed, CheckError if a source tree has, and BuildError.
+        """
+        raise UnsupportedError(
+            f"a {self.noun} cannot be made again", remedy=f"`toolkit verify {self.folder}` compares it"
+        )
 
     @abstractmethod
     def describe_trust(self) -> str:
@@ -201,6 +214,14 @@ class BuiltWheel(Wheel):
         value, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
         evidence = value if value == named else f"{value} in the manifest, which names {named}"
         yield check("lock", value == named, evidence)
+
+    def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:
+        from toolkit.wheel import build  # is slow to load
+
+        # A wheel of an earlier version was not changed when it was published.
+        requires = self.read_record().facts.get("requires", {})
+        dist = self.folder.resolve().parent
+        return build.building_again(self.read_plan(), dist, requires, settings, console, bazelrc=bazelrc)
 
     def has_foreign_results(self) -> bool:
         counts = self.read_record().facts["bazel"]

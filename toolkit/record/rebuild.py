@@ -8,24 +8,20 @@ import hashlib
 import re
 import stat
 import time
-import uuid
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from toolkit import digest, files, lock, naming, project, signing
-from toolkit.artifacts import BuiltWheel, Graft, Wheel
+from toolkit import digest, signing
+from toolkit.artifacts import Wheel
 from toolkit.console import Console
-from toolkit.engine import buildx
-from toolkit.errors import BuildError, CheckError, IntegrityError, UnsupportedError
+from toolkit.errors import CheckError, IntegrityError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 from toolkit.signing import Policy, Statement
-from toolkit.wheel import bazel_output, build_inputs, repack, wheel_folder
-from toolkit.wheel.build_plan import BuildPlan
+from toolkit.wheel import wheel_folder
 
 if TYPE_CHECKING:
     from toolkit.keys import Signer
@@ -193,11 +189,11 @@ def rebuild(wheel: Wheel, settings: Settings, *, bazelrc: str, console: Console)
     """Build or graft a wheel again and compare.
 
     Raises BuildError if the build fails, IntegrityError if the first wheel has changed meanwhile or has no plan, and
-    what :func:`require_inputs` raises.
+    what :meth:`toolkit.artifacts.Wheel.making_again` raises.
     """
     record = wheel.read_record()
     started = time.monotonic()
-    with _making_again(wheel, settings, bazelrc, console) as second:
+    with wheel.making_again(settings, console, bazelrc=bazelrc) as second:
         first = wheel_folder.find_wheel(wheel.folder)
         differences, compared = compare(first, wheel_folder.find_wheel(second)), digest.read_file(first)
         if compared != record.digest:
@@ -210,54 +206,6 @@ def rebuild(wheel: Wheel, settings: Settings, *, bazelrc: str, console: Console)
         inputs=tuple(sorted(inputs)),
         seconds=round(time.monotonic() - started, 1),
     )
-
-
-def _making_again(wheel: Wheel, settings: Settings, bazelrc: str, console: Console) -> AbstractContextManager[Path]:
-    """Make a wheel again as it was made, and give the folder that has it until the end."""
-    match wheel:
-        case Graft():
-            return _grafting_again(wheel, settings, console)
-        case BuiltWheel():
-            return _building_again(wheel, settings, bazelrc, console)
-    raise UnsupportedError(
-        f"a {wheel.noun} cannot be made again", remedy=f"`toolkit verify {wheel.folder}` compares it"
-    )
-
-
-@contextmanager
-def _building_again(wheel: BuiltWheel, settings: Settings, bazelrc: str, console: Console) -> Iterator[Path]:
-    """Build a wheel with new cache mounts, and yield the folder that has it until the end."""
-    # A new name gives empty cache mounts.
-    name = f"{naming.REBUILD_CACHE}{uuid.uuid4().hex[:12]}"
-    plan = change_plan(wheel.read_plan(), ca_bundle=settings.ca_bundle, bazelrc=bazelrc, cache_id=name)
-    require_inputs(plan)
-    with buildx.removing_caches(name, console), files.stage(wheel.folder.resolve().parent, plan.name) as claimed:
-        build_log = Path(settings.state) / f"wheel-{plan.name}" / "rebuild.log"
-        try:
-            buildx.build(
-                plan.command(claimed.path), log=build_log, console=console, step="rebuild", keep=[claimed.lock]
-            )
-        except BuildError as error:
-            raise bazel_output.explain(error, [build_log]) from error
-        # As the first one was changed when it was published; a wheel of an earlier version was not.
-        requires = wheel.read_record().facts.get("requires", {})
-        built = wheel_folder.find_wheel(claimed.path)
-        with files.writing(built):
-            repack.change_requirements(built, requires)
-        yield claimed.path
-
-
-@contextmanager
-def _grafting_again(wheel: Graft, settings: Settings, console: Console) -> Iterator[Path]:
-    """Assemble everything anew, and yield the folder that has the wheel until the end."""
-    from toolkit.graft import job
-    from toolkit.graft.graft_plan import digest_recipe
-
-    plan = wheel.read_plan()
-    _require_recipe(digest_recipe(), plan.lock, "graft")
-    with files.stage(wheel.folder.resolve().parent, plan.name) as claimed:
-        # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
-        yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
 
 
 def sign(wheel: Wheel, comparison: Comparison, signer: "Signer") -> Path:
@@ -337,39 +285,7 @@ def _name_wheel(wheel: Wheel) -> dict[str, str]:
     return {wheel_folder.find_wheel(wheel.folder).name: wheel.read_record().digest}
 
 
-def require_inputs(plan: BuildPlan) -> None:
-    """Raise UnsupportedError if the recipe of this clone has changed, and CheckError if the source tree has."""
-    recipe = digest.digest_paths(project.ROOT, [project.locate(name) for name in lock.RECIPE])
-    _require_recipe(recipe, plan.lock, "Dockerfile and its scripts")
-    source = plan.contexts.get("source")
-    if source and "#" not in source and build_inputs.find_source(source).identity != plan.origins["source"]:
-        raise CheckError(f"the source tree {source} has changed since", remedy="restore it, or build the wheel again")
-
-
-def _require_recipe(recipe: str, pinned: lock.Lock, noun: str) -> None:
-    if recipe != pinned.pins["recipe"]:
-        raise UnsupportedError(
-            "the recipe of this clone is not the one that made this wheel",
-            why=f"the {noun} had the digest {pinned.pins['recipe'][:19]}…, and has {recipe[:19]}…",
-            remedy="check out the revision that made it",
-        )
-
-
 def _read_packages(path: Path) -> set[str]:
     """Return the Debian packages of a build; a graft has none."""
     listed = path / "packages.txt"
     return set(listed.read_text().split()) if listed.exists() else set()
-
-
-def change_plan(plan: BuildPlan, *, ca_bundle: str = "", bazelrc: str = "", cache_id: str) -> BuildPlan:
-    """Return a saved plan for a second build: with secrets, which no plan keeps, and with new cache mounts."""
-    secrets = {"ca": ca_bundle, "bazelrc": bazelrc}
-    # The remote services of the first build would return the same results again, even wrong ones.
-    services = {"REMOTE_CACHE", "REMOTE_EXECUTOR", "REMOTE_INSTANCE_NAME"}
-    arguments = {name: value for name, value in plan.arguments.items() if name not in services}
-    return replace(
-        plan,
-        arguments={**arguments, "CACHE_ID": cache_id},
-        secrets={name: str(Path(path).resolve()) for name, path in secrets.items() if path},
-        fresh=True,
-    )

@@ -22,7 +22,7 @@ from toolkit.findings import Finding
 from toolkit.record import attestation, rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
 from toolkit.settings import resolve
-from toolkit.wheel import wheel_folder
+from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
 NAMES = ("builder", "second", "third", "stranger")
@@ -151,14 +151,14 @@ def test_a_wheel_other_than_the_one_that_was_compared_is_not_signed(wheel: Path)
 def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: bool
 ) -> None:
-    def build(command: list[str], **_: object) -> None:
+    def copy_wheel(command: list[str], **_: object) -> None:
         shutil.copytree(wheel, Path(command[0]), dirs_exist_ok=True)
         if swapped:
             wheel_folder.find_wheel(wheel).write_bytes(wheel_folder.find_wheel(wheel).read_bytes() + b"x")
 
-    monkeypatch.setattr(rebuild, "require_inputs", lambda plan: None)
+    monkeypatch.setattr(build, "require_inputs", lambda plan: None)
     monkeypatch.setattr(BuildPlan, "command", lambda plan, place: [str(place)])
-    monkeypatch.setattr(buildx, "build", build)
+    monkeypatch.setattr(buildx, "build", copy_wheel)
     monkeypatch.setattr(buildx, "removing_caches", lambda *_: nullcontext())
     settings = resolve({"state": str(tmp_path / "state")})
     if swapped:

@@ -13,6 +13,7 @@ from toolkit.errors import CheckError
 from toolkit.manifest import Manifest
 from toolkit.record import rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
+from toolkit.wheel import build
 
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
 TIME = Difference(name="tensorflow/__init__.py", kind="envelope", detail="time")
@@ -64,7 +65,7 @@ def test_the_command_fails_for_a_difference_in_code(
 def test_services_of_the_first_build_are_not_asked_again() -> None:
     services = {"REMOTE_CACHE": "grpc://c", "REMOTE_EXECUTOR": "grpc://e", "REMOTE_INSTANCE_NAME": "main"}
     asked = replace(PLAN, arguments={**PLAN.arguments, **services})
-    changed = rebuild.change_plan(asked, cache_id="fresh")
+    changed = build.change_plan(asked, cache_id="fresh")
     assert asked.arguments.keys() - changed.arguments.keys() == services.keys()
 
 

@@ -13,8 +13,7 @@ from toolkit import lock, manifest, versions
 from toolkit.artifacts import BuiltWheel, open_wheel
 from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import require
-from toolkit.record import rebuild
-from toolkit.wheel import publication, repack, wheel_documents, wheel_folder
+from toolkit.wheel import build, publication, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -287,7 +286,7 @@ def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
 def test_a_second_build_follows_the_saved_plan(dist: Path, saved: bool) -> None:
     if not saved:
         (dist / "plan.json").unlink()
-    again = rebuild.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
+    again = build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
