@@ -13,15 +13,15 @@ import docker
 import requests
 from docker.errors import APIError, DockerException, NotFound
 
-from toolkit import files, naming, ownership
+from toolkit import artifacts, files, naming, ownership
 from toolkit.artifacts.image import ImageRecord, list_docker_records
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.errors import UsageError
 from train.native.library import find_cache
 
-FOLDERS = re.compile(r"(environment|image|wheel)-[a-z0-9.-]*[0-9a-f]{12}|workers-.*-[0-9a-f]{8}|toolkit-cache")
-"""Folder names that only the toolkit uses. Other folders in the state folder are left alone."""
+_OTHER_FOLDERS = r"wheel-[a-z0-9.-]*[0-9a-f]{12}|workers-.*-[0-9a-f]{8}|toolkit-cache"
+"""Names of folders in the state folder that hold logs and what is left of work, and no artifact."""
 
 _KERNELS = "kernels-*.so"
 _SIZED = frozenset({"cache", "kernels"})
@@ -272,8 +272,14 @@ def _find_folders(state: Path, *, reachable: bool) -> list[Leftover]:
             images=images.get(path, ()),
         )
         for path in sorted(state.iterdir())
-        if FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+        if _is_own_name(path.name) and path.is_dir() and not path.is_symlink()
     ]
+
+
+def _is_own_name(name: str) -> bool:
+    """Return whether only the toolkit names folders so. Other folders in the state folder are left alone."""
+    kinds = "|".join(re.escape(kind.cleaned) for kind in artifacts.KINDS if kind.cleaned)
+    return re.fullmatch(rf"(?:{kinds})-[a-z0-9.-]*[0-9a-f]{{12}}|{_OTHER_FOLDERS}", name) is not None
 
 
 def _find_unfinished(results: Path) -> list[Leftover]:

@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from toolkit.clean import Leftover
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-IN_FOLDERS: Final = tuple(kind.noun for kind in artifacts.KINDS if kind.home)
 IN_ENGINE: Final = ("container", "image", "volume", "network", "cache")
-KINDS: Final = (*IN_FOLDERS, *IN_ENGINE, "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    kind: str  # one of KINDS
+    kind: str  # one of `list_kinds`
     name: str
     state: str  # what its record says of it, or that it has none
     bytes: int | None = None
@@ -46,14 +44,23 @@ class Item:
         return files.format_size(self.bytes)
 
 
+def list_kinds() -> tuple[str, ...]:
+    """Return all kinds of items: those of artifacts in folders, and what else the toolkit makes."""
+    return (*(kind.noun for kind in artifacts.KINDS if kind.home), *IN_ENGINE, "kernels")
+
+
 def find(
     dist: Path,
     runs: Path,
     state: Path,
     client: "docker.DockerClient | None",
-    kinds: Collection[str] = KINDS,
+    kinds: Collection[str] = (),
 ) -> list[Item]:
-    """Return the items of some kinds, by kind and then by name. ``client``: None leaves out what is in the engine."""
+    """Return the items of some kinds, or of all, by kind and then by name.
+
+    ``client``: None leaves out what is in the engine.
+    """
+    kinds = kinds or list_kinds()
     wanted = [kind for kind in artifacts.KINDS if kind.home and kind.noun in kinds]
     places = {"dist": dist, "runs": runs, "state": state}
     made = [
@@ -64,7 +71,7 @@ def find(
         if artifact.home == home
     ]
     leftovers: list[Leftover] = []
-    if any(kind.home == "state" for kind in wanted) or set(kinds) - set(IN_FOLDERS):
+    if any(kind.home == "state" for kind in wanted) or set(kinds) - {kind.noun for kind in wanted}:
         from toolkit import clean  # loads the engine's SDK, which is slow
 
         caches = clean.find_caches(with_cache=False) if client else []

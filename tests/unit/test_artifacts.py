@@ -1,9 +1,11 @@
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from toolkit import artifacts, inventory, report
+from tests.command import Run
+from toolkit import artifacts, digest, files, inventory, keys, report
 from toolkit.artifacts import Artifact
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, check
@@ -11,6 +13,7 @@ from toolkit.report.chain import PageContext
 from toolkit.signing import Statement
 
 
+@dataclass(frozen=True, kw_only=True)
 class Note(Artifact):
     """A kind of artifact that only these tests know."""
 
@@ -19,10 +22,16 @@ class Note(Artifact):
     title = "Note"
     remedy = "write it again"
     home = "runs"
+    cleaned = "note"
     marks = ("note.txt",)
 
     def make_statement(self) -> Statement:
-        raise NotImplementedError
+        return Statement(
+            kind=self.kind,
+            subjects=digest.read_files(self.folder, ["manifest.json", "note.txt"]),
+            predicate_type="urn:example:note",
+            predicate={},
+        )
 
     def check(self) -> list[Finding]:
         return [check("text", (self.folder / "note.txt").read_text() == "as recorded", "note.txt")]
@@ -34,19 +43,50 @@ class Note(Artifact):
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(artifacts, "KINDS", (*artifacts.KINDS, Note))
-    folder = tmp_path / "runs" / "one"
+    monkeypatch.chdir(tmp_path)
+    return write_note(tmp_path / "runs" / "one")
+
+
+def write_note(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps({"schema": 1, "kind": "note", "digest": "sha256:1"}))
     (folder / "note.txt").write_text("as recorded")
     return folder
 
 
-def test_a_kind_that_is_added_to_the_table_is_found_compared_and_listed(note: Path, tmp_path: Path) -> None:
-    found = artifacts.find(str(note), tmp_path)
-    assert isinstance(found, Note)
-    assert [item.state for item in artifacts.compare(found).list_findings()] == ["ok"]
+def test_a_kind_that_is_added_to_the_table_is_listed_from_one_look_at_each_record(
+    note: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    read_json = files.read_json
+    monkeypatch.setattr(files, "read_json", lambda path: read_json(path) if not read.append(path) else None)
     (listed,) = inventory.find(tmp_path, note.parent, tmp_path, None, ["note"])
     assert (listed.kind, listed.name, listed.state) == ("note", str(note), "TensorFlow 2.19.0")
+    assert read == [note / "manifest.json"]
+
+
+def test_a_kind_that_is_added_to_the_table_is_signed_and_verified_by_a_policy(note: Path, run: Run) -> None:
+    keys.make(run.folder / "key", "ed25519")
+    (run.folder / "policy.yaml").write_text("signers: [{name: author, key: key.pub, may: [note]}]\n")
+    (run.folder / "other.yaml").write_text("signers: [{name: author, key: key.pub, may: [run]}]\n")
+    signed = run("sign", str(note), "--key", "key")
+    assert signed.returncode == 0, signed.stderr
+    verified = run("verify", str(note), "--trust", "policy.yaml", "--json")
+    assert {item["id"]: item["state"] for item in json.loads(verified.stdout)["findings"]} == {
+        "signature": "ok",
+        "text": "ok",
+    }
+    assert "author may sign run: not note" in run("verify", str(note), "--trust", "other.yaml").stderr
+    (note / "note.txt").write_text("changed")
+    assert run("verify", str(note)).returncode == 7
+
+
+def test_commands_name_a_kind_that_is_added_to_the_table(note: Path, run: Run) -> None:
+    assert "run, note" in run("ls", "--help").stdout
+    write_note(run.folder / ".toolkit" / "note-0123456789ab")
+    assert "folder .toolkit/note-0123456789ab" in json.loads(run("clean", "--dry-run", "--json").stdout)["removed"]
+    page = run("report", str(note), "--json")
+    assert page.returncode == 0, page.stderr
 
 
 def test_what_only_one_kind_holds_is_not_taken_for_another(note: Path, tmp_path: Path) -> None:

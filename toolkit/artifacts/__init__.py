@@ -163,7 +163,7 @@ def compare(artifact: Artifact) -> Link:
 def _follow(link: Link, state: Path, *, with_reports: bool) -> None:
     if link.artifact is None:
         return
-    if with_reports and isinstance(link.artifact, Environment | Image):
+    if with_reports and link.artifact.holds:
         link.reports = [Link(kind=report.kind, artifact=report) for report in list_reports(link.artifact)]
     link.parents = link.artifact.list_parents()
     for parent in link.parents:
@@ -171,7 +171,11 @@ def _follow(link: Link, state: Path, *, with_reports: bool) -> None:
 
 
 def _follow_parent(link: Link, state: Path, *, with_reports: bool) -> None:
-    if link.artifact is None:
+    if link.place:
+        # Whatever a forged record says, smoke checks ran in what has packages.
+        kinds = [kind for kind in KINDS if kind.holds]
+        link.artifact = (_recognize(link.place, kinds) or Environment)(folder=link.place, state=state)
+    elif link.artifact is None:
         artifact = find_named(link.named, state)
         link.artifact = artifact.as_parent() if artifact else None
     _follow(link, state, with_reports=with_reports)

@@ -5,7 +5,7 @@ An artifact knows its own record alone: what it says of files, who signed it, an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
@@ -16,6 +16,21 @@ from toolkit.findings import Finding, check, prefix
 from toolkit.signing import Policy, Statement
 
 UNREADABLE: Final = "its record cannot be read"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a page says of one matter: values by their names, and perhaps rows of further values."""
+
+    id: str
+    title: str
+    caption: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    columns: Sequence[str] = ()  # the names of the values in each row; the first is a text, the others are numbers
+    rows: Sequence[Sequence[object]] = ()
+    rows_caption: str = ""
+    sizes: Collection[int] = ()  # the columns that hold numbers of bytes
+    notes: Sequence[str] = ()  # what is said below the first value of each row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +45,8 @@ class Artifact(ABC):
     title: ClassVar[str]  # what its page calls it
     remedy: ClassVar[str]  # what to do if it does not match its record
     home: ClassVar[Literal["dist", "runs", "state", ""]] = ""  # where `toolkit ls` looks for folders of it
+    cleaned: ClassVar[str] = ""  # how its folders in the state folder are called, which `toolkit clean` removes
+    holds: ClassVar[Literal["", "venv", "image"]] = ""  # where its packages are; smoke checks can run there
     marks: ClassVar[tuple[str, ...]] = ()  # what only its folder holds; a forger chooses the record, and not this
 
     @classmethod
@@ -130,6 +147,7 @@ class Link:
     kind: str
     artifact: Artifact | None = None
     named: Mapping[str, Any] = field(default_factory=dict)  # how the record before it names it
+    place: Path | None = None  # the folder of its record, where that is known
     damaged: str = ""  # name of the finding that its record is damaged; empty if that is an error
     here: bool = True  # whether its files are here, and were compared
     joints: list[Finding] = field(default_factory=list)  # whether it is the one that the record before it names

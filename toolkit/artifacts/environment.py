@@ -52,6 +52,8 @@ class Environment(Artifact):
     noun = "environment"
     title = "Environment"
     home = "state"
+    cleaned = "environment"
+    holds = "venv"
     marks = ("venv",)
     remedy = "remove its folder; the next command makes it again"
 

@@ -1,12 +1,13 @@
 """Reads the folder of a grafted wheel, and compares it with its record, its plan and the locked set of its original."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolkit import files, project
+from toolkit.artifacts.artifact import Facts
 from toolkit.artifacts.wheel import Wheel
 from toolkit.console import Console
 from toolkit.errors import IntegrityError
@@ -24,6 +25,8 @@ class Graft(Wheel):
     """The folder of a wheel that was made from another wheel, and not from source."""
 
     noun = "graft"
+    made = "grafted"
+    pinned_by = "plan"  # which holds the lock
     title = "Grafted wheel"
     home = "dist"
     remedy = "graft the wheel again"
@@ -55,6 +58,34 @@ class Graft(Wheel):
         same = self._is_planned(planned, record)
         yield check("plan", same, planned.digest if same else f"{planned.digest}, and the manifest names another")
         yield self._check_original(record, planned)
+
+    def describe_making(self, facts: Mapping[str, Any]) -> Facts:
+        graft = dict(facts["graft"])
+        libraries = [dict(library) for library in graft.get("libraries", [])]
+        counts = ("containers", "changed", "kernels", "general", "moved")
+        return Facts(
+            id="graft",
+            title="What was grafted",
+            caption="The graft",
+            values={
+                "Mode": graft.get("mode"),
+                "PTX modules": graft.get("texts"),
+                "PTX modules from earlier grafts": graft.get("reused"),
+                "Refused by ptxas": list(dict(graft.get("refused") or {})),
+            },
+            rows_caption="Libraries with GPU code",
+            columns=("Library", "Fat binaries", "Rewritten", "New kernels", "PTX made general", "Moved", "Grown by"),
+            rows=[
+                (
+                    str(library.get("name")),
+                    *(library.get(name) for name in counts),
+                    library.get("bytes_after", 0) - library.get("bytes_before", 0),
+                )
+                for library in libraries
+            ],
+            sizes={len(counts) + 1},
+            notes=[_count_left(library.get("left")) for library in libraries],
+        )
 
     @contextmanager
     def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> Iterator[Path]:  # noqa: ARG002 - no Bazel runs
@@ -96,3 +127,8 @@ class Graft(Wheel):
         if plan.wheel:
             return absent("original", f"{name}: a wheel that was given, {value}")
         return absent("original", f"no locked set of this clone has {name}: {value}")
+
+
+def _count_left(left: object) -> str:
+    """Return what a graft left as it was, and how often."""
+    return ", ".join(f"{reason}: {number}" for reason, number in left.items()) if isinstance(left, Mapping) else ""

@@ -45,6 +45,8 @@ class Image(Artifact):
     kind = "image"
     noun = "image"
     title = "Image"
+    cleaned = "image"
+    holds = "image"
     remedy = "`toolkit build-image` makes it again"
 
     @classmethod

@@ -1,14 +1,11 @@
 """Reads a report of smoke checks, and names the environment or image that was checked."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from toolkit import digest, files, manifest
 from toolkit.artifacts.artifact import Artifact, Link
-from toolkit.artifacts.environment import Environment
-from toolkit.artifacts.image import Image
 from toolkit.errors import EngineError, IntegrityError
 from toolkit.findings import Finding, absent, check
 from toolkit.signing import Statement
@@ -17,9 +14,6 @@ from toolkit.smoke import runner
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 
 _RESULTS: Final = {"ok": "passedTests", "fail": "failedTests"}
-
-_CHECKED: Final[Mapping[str, type[Artifact]]] = {"environment": Environment, "image": Image}
-"""What a report can be about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +49,7 @@ class SmokeReport(Artifact):
         record = manifest.read(self.folder)
         if record is None:
             return [Link(kind="environment")]
-        checked = _CHECKED.get(record.kind, Environment)
-        return [Link(kind=record.kind, named=record.describe(), artifact=checked(folder=self.folder, state=self.state))]
+        return [Link(kind=record.kind, named=record.describe(), place=self.folder)]
 
     def check_parent(self, parent: Link) -> list[Finding]:
         if parent.artifact:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from toolkit import digest, files, manifest, signing, steps
-from toolkit.artifacts.artifact import UNREADABLE, Artifact
+from toolkit.artifacts.artifact import UNREADABLE, Artifact, Facts
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, UnsupportedError
 from toolkit.findings import Finding, check
@@ -48,6 +48,8 @@ class Wheel(Artifact):
     unread: str = ""  # why its code is not read and compared, which takes two minutes for TensorFlow's
 
     kind = "wheel"
+    made: ClassVar[str]  # in a word, how it was made: `grafted`
+    pinned_by: ClassVar[str]  # the finding of `check_origin` about its lock
     required: ClassVar[Sequence[Names]]  # what its manifest must have besides
 
     @classmethod
@@ -80,6 +82,10 @@ class Wheel(Artifact):
     @abstractmethod
     def check_origin(self, record: Manifest) -> Iterator[Finding]:
         """Compare the record with what the wheel was made from. Raises IntegrityError if its plan is damaged."""
+
+    @abstractmethod
+    def describe_making(self, facts: Mapping[str, Any]) -> Facts:
+        """Return what a page says of how it was made, by the facts of its record."""
 
     def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:  # noqa: ARG002 - see below
         """Make the wheel again as it was made, and give the folder that has it until the end.
@@ -178,6 +184,8 @@ class BuiltWheel(Wheel):
     """The folder of a wheel that was built from source."""
 
     noun = "wheel"
+    made = "built"
+    pinned_by = "lock"
     title = "Wheel"
     home = "dist"
     remedy = "build the wheel again"
@@ -214,6 +222,19 @@ class BuiltWheel(Wheel):
         value, named = digest.digest_value(record.facts["lock"]), (record.parent or {}).get("digest")
         evidence = value if value == named else f"{value} in the manifest, which names {named}"
         yield check("lock", value == named, evidence)
+
+    def describe_making(self, facts: Mapping[str, Any]) -> Facts:
+        ran = dict(facts.get("bazel", {}))
+        values = {
+            "Actions that ran": ran.get("executed"),
+            "From caches": ran.get("cached_by"),
+            "On the remote executor": ran.get("remote"),
+            "Unchanged since an earlier build": ran.get("reused"),
+            "Runners": ran.get("runners"),
+            "Level of its inputs": facts.get("level"),
+            "Pins that float": facts.get("floating"),
+        }
+        return Facts(id="build", title="How it was built", caption="The build", values=values)
 
     def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:
         from toolkit.wheel import build  # is slow to load

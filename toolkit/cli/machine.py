@@ -143,9 +143,9 @@ def ls(
     from toolkit import inventory
 
     console, settings = session.console, session.settings
-    if unknown := [name for name in kind or () if name not in inventory.KINDS]:
-        raise UsageError(f"no kind: {unknown[0]!r}", remedy=f"one of {', '.join(inventory.KINDS)}")
-    kinds, client = kind or inventory.KINDS, None
+    kinds, client = kind or inventory.list_kinds(), None
+    if unknown := [name for name in kinds if name not in inventory.list_kinds()]:
+        raise UsageError(f"no kind: {unknown[0]!r}", remedy=f"one of {', '.join(inventory.list_kinds())}")
     if {*inventory.IN_ENGINE} & set(kinds):
         from toolkit.engine.client import connect
 

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from toolkit import __version__, files, manifest, naming
-from toolkit.artifacts import Artifact, Environment, Image, find_named
+from toolkit.artifacts import Artifact, find_named
 from toolkit.artifacts.environment import read_packages
 from toolkit.artifacts.image import is_packed
 from toolkit.artifacts.origins import find_lock
@@ -54,7 +54,7 @@ def make(artifact: Artifact) -> Bom:
     Raises UsageError if it is of another kind, IntegrityError if its record is damaged or if this clone does not have
     its locked set, and EngineError if no engine answers.
     """
-    if not isinstance(artifact, Environment | Image):
+    if not artifact.holds:
         raise UsageError(
             "a bill of materials is for an environment or an image",
             why=f"this is of the kind {artifact.kind}",
@@ -64,19 +64,19 @@ def make(artifact: Artifact) -> Bom:
     record = manifest.read(folder)
     if record is None or record.kind != artifact.kind:
         raise IntegrityError(f"{folder} has no manifest of an {artifact.kind}", remedy="make it again")
-    parts = _list_environment(folder) if record.kind == "environment" else _list_image(record, artifact.state)
+    parts = _list_environment(folder) if artifact.holds == "venv" else _list_image(record, artifact.state)
     wheel = find_named(record.parent or {}, artifact.state) if _has_own_wheel(record) else None
-    return _join(folder, record, [_refer(part, wheel.folder if wheel else None) for part in parts])
+    is_image = artifact.holds == "image"
+    return _join(folder, record, [_refer(part, wheel.folder if wheel else None) for part in parts], is_image=is_image)
 
 
-def _join(folder: Path, record: Manifest, parts: list[Component]) -> Bom:
-    image = record.kind == "image"
+def _join(folder: Path, record: Manifest, parts: list[Component], *, is_image: bool) -> Bom:
     subject = Component(
         name=str(record.facts.get("tag") or folder.name),
-        type=ComponentType.CONTAINER if image else ComponentType.PLATFORM,
+        type=ComponentType.CONTAINER if is_image else ComponentType.PLATFORM,
         bom_ref=record.kind,
         # That of an environment is the digest of its plan, and not of a file.
-        hashes=[make_hash(record.digest)] if image else [],
+        hashes=[make_hash(record.digest)] if is_image else [],
         properties=[Property(name=f"{naming.LABEL_PREFIX}.digest", value=record.digest)],
     )
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_URL, record.digest), components=parts)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import files, manifest, naming
-from toolkit.artifacts import Artifact, Environment, Graft, SmokeReport, Wheel
+from toolkit.artifacts import Artifact, SmokeReport, Wheel
+from toolkit.artifacts.artifact import Facts
 from toolkit.artifacts.environment import read_packages
 from toolkit.artifacts.origins import flatten
 from toolkit.errors import ToolkitError
@@ -82,11 +83,6 @@ def _describe_machine(recorded: object) -> str:
     return ", ".join(word for word, value in words if word and value)
 
 
-def _count_left(left: object) -> str:
-    """Return what a graft left as it was, and how often."""
-    return ", ".join(f"{reason}: {number}" for reason, number in left.items()) if isinstance(left, Mapping) else ""
-
-
 def _describe_wheel(target: Wheel, links: Chain) -> Page:
     try:
         record = target.read_record()
@@ -94,7 +90,7 @@ def _describe_wheel(target: Wheel, links: Chain) -> Page:
         return Page(
             kind=target.title, title=target.folder.name, lead=f"{error.what}.", numbers=[], **_close(links, target)
         )
-    facts, grafted = record.facts, isinstance(target, Graft)
+    facts = record.facts
     inspected, spec = dict(facts["inspection"]), dict(facts["lock"]["spec"])
     seconds = facts.get("seconds")
     numbers = [
@@ -127,66 +123,39 @@ def _describe_wheel(target: Wheel, links: Chain) -> Page:
     return Page(
         kind=target.title,
         title=str(inspected.get("file", target.folder.name)),
-        lead=f"{'A graft: ' if grafted else ''}{target.describe_trust()}.".capitalize(),
+        lead=f"{target.describe_trust()}.".capitalize(),
         numbers=numbers,
         **_close(
             links,
             target,
             Section(id="content", title="What it holds", parts=[content]),
-            _describe_graft(facts) if grafted else _describe_build(facts),
+            _show_facts(target.describe_making(facts), facts.get("host")),
             Section(id="files", title="Files", parts=[_list_files(target.folder)]),
         ),
     )
 
 
-def _describe_build(facts: Mapping[str, Any]) -> Section:
-    ran = dict(facts.get("bazel", {}))
-    table = _pair(
-        "The build",
-        {
-            "Actions that ran": ran.get("executed"),
-            "From caches": ran.get("cached_by"),
-            "On the remote executor": ran.get("remote"),
-            "Unchanged since an earlier build": ran.get("reused"),
-            "Runners": ran.get("runners"),
-            "Level of its inputs": facts.get("level"),
-            "Pins that float": facts.get("floating"),
-            "Machine": _describe_machine(facts.get("host")),
-        },
-    )
-    return Section(id="build", title="How it was built", parts=[table])
-
-
-def _describe_graft(facts: Mapping[str, Any]) -> Section:
-    graft = dict(facts["graft"])
-    rows: list[Row] = []
-    for library in graft.get("libraries", []):
-        numbers = [library.get(name) for name in ("containers", "changed", "kernels", "general", "moved")]
-        grown = library.get("bytes_after", 0) - library.get("bytes_before", 0)
-        rows.append(
-            [
-                Cell(text=str(library.get("name")), note=_count_left(library.get("left"))),
-                *map(_show, numbers),
-                f"+{show_bytes(grown)}",
-            ]
-        )
+def _show_facts(made: Facts, host: object) -> Section:
+    """Return how a wheel was made. ``host``: what its record says of the machine."""
+    named = _pair(made.caption, {**made.values, "Machine": _describe_machine(host)})
+    rows: list[Row] = [
+        [
+            Cell(text=str(name), note=note),
+            *(_show_count(value, is_size=at in made.sizes) for at, value in enumerate(numbers, 1)),
+        ]
+        for (name, *numbers), note in zip(made.rows, made.notes or [""] * len(made.rows), strict=True)
+    ]
     table = Table(
-        caption="Libraries with GPU code",
-        columns=("Library", "Fat binaries", "Rewritten", "New kernels", "PTX made general", "Moved", "Grown by"),
+        caption=made.rows_caption,
+        columns=tuple(made.columns),
         rows=rows,
-        numeric=frozenset(range(1, 7)),
+        numeric=frozenset(range(1, len(made.columns))),
     )
-    outcome = _pair(
-        "The graft",
-        {
-            "Mode": graft.get("mode"),
-            "PTX modules": graft.get("texts"),
-            "PTX modules from earlier grafts": graft.get("reused"),
-            "Refused by ptxas": list(dict(graft.get("refused") or {})),
-            "Machine": _describe_machine(facts.get("host")),
-        },
-    )
-    return Section(id="graft", title="What was grafted", parts=[outcome, table])
+    return Section(id=made.id, title=made.title, parts=[named, *([table] if made.columns else [])])
+
+
+def _show_count(value: object, *, is_size: bool) -> str:
+    return f"+{show_bytes(value)}" if is_size and isinstance(value, int) else _show(value)
 
 
 def _list_files(path: Path) -> Table:
@@ -261,7 +230,7 @@ def _describe_base(target: Artifact, links: Chain) -> Page:
         name.removeprefix(f"{naming.LABEL_PREFIX}."): value for name, value in dict(facts.get("labels") or {}).items()
     }
     shown = {name: value for name, value in facts.items() if name != "labels"}
-    packages = read_packages(folder / "venv") if folder and isinstance(target, Environment) else {}
+    packages = read_packages(folder / "venv") if folder and target.holds == "venv" else {}
     listed = Table(
         caption=f"{len(packages)} packages",
         columns=("Package", "Version"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from toolkit import artifacts, digest, manifest, signing, steps
-from toolkit.artifacts import Artifact, BuiltWheel, Graft, Image, Run, SmokeReport, Wheel, origins
+from toolkit.artifacts import Artifact, Image, Run, SmokeReport, Wheel, origins
 from toolkit.artifacts.run import is_unfinished
 from toolkit.artifacts.wheel import is_own_wheel
 from toolkit.errors import ToolkitError
@@ -30,7 +30,7 @@ LEAD: Final = "Each link names the digest of the next one. The states are what t
 
 LATER: Final = "not compared when this page was written: `toolkit report` does it, and `toolkit verify`"
 
-_OWN: Final = "TensorFlow, built here from source."
+_OWN: Final = "TensorFlow, made here."
 _LOCK: Final = "Every pin, by digest, hash or commit."
 _CHECKS: Final = "Whether its TensorFlow computes correctly."
 
@@ -261,7 +261,7 @@ class _View:
     def _show_wheel(self, link: artifacts.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
         findings = [*link.demands, *installed, *link.joints, *link.findings]
-        folder, grafted = wheel.folder, isinstance(wheel, Graft)
+        folder = wheel.folder
         try:
             record = wheel.read_record()
         except ToolkitError:
@@ -272,17 +272,18 @@ class _View:
             name,
             _omit(findings, "lock", "plan", "original"),
             digest_=record.digest,
-            meaning="TensorFlow, grafted here." if grafted else _OWN,
+            meaning=f"TensorFlow, {wheel.made} here.",
             documents=[show(folder / manifest.FILE)],
             builders=self._count_builders(wheel, trusted=link.signature is not None and link.signature.state == "ok"),
             **self._describe_signature(link),
         )
         planned = folder / steps.FILE
-        built = self.context.compared == "chain" and isinstance(wheel, BuiltWheel)
+        # `check` has compared the plan of a wheel whose plan holds its lock.
+        unread = self.context.compared == "chain" and wheel.pinned_by != "plan"
         yield self._make(
             "plan",
             planned.name if planned.exists() else "in the wheel's record",
-            [*_take(findings, "plan"), *([_check_plan(wheel)] if built else [])],
+            [*_take(findings, "plan"), *([_check_plan(wheel)] if unread else [])],
             digest_=str(record.facts["plan"]),
             meaning="The exact commands that made the wheel.",
             documents=[show(planned)] if planned.exists() else [],
@@ -291,12 +292,12 @@ class _View:
         yield self._make(
             "lock",
             "pins of the wheel",
-            _take(findings, "plan" if grafted else "lock"),  # a graft's plan holds its lock
+            _take(findings, wheel.pinned_by),
             digest_=digest.digest_value(pinned),
             meaning=_LOCK,
             documents=[_show_json("lock", pinned)],
         )
-        if grafted and record.parent:
+        if record.parent and record.parent.get("kind") == "wheel":
             yield self._make(
                 "original",
                 str(record.parent.get("name")),
