@@ -85,8 +85,9 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
 	@pwd -P >$@
 
-pins: .venv-dev/ready ## write the pins of the version table into the files that other programs read
+pins: .venv-dev/ready ## write what other programs read: pins, arguments of options, and schemas
 	@.venv-dev/bin/python -m toolkit.versions.pins
+	@.venv-dev/bin/python -m tests.dockerfile
 	@.venv-dev/bin/python -m toolkit.lock
 	@.venv-dev/bin/python -m tests.schemas
 

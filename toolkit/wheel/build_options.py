@@ -1,8 +1,8 @@
 """Declares each option of `toolkit build-wheel` once.
 
-From a declaration follow the flag, its help, the build argument of ``docker/Dockerfile``, and the parameter in the
-provenance. A Dockerfile cannot read Python, so it names its arguments again. ``tests/unit/wheelbuild/test_options.py``
-compares these, and what the program in the container reads, with the declarations.
+From a declaration follow the flag, its help, the build argument of plan and ``docker/Dockerfile``, and the parameter in
+the provenance. A Dockerfile cannot read Python, so `make pins` writes the arguments into it. The program in the
+container reads them; ``tests/unit/wheelbuild/test_options.py`` names what it does not read.
 """
 
 import dataclasses

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 from wheelbuild.request import read_request
 
+from tests import dockerfile
 from tests.unit.wheelbuild.test_request import GIVEN
 from toolkit import project
 from toolkit.cli import app
@@ -35,6 +36,8 @@ OTHER = BuildOptions(
 )
 """A value for each option that is not its default."""
 
+ORDER = ["BAZEL_JOBS", "BAZEL_MEMORY"]
+
 
 def read_stages() -> dict[str, set[str]]:
     """Return the names after ARG in each stage of docker/Dockerfile."""
@@ -52,6 +55,14 @@ def read_stages() -> dict[str, set[str]]:
 @pytest.mark.parametrize("name", [name for name, option in list_options().items() if option.argument])
 def test_the_dockerfile_has_the_argument_of_each_option(name: str) -> None:
     assert any(list_options()[name].argument in arguments for arguments in read_stages().values())
+
+
+def test_the_dockerfile_declares_what_is_only_handed_over() -> None:
+    committed = project.locate(dockerfile.NAME).read_text()
+    assert dockerfile.generate() == committed, "make pins"
+    assert dockerfile.declare(re.sub("^ARG BAZEL_MEMORY\\n", "", committed, flags=re.MULTILINE), ORDER) == committed
+    added = dockerfile.declare(committed, [*ORDER, "BAZEL_NICE"]).splitlines()
+    assert [added[at - 1] for at, line in enumerate(added) if line == "ARG BAZEL_NICE"] == ["ARG BAZEL_MEMORY"] * 2
 
 
 def test_the_program_in_the_container_reads_what_is_only_handed_over() -> None:

@@ -1,0 +1,51 @@
+"""Declares the options of a build in docker/Dockerfile: ``python -m tests.dockerfile`` writes it, a test compares it.
+
+A Dockerfile names a build argument before its first stage, and again in each stage that reads it. No mark tells
+where the lines of options are: it would change the bytes of the file, and with them the digest of each plan.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from toolkit import project
+from toolkit.wheel.build_options import list_options
+
+NAME: Final = "docker/Dockerfile"
+STAGE: Final = "bazel-build"
+"""The stage in which Bazel builds the wheel."""
+
+
+def generate() -> str:
+    """Return the Dockerfile in which Bazel's stage gets the argument of each option that is only handed over."""
+    names = [option.argument for option in list_options().values() if option.argument and not option.completed]
+    return declare(project.locate(NAME).read_text(), names)
+
+
+def declare(text: str, names: Sequence[str]) -> str:
+    """Return a Dockerfile in which the first part and Bazel's stage declare each name.
+
+    A name that is missing there gets a line behind the last one of the names before it. Raises ValueError if the
+    Dockerfile has no line for the first name.
+    """
+    parts = re.split(r"^(?=FROM )", text, flags=re.MULTILINE)
+    chosen = {0, *(at for at, part in enumerate(parts) if re.match(rf"FROM \S+ AS {STAGE}\n", part))}
+    return "".join(_declare(part, names) if at in chosen else part for at, part in enumerate(parts))
+
+
+def _declare(part: str, names: Sequence[str]) -> str:
+    lines = part.splitlines(keepends=True)
+    before = -1
+    for name in names:
+        line = next((at for at, line in enumerate(lines) if re.match(rf"ARG {name}\b", line)), None)
+        if line is None and before < 0:
+            raise ValueError(f"{NAME} has no line ARG {name}")
+        if line is None:
+            line = before + 1
+            lines.insert(line, f"ARG {name}\n")
+        before = max(before, line)
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    project.locate(NAME).write_text(generate())
