@@ -55,33 +55,33 @@ def install(
     if requirements:
         active = target.find_active(into)
         settings, file = _decide(session, active, file)
-        found = _resolve(session, settings, _choose_python(settings, active, file), file)
-        installation.write_requirements(requirements, found.packages, found.chosen.describe())
-        if found.chosen.spec.cuda and not file:
+        resolved = _resolve(session, settings, _choose_python(settings, active, file), file)
+        installation.write_requirements(requirements, resolved.packages, resolved.chosen.describe())
+        if resolved.chosen.spec.cuda and not file:
             console.say(
                 "pip installs the published wheel as it is; one of `toolkit graft --repair` finds NVIDIA's libraries "
                 "without LD_LIBRARY_PATH in every version"
             )
         console.result(
-            {"requirements": str(requirements), **found.to_json()},
-            f"wrote {requirements}: {len(found.packages)} packages\ninstall them: pip install -r {requirements}",
+            {"requirements": str(requirements), **resolved.to_json()},
+            f"wrote {requirements}: {len(resolved.packages)} packages\ninstall them: pip install -r {requirements}",
         )
         return
     place = target.find(into)
     settings, file = _decide(session, place, file)
     python = _choose_python(settings, place, file)
     place = place or target.plan_new(into or Path(), python)
-    found = _resolve(session, settings, python, file)
+    resolved = _resolve(session, settings, python, file)
     planned = installation.Installation(
         target=place,
-        packages=found.packages,
-        changes=changes.compare(found.packages, {} if place.new else changes.list_installed(python), python),
-        pip=found.pip,
+        packages=resolved.packages,
+        changes=changes.compare(resolved.packages, {} if place.new else changes.list_installed(python), python),
+        pip=resolved.pip,
     )
     for line in planned.changes.describe():
         console.say(f"  {line}")
     console.heading("install", f"{planned.changes.summarize()} in {place.folder}")
-    console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **found.to_json()})
+    console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **resolved.to_json()})
     if dry_run:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")
         return
@@ -89,7 +89,7 @@ def install(
         console.result({"smoke": None}, "nothing was changed")
         return
     installation.install(planned, console)
-    _check(session, place, found.chosen)
+    _check(session, place, resolved.chosen)
 
 
 @dataclass(frozen=True, kw_only=True)

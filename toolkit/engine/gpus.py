@@ -33,4 +33,4 @@ def name(job: Job) -> dict[str, str]:
 
 def split(text: str) -> list[str]:
     """Return the GPUs in a value of CUDA_VISIBLE_DEVICES, by number or name. CUDA stops at the first that is none."""
-    return list(takewhile(lambda each: each not in {"", "-1"}, text.replace(" ", "").split(",")))
+    return list(takewhile(lambda name: name not in {"", "-1"}, text.replace(" ", "").split(",")))

@@ -30,20 +30,20 @@ class Installed:
 def list_installed(python: Interpreter) -> dict[str, Installed]:
     """Return the packages of an environment by their names. Their metadata are read, and no code of theirs runs."""
     places = list(dict.fromkeys((str(python.packages), str(python.compiled))))
-    found: dict[str, Installed] = {}
-    for each in metadata.distributions(path=places):
-        if not (each.metadata and each.metadata["Name"]):  # what an interrupted pip has left
+    installed: dict[str, Installed] = {}
+    for distribution in metadata.distributions(path=places):
+        if not (distribution.metadata and distribution.metadata["Name"]):  # what an interrupted pip has left
             continue
-        name = canonicalize_name(each.metadata["Name"])
-        found[name] = Installed(
+        name = canonicalize_name(distribution.metadata["Name"])
+        installed[name] = Installed(
             name=name,
-            version=str(each.version),
-            requires=tuple(each.requires or ()),
-            installer=(each.read_text("INSTALLER") or "").strip(),
-            origin=_read_origin(each.read_text("direct_url.json")),
-            tensorflow=f"{_MODULE}," in (each.read_text("RECORD") or ""),
+            version=str(distribution.version),
+            requires=tuple(distribution.requires or ()),
+            installer=(distribution.read_text("INSTALLER") or "").strip(),
+            origin=_read_origin(distribution.read_text("direct_url.json")),
+            tensorflow=f"{_MODULE}," in (distribution.read_text("RECORD") or ""),
         )
-    return found
+    return installed
 
 
 def _read_origin(text: str | None) -> str:
@@ -65,11 +65,11 @@ class Change:
 
     def describe(self) -> str:
         if not self.after:
-            said = f"{self.name} {self.before} is removed"
+            sentence = f"{self.name} {self.before} is removed"
         else:
-            said = f"{self.name} {self.before} becomes {self.after}{_compare(self.before, self.after)}"
+            sentence = f"{self.name} {self.before} becomes {self.after}{_compare(self.before, self.after)}"
         manager = f"{self.manager} installed it, and does not learn of the change" if self.manager else ""
-        return said + "".join(f"; {each}" for each in (self.why, manager) if each)
+        return sentence + "".join(f"; {remark}" for remark in (self.why, manager) if remark)
 
 
 def _compare(before: str, after: str) -> str:
@@ -94,7 +94,7 @@ class Changes:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        return tuple(each.name for each in self.changed if not each.after)
+        return tuple(change.name for change in self.changed if not change.after)
 
     @property
     def needs_consent(self) -> bool:
@@ -102,19 +102,19 @@ class Changes:
 
     def describe(self) -> list[str]:
         """Return lines for people: one for what is added, and one for each other package that is touched."""
-        added = ", ".join(f"{each.name} {each.version}" for each in self.added)
+        added = ", ".join(f"{item.name} {item.version}" for item in self.added)
         lines = [f"added: {added}"] if added else []
-        return [*lines, *(each.describe() for each in self.changed), *self.broken]
+        return [*lines, *(item.describe() for item in self.changed), *self.broken]
 
     def summarize(self) -> str:
-        updated = sum(bool(each.after) for each in self.changed)
+        updated = sum(bool(change.after) for change in self.changed)
         return f"{len(self.added)} packages added, {updated} changed, {len(self.removed)} removed, {self.kept} kept"
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "added": {each.name: each.version for each in self.added},
-            "changed": {each.name: {"before": each.before, "after": each.after} for each in self.changed if each.after},
-            "removed": {each.name: each.before for each in self.changed if not each.after},
+            "added": {item.name: item.version for item in self.added},
+            "changed": {item.name: {"before": item.before, "after": item.after} for item in self.changed if item.after},
+            "removed": {item.name: item.before for item in self.changed if not item.after},
             "broken": list(self.broken),
             "kept": self.kept,
         }
@@ -128,25 +128,25 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
     needs is not installed.
     """
     environment = describe_environment(python)
-    known = {each.name: each for each in packages}
-    needed = known.keys() - {name for each in packages for name in _list_needed(each.requires, environment)}
-    needed |= {each.name for each in packages if each.exact}
+    known = {package.name: package for package in packages}
+    needed = known.keys() - {name for package in packages for name in _list_needed(package.requires, environment)}
+    needed |= {package.name for package in packages if package.exact}
     wanted: dict[str, Package] = {}
     while True:
         undecided = [known[name] for name in needed - wanted.keys()]
-        more = [each for each in undecided if not _stays(each, wanted, installed, known, environment)]
-        wanted |= {each.name: each for each in more}
+        more = [package for package in undecided if not _stays(package, wanted, installed, known, environment)]
+        wanted |= {package.name: package for package in more}
         used = [requires for name in needed for requires in _list_requires(known[name], wanted, installed)]
         below = {*_list_needed(used, environment)} & known.keys()
         if not more and below <= needed:
             break
         needed |= below
-    removed = [each for each in installed.values() if each.tensorflow and each.name not in known]
+    removed = [package for package in installed.values() if package.tensorflow and package.name not in known]
     return Changes(
-        added=tuple(each for each in packages if each.name in wanted and each.name not in installed),
-        replaced=tuple(each for each in packages if each.name in wanted and each.name in installed),
+        added=tuple(package for package in packages if package.name in wanted and package.name not in installed),
+        replaced=tuple(package for package in packages if package.name in wanted and package.name in installed),
         changed=tuple(_list_changes(wanted, installed, removed, environment)),
-        broken=tuple(_list_broken(wanted, installed, needed | {each.name for each in removed}, environment)),
+        broken=tuple(_list_broken(wanted, installed, needed | {package.name for package in removed}, environment)),
         kept=len(installed.keys() - wanted.keys()) - len(removed),
     )
 
@@ -175,7 +175,7 @@ def _stays(
     if package.exact:
         return there.version == package.version and there.origin == package.digest
     version, later = {package.name: there.version}, _predict(installed, wanted)
-    refused = [_find_conflicts(each.requires, version, environment, absent=False) for each in wanted.values()]
+    refused = [_find_conflicts(other.requires, version, environment, absent=False) for other in wanted.values()]
     # What it lacks is added, unless the set does not have it.
     refusing = [_find_conflicts(there.requires, later, environment, absent=False)]
     lacking = (name for name in _list_needed(there.requires, environment) if name not in {*later, *known})
@@ -195,8 +195,8 @@ def _list_requires(
 
 def _predict(installed: Mapping[str, Installed], wanted: Mapping[str, Package]) -> dict[str, str]:
     """Return the versions that an environment will have."""
-    before = {name: each.version for name, each in installed.items()}
-    return before | {name: each.version for name, each in wanted.items()}
+    before = {name: package.version for name, package in installed.items()}
+    return before | {name: package.version for name, package in wanted.items()}
 
 
 def _find_conflicts(
@@ -230,11 +230,11 @@ def _list_changes(
             why = _explain(package, before, wanted.values(), environment)
             manager = before.installer if before.installer == "conda" else ""
             yield Change(name=name, before=before.version, after=package.version, why=why, manager=manager)
-    new = next((each for each in wanted.values() if each.is_tensorflow), None)
-    for each in removed:
+    new = next((package for package in wanted.values() if package.is_tensorflow), None)
+    for old in removed:
         why = f"{new.name} has files of the same names" if new else "it has the files of another TensorFlow"
-        manager = each.installer if each.installer == "conda" else ""
-        yield Change(name=each.name, before=each.version, after="", why=why, manager=manager)
+        manager = old.installer if old.installer == "conda" else ""
+        yield Change(name=old.name, before=old.version, after="", why=why, manager=manager)
 
 
 def _explain(package: Package, before: Installed, wanted: Iterable[Package], environment: Mapping[str, str]) -> str:
@@ -255,12 +255,12 @@ def _list_broken(
     environment: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield what other packages of the environment accept now, and will not accept afterwards."""
-    now = {name: each.version for name, each in installed.items()}
+    now = {name: package.version for name, package in installed.items()}
     later = _predict(installed, wanted)
-    for name, each in sorted(installed.items()):
+    for name, package in sorted(installed.items()):
         if name in ours:
             continue
-        before = set(_find_conflicts(each.requires, now, environment))
-        for needed, text in _find_conflicts(each.requires, later, environment):
+        before = set(_find_conflicts(package.requires, now, environment))
+        for needed, text in _find_conflicts(package.requires, later, environment):
             if (needed, text) not in before:
-                yield f"{name} {each.version} may no longer work: it needs {text}, and gets {later[needed]}"
+                yield f"{name} {package.version} may no longer work: it needs {text}, and gets {later[needed]}"

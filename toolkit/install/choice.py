@@ -75,23 +75,25 @@ def find_wheel(dist: Path, decision: Decision, python: str) -> Path | None:
 
     ``python``: for which it must be, or empty.
     """
-    found = []
+    wheels = []
     for path in dist.glob(f"*/{manifest.FILE}"):
         record = manifest.read(path.parent)
         facts = record.facts.get("inspection", {}) if record and record.kind == "wheel" else {}
         wheel = path.parent / str(facts.get("file", ""))
-        codes = [find_coverage(facts.get("architectures", ()), each) or "" for each in decision.capabilities]
+        codes = [
+            find_coverage(facts.get("architectures", ()), capability) or "" for capability in decision.capabilities
+        ]
         same = str(facts.get("version", "")).partition("+")[0] == decision.tensorflow
         fits = not python or f"cp{python.replace('.', '')}" in facts.get("pythons", ())
         if same and fits and wheel.is_file() and codes and all("machine code" in code for code in codes):
-            found.append((path.stat().st_mtime, wheel))
-    return max(found)[1].resolve() if found else None
+            wheels.append((path.stat().st_mtime, wheel))
+    return max(wheels)[1].resolve() if wheels else None
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
     """Return the Pythons ``X.Y`` for which there is a set of these settings, or for which a wheel is."""
     if wheel:
-        tags = (re.fullmatch(r"cp(\d)(\d+)", each) for each in inspection.inspect(wheel).pythons)
+        tags = (re.fullmatch(r"cp(\d)(\d+)", tag_text) for tag_text in inspection.inspect(wheel).pythons)
         return tuple(numbers.sort(f"{tag[1]}.{tag[2]}" for tag in tags if tag))
     sets = _list_sets(load_table(), settings)
     return tuple(numbers.sort({python for item in sets for python in item.python}))
@@ -121,8 +123,8 @@ def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
         remedy = "give --wheel with one that was built, or leave out --cuda"
         table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy)
     if wheel:
-        own = HostEngine(Path(settings.state)).find_platform(fetch=False)
-        spec = pipeline.use_wheel(spec, wheel, own, machine=place.machine)
+        platform = HostEngine(Path(settings.state)).find_platform(fetch=False)
+        spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)
     described = describe_set(table, spec.tensorflow, python, spec.cuda, spec.cudnn)
     roots = _keep_roots(list_packages(table, described), place, own_wheel=bool(wheel))
     return Choice(spec=spec, roots=roots, digest=digest.digest_file(wheel) if wheel else "")
@@ -130,9 +132,13 @@ def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
 
 def _keep_roots(packages: Sequence[str], place: PlatformRow, *, own_wheel: bool) -> tuple[str, ...]:
     """Leave out the TensorFlow of a set for which there is a wheel, and that of other machines."""
-    names = [(each, each.partition("=")[0]) for each in packages]
-    own = [each for each, name in names if name not in manifest.PUBLISHED or not own_wheel]
-    return tuple(each for each in own if "platform_machine" not in each or f"'{place.machine}'" in each)
+    names = [(requirement, requirement.partition("=")[0]) for requirement in packages]
+    kept = [requirement for requirement, name in names if name not in manifest.PUBLISHED or not own_wheel]
+    return tuple(
+        requirement
+        for requirement in kept
+        if "platform_machine" not in requirement or f"'{place.machine}'" in requirement
+    )
 
 
 def _pick(table: Table, settings: Settings, python: str) -> Settings:

@@ -248,25 +248,25 @@ def _finish(stage: Path, prefix: Path) -> None:
 
 def _list_outside(copied: Copy) -> list[Path]:
     """Return the files that installed packages have outside of the folder of packages."""
-    found = []
+    paths = []
     for folder, folders, names in os.walk(copied.prefix):
         here = Path(folder)
         folders[:] = [name for name in folders if here / name != copied.packages and not (here / name).is_symlink()]
-        found += [here / name for name in names]
-    own = {copied.prefix / "pyvenv.cfg", copied.python}
-    return sorted(path for path in found if path not in own)
+        paths += [here / name for name in names]
+    made_by_venv = {copied.prefix / "pyvenv.cfg", copied.python}
+    return sorted(path for path in paths if path not in made_by_venv)
 
 
 def _list_names(packages: Path, prefix: Path) -> set[str]:
     """Return the files outside of a folder of packages that its packages list, seen from ``prefix``."""
     above = ("..",) * len(packages.relative_to(prefix).parts)
-    found = set()
+    outside = set()
     for record in packages.glob("*.dist-info/RECORD"):
         for name, *_ in _read_rows(record):
             parts = Path(os.path.normpath(name)).parts
             if parts[: len(above)] == above and ".." not in parts[len(above) :]:
-                found.add(str(Path(*parts[len(above) :])))
-    return found
+                outside.add(str(Path(*parts[len(above) :])))
+    return outside
 
 
 def _swap(new: Path, old: Path, aside: Path) -> None:

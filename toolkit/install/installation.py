@@ -36,7 +36,7 @@ class Installation:
 
     @property
     def has_gpu_libraries(self) -> bool:
-        return any(each.name.startswith(NVIDIA) for each in self.packages)
+        return any(package.name.startswith(NVIDIA) for package in self.packages)
 
 
 def install(what: Installation, console: Console) -> None:
@@ -45,7 +45,7 @@ def install(what: Installation, console: Console) -> None:
     Raises PreflightError: the disk is full, or another command changed the environment; BuildError: pip failed;
     IntegrityError: a package has another hash.
     """
-    cuda = any(each.name.startswith(NVIDIA) for each in what.changes.wanted)
+    cuda = any(package.name.startswith(NVIDIA) for package in what.changes.wanted)
     _require_space(what.target, NEEDED_BYTES["cuda" if cuda else "cpu"] if what.changes.wanted else 0)
     if what.target.new:
         _make(what, console)
@@ -88,7 +88,7 @@ def _change(what: Installation, console: Console) -> None:
     with files.stage(python.packages.parent, _name(folder)) as stage:
         copied = exchange.copy(python, folder, stage.path)
         if what.changes.removed:
-            what.pip.uninstall(copied.python, what.changes.removed, held=(stage.lock,))
+            what.pip.uninstall(copied.python, what.changes.removed, locks=(stage.lock,))
         _fill(what, copied.python, stage, console)
         if what.has_gpu_libraries and any(each.is_tensorflow for each in what.changes.wanted):
             _mend(copied.packages, console)
@@ -99,7 +99,7 @@ def _change(what: Installation, console: Console) -> None:
 def _fill(what: Installation, python: Path, stage: files.Staging, console: Console) -> None:
     wanted = what.changes.wanted
     requirements = stage.path / "requirements.txt"
-    files.write_atomically(requirements, "".join(f"{each.text}\n" for each in wanted))
+    files.write_atomically(requirements, "".join(f"{package.text}\n" for package in wanted))
     with console.follow("install") as status:
         count = 0
 
@@ -109,7 +109,7 @@ def _fill(what: Installation, python: Path, stage: files.Staging, console: Conso
             status.show(Work(line, count, len(wanted), "packages", unknown=True))
 
         options = ["--no-deps", "--require-hashes", "--force-reinstall", "-r", str(requirements)]
-        what.pip.install(python, *options, show=show, held=(stage.lock,))
+        what.pip.install(python, *options, show=show, locks=(stage.lock,))
 
 
 def write_requirements(path: Path, packages: Sequence[Package], title: str) -> None:
@@ -119,13 +119,13 @@ def write_requirements(path: Path, packages: Sequence[Package], title: str) -> N
     """
     lines = [f"# {title}"]
     folder = path.absolute().parent
-    for each in packages:
-        if each.wheel:
-            place = os.path.relpath(each.wheel, folder)
+    for package in packages:
+        if package.wheel:
+            place = os.path.relpath(package.wheel, folder)
             lines.append(f"# pip looks for {place} from the folder in which it is called")
-            lines.append(f"./{place} \\\n    --hash={each.digest}")
+            lines.append(f"./{place} \\\n    --hash={package.digest}")
         else:
-            lines.append(each.text)
+            lines.append(package.text)
     files.write_atomically(path, "\n".join(lines) + "\n")
 
 
@@ -133,11 +133,11 @@ def _mend(packages: Path, console: Console) -> None:
     """Let an installed TensorFlow find NVIDIA's libraries without any variable, and say what was changed for that."""
     from toolkit.graft import search_paths  # reads ELF, which the CPU set does not need
 
-    for each in search_paths.repair_installed(packages):
-        if each.added:
-            console.heading("repair", f"{each.name} finds {', '.join(each.added)} without LD_LIBRARY_PATH now")
-        if each.impossible:
-            console.say(f"{each.name} does not find {', '.join(each.impossible)}: set LD_LIBRARY_PATH")
+    for library in search_paths.repair_installed(packages):
+        if library.added:
+            console.heading("repair", f"{library.name} finds {', '.join(library.added)} without LD_LIBRARY_PATH now")
+        if library.impossible:
+            console.say(f"{library.name} does not find {', '.join(library.impossible)}: set LD_LIBRARY_PATH")
 
 
 def _name(folder: Path) -> str:
@@ -148,9 +148,9 @@ def _make_venv(python: Path, folder: Path) -> None:
     argv = [str(python), "-I", *VENV, str(folder)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
-        said, _ = process.communicate()
+        output, _ = process.communicate()
     if process.returncode:
-        lines = said.strip().splitlines()[-4:]
+        lines = output.strip().splitlines()[-4:]
         raise BuildError(
             f"{python} cannot make a virtual environment",
             why="it says:\n    " + "\n    ".join(lines),

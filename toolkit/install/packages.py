@@ -52,14 +52,14 @@ def applies(requirement: Requirement, environment: Mapping[str, str]) -> bool:
 
 def read_locked(text: str, environment: Mapping[str, str]) -> dict[str, Package]:
     """Return the packages of a locked set that are for a Python and machine, by their names."""
-    found: dict[str, Package] = {}
+    packages: dict[str, Package] = {}
     for entry in _ENTRY.split(text)[1:]:
         requirement = Requirement(_HASH.split(entry)[0].strip().rstrip("\\").strip())
         if applies(requirement, environment):
             version = next(iter(requirement.specifier)).version
             name = canonicalize_name(requirement.name)
-            found[name] = Package(name=name, version=version, text=entry.rstrip("\n"))
-    return found
+            packages[name] = Package(name=name, version=version, text=entry.rstrip("\n"))
+    return packages
 
 
 def resolve(
@@ -82,14 +82,14 @@ def resolve(
     """
     with tempfile.TemporaryDirectory() as folder:
         constraints, report = Path(folder, "constraints.txt"), Path(folder, "report.json")
-        pins = (each for each in locked.values() if not (wheel and each.is_tensorflow))
-        constraints.write_text("".join(f"{each.name}=={each.version}\n" for each in pins))
+        pins = (package for package in locked.values() if not (wheel and package.is_tensorflow))
+        constraints.write_text("".join(f"{package.name}=={package.version}\n" for package in pins))
         asked = [root for root in roots if not root.startswith(NVIDIA)]
         options = ["--dry-run", "--ignore-installed", "--report", str(report), "--constraint", str(constraints)]
         pip.install(python.path, *options, *asked, *([str(wheel)] if wheel else []), show=show)
         items = json.loads(report.read_text())["install"]
-    libraries = [replace(each, exact=True) for name, each in locked.items() if name.startswith(NVIDIA)]
-    return tuple(sorted([*_read_items(items, locked, wheel, digest), *libraries], key=lambda each: each.name))
+    libraries = [replace(package, exact=True) for name, package in locked.items() if name.startswith(NVIDIA)]
+    return tuple(sorted([*_read_items(items, locked, wheel, digest), *libraries], key=lambda package: package.name))
 
 
 def _read_items(

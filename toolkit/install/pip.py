@@ -36,19 +36,19 @@ class Pip:
         python: Path,
         *arguments: str,
         show: Callable[[str], object] = lambda _line: None,
-        held: Sequence[int] = (),
+        locks: Sequence[int] = (),
     ) -> None:
         """Run ``pip install`` for the environment of a Python. Only wheels are taken, so no code of a package runs.
 
-        ``show`` gets lines that say how far it is. ``held``: descriptors of locks that pip inherits. Raises BuildError:
-        pip failed; IntegrityError: a package has another hash; PreflightError: the disk is full.
+        ``show`` gets lines that say how far it is. ``locks``: descriptors of locks that pip inherits. Raises
+        BuildError: pip failed; IntegrityError: a package has another hash; PreflightError: the disk is full.
         """
-        self._run(python, ["install", "--no-input", "--no-user", "--only-binary=:all:", *arguments], show, held)
+        self._run(python, ["install", "--no-input", "--no-user", "--only-binary=:all:", *arguments], show, locks)
 
-    def uninstall(self, python: Path, names: Sequence[str], *, held: Sequence[int] = ()) -> None:
-        self._run(python, ["uninstall", "--yes", *names], lambda _line: None, held)
+    def uninstall(self, python: Path, names: Sequence[str], *, locks: Sequence[int] = ()) -> None:
+        self._run(python, ["uninstall", "--yes", *names], lambda _line: None, locks)
 
-    def _run(self, python: Path, arguments: Sequence[str], show: Callable[[str], object], held: Sequence[int]) -> None:
+    def _run(self, python: Path, arguments: Sequence[str], show: Callable[[str], object], locks: Sequence[int]) -> None:
         argv = [*self.command, "--python", str(python), "--disable-pip-version-check", *arguments]
         left_out = {*interpreters.FOREIGN, *_ELSEWHERE}
         variables = {name: value for name, value in os.environ.items() if name not in left_out}
@@ -60,7 +60,7 @@ class Pip:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=held,
+            pass_fds=locks,
         ) as process:
             for line in process.stdout or ():
                 lines.append(hide(line.rstrip("\n")))
@@ -110,8 +110,8 @@ def _ask_version(python: Path) -> str:
 
 def _keep_release(version: str) -> str:
     """Return the numbers of a version alone, such as 23.2 for 23.2.dev1."""
-    found = re.match(r"\d+(\.\d+)+", version)
-    return found[0] if found else ""
+    release = re.match(r"\d+(\.\d+)+", version)
+    return release[0] if release else ""
 
 
 def _explain(lines: Sequence[str], code: int) -> ToolkitError:
@@ -125,10 +125,10 @@ def _explain(lines: Sequence[str], code: int) -> ToolkitError:
     if any(processes.OTHER_BYTES.search(line) for line in lines):
         wrong = next(line.strip() for line in lines if processes.OTHER_BYTES.search(line))
         return processes.describe_wrong_package(f"pip says: {wrong}")
-    said = [line for line in lines if line.startswith("ERROR:")] or last
+    errors = [line for line in lines if line.startswith("ERROR:")] or last
     return BuildError(
         f"pip failed with exit code {code}; the environment is as it was before",
-        why="pip says:\n    " + "\n    ".join(said[-_SHOWN_LINES:]),
+        why="pip says:\n    " + "\n    ".join(errors[-_SHOWN_LINES:]),
         remedy="look at what it names; without a network, give the folder of `toolkit collect` with --downloads, and "
         "behind a proxy that re-signs https, --ca-bundle",
     )

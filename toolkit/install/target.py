@@ -131,8 +131,8 @@ def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
             why=f"there are wheels for {', '.join(pythons)}",
             remedy=f"--python {pythons[-1]}",
         )
-    own = f"{sys.version_info.major}.{sys.version_info.minor}"
-    order = sorted(pythons, key=lambda version: (version == own, numbers.parse(version)), reverse=True)
+    own_version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    order = sorted(pythons, key=lambda version: (version == own_version, numbers.parse(version)), reverse=True)
     for version in [asked] if asked else order:
         found = interpreters.search(version)
         with suppress(PreflightError):

@@ -202,8 +202,8 @@ def _list_refusals(cells: Sequence[Cell]) -> Iterable[str]:
             why = cell.why.replace(f"CUDA {cell.cuda}", "CUDA").replace(f"capability {cell.capability}", "capability")
             place = f"{cell.cuda} for {cell.capability}" if cell.cuda in open_to_some else cell.cuda
             places.setdefault(why, []).append(place)
-    for why, found in places.items():
-        yield f"{', '.join(dict.fromkeys(found))}: {why}"
+    for why, combinations in places.items():
+        yield f"{', '.join(dict.fromkeys(combinations))}: {why}"
 
 
 def render(table: Table) -> str:
