@@ -71,8 +71,9 @@ def find(text: str, state: Path) -> Artifact:
     by_content = [kind for kind in KINDS if any(any(folder.glob(mark)) for mark in kind.marks)]
     chosen = _recognize(folder, KINDS) or next(iter(by_content), None)
     if chosen is None:
+        *nouns, last = (kind.noun for kind in KINDS)
         raise IntegrityError(
-            f"{folder} is neither a wheel's folder, an environment, an image's record nor a run",
+            f"{folder} holds no {', '.join(nouns)} or {last}",
             why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
             remedy=_REMEDY,
         )

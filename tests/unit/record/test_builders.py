@@ -1,10 +1,11 @@
 """Signed statements of second builds, and how many builders stand for a wheel."""
 
 import shutil
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, finish_build, publish
-from toolkit import artifacts, keys, signing
-from toolkit.artifacts import find, open_wheel
+from toolkit import artifacts, keys, report, signing
+from toolkit.artifacts import BuiltWheel, find, open_wheel
+from toolkit.artifacts.artifact import Facts
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import buildx
@@ -21,7 +23,8 @@ from toolkit.errors import IntegrityError
 from toolkit.findings import Finding
 from toolkit.record import attestation, rebuild
 from toolkit.record.rebuild import Comparison, Difference, Level, rank
-from toolkit.settings import resolve
+from toolkit.report.chain import PageContext
+from toolkit.settings import Settings, resolve
 from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
@@ -167,6 +170,34 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
     else:
         found = rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console())
         assert (found.level, found.wheel) == ("R3", open_wheel(wheel).read_record().digest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copied(BuiltWheel):
+    """A kind of wheel that only these tests know."""
+
+    noun = "copy"
+    title = "Copied wheel"
+    made = "copied"
+
+    def describe_making(self, facts: Mapping[str, Any]) -> Facts:
+        return Facts(id="copy", title="How it was copied", caption="The copy", values={"Program": "cp"})
+
+    @contextmanager
+    def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> Iterator[Path]:
+        yield Path(shutil.copytree(self.folder, Path(settings.state) / "again"))
+
+
+def test_a_kind_of_wheel_says_how_it_is_made_again_and_what_its_page_tells(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "KINDS", (*artifacts.KINDS, Copied))
+    settings = resolve({"state": str(tmp_path / "state")})
+    assert rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console()).level == "R3"
+    page, html = report.compose([str(wheel)], PageContext(state=tmp_path, compared="nothing"))
+    assert page.kind == "Copied wheel"
+    assert "How it was copied" in html
+    assert "TensorFlow, copied here." in html
 
 
 def test_the_command_writes_a_statement_and_counts_it(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

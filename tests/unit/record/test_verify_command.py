@@ -49,7 +49,7 @@ def test_what_is_not_here_is_an_error_only_when_asked(toolkit: Run, run: Path) -
     ("arguments", "code", "message"),
     [
         (["nowhere"], 2, "there is no nowhere"),
-        (["."], 8, "neither a wheel's folder"),
+        (["."], 8, "holds no wheel"),
         (["toolkit/train:none"], 5, "no container engine answers"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_manifest_of_no_known_kind_is_damaged(tmp_path: Path, kind: str) -> No
     (tmp_path / "manifest.json").write_text(f'{{"schema": 1, "kind": {kind}, "digest": "x"}}')
     done = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert done.exit_code == 8, done.output
-    assert "neither a wheel's folder" in done.output
+    assert "holds no wheel" in done.output
     (tmp_path / "tensorflow.whl").touch()
     done = CliRunner().invoke(app, ["verify", str(tmp_path)])
     assert done.exit_code == 8, done.output
