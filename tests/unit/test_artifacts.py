@@ -99,3 +99,4 @@ def test_what_only_one_kind_holds_is_not_taken_for_another(note: Path, tmp_path:
 def test_a_kind_that_is_added_to_the_table_has_a_page(note: Path, tmp_path: Path) -> None:
     page, _ = report.compose([str(note)], PageContext(state=tmp_path))
     assert (page.kind, page.title) == ("Note", "one")
+    assert [(link.name, link.digest_of) for link in page.chain.links] == [("note", "SHA-256")]

@@ -34,6 +34,7 @@ __all__ = [
     "Wheel",
     "compare",
     "find",
+    "find_kind",
     "find_named",
     "list_folders",
     "list_signed",
@@ -84,6 +85,11 @@ def find(text: str, state: Path) -> Artifact:
             remedy="fetch or make the folder again",
         )
     return chosen(folder=folder, state=state)
+
+
+def find_kind(name: str) -> type[Artifact]:
+    """Return the class of a kind, by the name that records have for it; of an unknown kind what all have in common."""
+    return next((kind for kind in KINDS if kind.kind == name), Artifact)
 
 
 def find_named(named: Mapping[str, Any], state: Path) -> Artifact | None:

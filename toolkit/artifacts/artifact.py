@@ -44,6 +44,8 @@ class Artifact(ABC):
     noun: ClassVar[str]  # what people call it; `toolkit ls` too
     title: ClassVar[str]  # what its page calls it
     remedy: ClassVar[str]  # what to do if it does not match its record
+    meaning: ClassVar[str] = ""  # what pages say of it as a link of a chain
+    digest_of: ClassVar[str] = "SHA-256"  # what the digest in its record is one of
     home: ClassVar[Literal["dist", "runs", "state", ""]] = ""  # where `toolkit ls` looks for folders of it
     cleaned: ClassVar[str] = ""  # how its folders in the state folder are called, which `toolkit clean` removes
     holds: ClassVar[Literal["", "venv", "image"]] = ""  # where its packages are; smoke checks can run there

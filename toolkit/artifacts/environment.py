@@ -51,6 +51,8 @@ class Environment(Artifact):
     kind = "environment"
     noun = "environment"
     title = "Environment"
+    meaning = "The packages with which the run was trained."
+    digest_of = "SHA-256 of its plan"
     home = "state"
     cleaned = "environment"
     holds = "venv"

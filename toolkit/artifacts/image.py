@@ -45,6 +45,8 @@ class Image(Artifact):
     kind = "image"
     noun = "image"
     title = "Image"
+    meaning = "What was run."
+    digest_of = "image id"
     cleaned = "image"
     holds = "image"
     remedy = "`toolkit build-image` makes it again"

@@ -114,10 +114,9 @@ def _compare_code(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[F
 def _compare_chains(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Finding]:
     before = {link["kind"]: link for link in flatten(then)}
     after = {link["kind"]: link for link in flatten(now)}
-    for kind in ("image", "environment", "wheel", "lock"):
-        if kind in before or kind in after:
-            first, second = (side.get(kind, {}).get("digest") for side in (before, after))
-            yield _compare_digests(kind, first, second, f"only {'then' if first else 'now'}: {first or second}")
+    for kind in {**before, **after}:
+        first, second = (side.get(kind, {}).get("digest") for side in (before, after))
+        yield _compare_digests(kind, first, second, f"only {'then' if first else 'now'}: {first or second}")
 
 
 def _compare_packages(then: Mapping[str, str], now: Mapping[str, str]) -> Finding:

@@ -196,18 +196,18 @@ class _View:
         folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
         named = link.named or (record.describe() if record else {"digest": title})
-        installed = _take(link.findings, "wheel") if link.kind == "environment" else []
+        installed, kind = _take(link.findings, "wheel"), artifacts.find_kind(link.kind)
         yield self._make(
             link.kind,
             title,
             [*link.demands, *link.joints, *(item for item in link.findings if item not in installed)],
             digest_=str(named.get("digest", "")),
-            digest_of="image id" if link.kind == "image" else "SHA-256 of its plan",
-            meaning="The packages with which the run was trained." if link.kind == "environment" else "What was run.",
+            digest_of=kind.digest_of,
+            meaning=kind.meaning,
             documents=[show(folder / manifest.FILE)] if folder else [_show_json("as the run records it", dict(named))],
             **self._describe_signature(link),
         )
-        if with_reports:
+        if with_reports and kind.holds:
             for report in link.reports:
                 if isinstance(report.artifact, SmokeReport):
                     yield self._show_report(report, report.artifact)
