@@ -1,14 +1,19 @@
+import functools
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import docker  # noqa: F401  (loaded here so that the forked commands need not load it)
+import typer
 
+import toolkit
 from tests.loaded import become
 from toolkit.__main__ import main
-from toolkit.cli import app  # noqa: F401
+from toolkit.cli import app
+from toolkit.versions import load_table
 
 
 class Run:
@@ -24,6 +29,7 @@ class Run:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
         variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
         argv = ["toolkit", *arguments]
+        _load()
         with (
             tempfile.TemporaryFile("w+") as out,
             tempfile.TemporaryFile("w+") as error,
@@ -41,6 +47,17 @@ class Run:
             log.seek(0)
             self.started = log.read().decode().splitlines()
         return subprocess.CompletedProcess(argv, os.waitstatus_to_exitcode(status), *texts)
+
+
+@functools.cache
+def _load() -> None:
+    """Load what commands load, once and not in each forked child, where it takes longer than most commands."""
+    importlib.import_module("docker")
+    for module in pkgutil.walk_packages(toolkit.__path__, f"{toolkit.__name__}."):
+        if ".smoke.checks." not in module.name:  # these belong to another program
+            importlib.import_module(module.name)
+    typer.main.get_command(app).make_context("toolkit", ["ls"])
+    load_table()
 
 
 def _note(log: int, event: str, arguments: tuple[object, ...]) -> None:

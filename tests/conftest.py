@@ -1,4 +1,5 @@
 import gc
+import functools
 import os
 import shutil
 import signal
@@ -7,6 +8,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import typer
 
 from tests import threads
 
@@ -18,6 +20,9 @@ NEEDS = {
     "rehearse": ("TOOLKIT_REQUIRE_REHEARSAL", "TOOLKIT_CUDA_PYTHON names no Python with TensorFlow's CUDA build"),
 }
 """For each marker, the variable with which CI makes a skip an error, and the reason for the skip."""
+
+# A program makes its commands from their declarations in 25 ms: once, not for each command line that a test reads.
+setattr(typer.main, "get_command", functools.lru_cache(maxsize=16)(typer.main.get_command))  # noqa: B010
 
 # A busy machine is slow: that is no defect in the tested code.
 hypothesis.settings.register_profile("toolkit", deadline=None)

@@ -1,3 +1,4 @@
+import functools
 import importlib.util
 import re
 import shlex
@@ -94,6 +95,7 @@ def _check(line: str) -> None:
             pytest.fail(f"a command of a kind that no test knows: {line}")
 
 
+@functools.cache
 def _commands() -> dict[str, Any]:
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
