@@ -1,5 +1,5 @@
-import gc
 import functools
+import gc
 import os
 import shutil
 import signal

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -163,12 +162,6 @@ def test_the_documented_layers_are_those_that_exist(package: str) -> None:
     assert _read_documented_layers((ROOT / "CONTRIBUTING.md").read_text(), package) == LEVELS[package]
 
 
-def test_a_documented_layer_is_read() -> None:
-    text = "| `toolkit/keys`, `cli/` | 3 | x |\n| `docker/` | | x |"
-    assert _read_documented_layers(text, "toolkit") == {"keys": 3, "cli": 3}
-    assert _read_documented_layers(text, "train") == {}
-
-
 def test_no_module_imports_itself_by_way_of_others() -> None:
     try:
         TopologicalSorter(read_graph(types=True)).prepare()
@@ -176,50 +169,14 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_the_walk_sees_imports_inside_functions_and_relative_ones() -> None:
-    graph = read_graph()
-    assert "toolkit.versions.table" in graph["toolkit.cli.pins"], "imported inside a function"
-    assert "toolkit.smoke.checks.check" in graph["toolkit.smoke.checks.numerics"], "imported relatively"
-
-
 def test_the_picture_is_drawn_from_the_imports() -> None:
     assert picture.draw() == pages.PICTURE.read_text(), "run: python -m tests.pages"
-
-
-def test_an_import_changes_the_picture() -> None:
-    graph: dict[str, set[str]] = {"toolkit.cli.pins": {"toolkit.lock", "toolkit.cli.command"}}
-    parts = picture.list_parts("toolkit", graph)
-    assert parts["cli"] == {"lock"}
-    drawn = [
-        "".join(picture.draw_program(picture.place("toolkit", {**parts, "cli": below}, 0), set()))
-        for below in (set(), {"lock"}, {"versions"})
-    ]
-    assert len(set(drawn)) == 3
-
-
-def test_an_import_that_another_import_brings_is_left_out() -> None:
-    parts = {"cli": {"wheel", "lock", "errors"}, "wheel": {"lock"}, "lock": set(), "errors": set()}
-    assert picture.reduce(parts) == parts | {"cli": {"wheel", "errors"}}
-
-
-def test_boxes_of_a_row_do_not_overlap() -> None:
-    names = ["advisories", "inquiry", "refresh"]
-    places = picture.settle(names, dict.fromkeys(names, 100.0))
-    for left, right in pairwise(names):
-        assert places[left] + picture.measure(left) / 2 < places[right] - picture.measure(right) / 2
-    assert places["advisories"] - picture.measure("advisories") / 2 >= picture.MARGIN
 
 
 def test_every_module_that_the_page_names_exists() -> None:
     names = _find_modules((ROOT / "docs" / "architecture.md").read_text())
     assert len(names) > 30
     assert [name for name in names if not _exists(name)] == []
-
-
-def test_a_module_that_does_not_exist_is_found() -> None:
-    assert [name for name in _find_modules("by `toolkit/lock` and `toolkit/gone`") if not _exists(name)] == [
-        "toolkit/gone"
-    ]
 
 
 def _find_modules(text: str) -> list[str]:

@@ -12,11 +12,8 @@ import typer.core
 import typer.main
 import yaml
 
-from benchmarks import farm
-from benchmarks.training import workers
 from tests.drawings import DRAWINGS
 from tests.reference import read_commands
-from tests.site import list_sources
 from toolkit.cli import app
 from toolkit.cli.help import read_examples
 
@@ -133,11 +130,6 @@ def test_the_help_of_each_command_has_an_example_of_this_very_command() -> None:
         assert all(line.startswith(commands[name]) for line in lines)
 
 
-def test_each_page_by_task_shows_commands() -> None:
-    pages = {place.partition(":")[0] for place in COMMANDS}
-    assert pages >= {"README.md", *(page.name for page in list_guides())}
-
-
 @pytest.mark.parametrize(
     "line", ["toolkit smok", "toolkit doctor --of", "make nothing", "python -m train.nothing", "rm x"]
 )
@@ -146,56 +138,10 @@ def test_a_command_that_does_not_exist_is_found(line: str) -> None:
         _check(line)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_to_a_file(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
-
-
-def test_links_lead_from_the_readme_to_every_page() -> None:
-    reached = {str(path) for path in list_sources(ROOT, ("README.md",))}
-    assert [page for page in map(str, (path.relative_to(ROOT) for path in PAGES)) if page not in reached] == []
-
-
-def test_the_documented_hours_and_costs_of_a_farm_are_what_the_benchmark_prints() -> None:
-    assert f"```\n{farm.describe(farm.read_overhead())}\n```" in (ROOT / "docs/speed.md").read_text()
-
-
-def test_the_documented_exchange_of_many_workers_is_what_the_benchmark_prints() -> None:
-    assert f"\n{workers.describe_costs()}\n" in (ROOT / "docs/speed.md").read_text()
-
-
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_shows_what_the_program_answers(name: str) -> None:
     assert DRAWINGS[name]() == (ROOT / "docs" / name).read_text(), "run: python -m tests.pages"
 
 
-UNLIMITED = {"CONTRIBUTING.md", "commands.md", "exit-codes.md", "options.md", "troubleshooting.md", "versions.md"}
 MOST_WORDS, MOST_WORDS_IN_CELL, MOST_LINES_BEFORE_COMMAND = 90, 30, 20
 """What a reader can take in at once. Generated pages are for looking up."""
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in UNLIMITED], ids=lambda page: page.name)
-def test_no_paragraph_and_no_cell_of_a_table_is_long(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)", "]", text)
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    cells = [cell for row in rows for cell in re.split(r"(?<!\\)\|", row)]
-    prose = "\n".join("" if line.startswith("|") else line for line in text.splitlines())
-    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)", prose)
-    assert [cell for cell in cells if len(cell.split()) > MOST_WORDS_IN_CELL] == []
-    assert [each for each in paragraphs if len(each.split()) > MOST_WORDS] == []
-
-
-def list_guides() -> list[Path]:
-    """Return the tutorials and how-to guides of the site, which begin with what to do."""
-    text = (ROOT / "mkdocs.yml").read_text()
-    return [
-        ROOT / name
-        for name in re.findall(r"docs/[\w-]+\.md", text[text.index("- Tutorials:") : text.index("- Reference:")])
-    ]
-
-
-@pytest.mark.parametrize("page", list_guides(), ids=lambda page: page.name)
-def test_a_guide_begins_with_a_command(page: Path) -> None:
-    assert any(line.startswith("```sh") for line in page.read_text().splitlines()[:MOST_LINES_BEFORE_COMMAND])

@@ -35,21 +35,6 @@ def load(name: str) -> Any:
     return yaml.safe_load((EXAMPLES / name).read_text())
 
 
-def list_files() -> set[str]:
-    return {path.name for path in EXAMPLES.iterdir()} - {"README.md"}
-
-
-def test_the_page_names_each_file_once() -> None:
-    assert set(re.findall(r"^\| \[(.+?)\]\(\1\)", (EXAMPLES / "README.md").read_text(), re.MULTILINE)) == list_files()
-
-
-@pytest.mark.parametrize("name", ["toolkit", "sweep", "policy"])
-def test_the_first_line_names_a_schema_and_lint_asks_it(name: str) -> None:
-    place = (EXAMPLES / f"{name}.yaml").read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
-    schema = (EXAMPLES / place).resolve().relative_to(ROOT)
-    assert f"--schemafile {schema} examples/{name}.yaml\n" in (ROOT / "Makefile").read_text()
-
-
 def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
     settings = resolve({}, file=EXAMPLES / "toolkit.yaml", environment={})
     assert {settings.sources[name] for name in load("toolkit.yaml")} == {"toolkit.yaml"}
@@ -89,8 +74,8 @@ def read_gitlab() -> tuple[list[str], dict[str, str]]:
     return ["\n".join(job["before_script"]) + "\n", *job["script"]], job["variables"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("read", [read_github, pytest.param(read_gitlab, marks=pytest.mark.weekly)])
+@pytest.mark.weekly
+@pytest.mark.parametrize("read", [read_github, read_gitlab])
 def test_the_shell_of_the_ci_jobs_trains_and_verifies(read: Any, tmp_path: Path) -> None:
     (install, *steps), variables = read()
     shell = Shell(tmp_path, python='printf "%s\\n" "$*" >> installed')
@@ -115,14 +100,6 @@ def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Pa
             assert inside == word or (ROOT / inside.lstrip("/")).exists()
     done = run(*shlex.split(steps[0].replace("$JOB", variables["JOB"]))[1:], "--dry-run", **variables_of(variables))
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(("name", "count"), [("github.yml", 3), ("action.yml", 2), ("index.yml", 6)])
-def test_the_actions_are_at_the_commits_of_the_workflows_here(name: str, count: int) -> None:
-    own = "".join(path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml"))
-    used = re.findall(r"uses: (actions/.+)", (EXAMPLES / name).read_text())
-    assert len(used) == count
-    assert [each for each in used if f"uses: {each}\n" not in own] == []
 
 
 PUBLISHED = "tensorflow-2.21.0-cp311-cp311-manylinux_2_27_x86_64.whl"
@@ -308,18 +285,6 @@ def test_the_server_for_kubernetes_is_valid_and_its_command_line_too() -> None:
         kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
 
 
-@pytest.mark.parametrize("path", [EXAMPLES / "run.ipynb", *notebooks.COURSE_NOTEBOOKS], ids=lambda path: path.stem)
-def test_a_notebook_has_the_form_of_one_and_no_output(path: Path) -> None:
-    notebook = json.loads(path.read_text())
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
-    for cell in notebook["cells"]:
-        fields = {"cell_type", "id", "metadata", "source"}
-        assert cell.keys() == fields | ({"execution_count", "outputs"} if cell["cell_type"] == "code" else set())
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
-
-
 def test_the_cells_of_the_notebook_read_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,31 +299,3 @@ def test_the_cells_of_the_notebook_read_a_run(
     assert [len(axes.lines) for axes in names["figure"].axes] == [2, 2]
     assert len(names["epochs"]) == result["epochs"]
     names["plt"].close("all")
-
-
-def test_a_notebook_that_asks_for_what_no_run_has_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "runs" / "x").mkdir(parents=True)
-    (tmp_path / "runs" / "x" / "manifest.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(notebooks.CellError, match=r"run\.ipynb, cell 2: KeyError: 'result'"):
-        notebooks.run(EXAMPLES / "run.ipynb")
-
-
-KEYS = {"name", "build", "remoteUser", "hostRequirements", "postCreateCommand", "customizations"}
-"""Of containers.dev/implementors/json_reference, what is used here."""
-
-
-def test_a_development_container_makes_what_the_makefile_knows() -> None:
-    folder = ROOT / ".devcontainer"
-    value = json.loads((folder / "devcontainer.json").read_text())
-    assert value.keys() == KEYS
-    assert value["hostRequirements"]["gpu"] == "optional"
-    assert (folder / value["build"]["dockerfile"]).is_file()
-    assert f" {value['remoteUser']}" in (folder / "Dockerfile").read_text()
-    program, *targets = shlex.split(value["postCreateCommand"])
-    assert program == "make"
-    for target in (*targets, "test"):
-        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    unknown = subprocess.run(["make", "--dry-run", "no-target"], cwd=ROOT, capture_output=True, check=False)
-    assert unknown.returncode == 2

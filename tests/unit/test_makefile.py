@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from toolkit import versions
 from toolkit.project import ROOT
 
 NEWEST = {".venv": 13, ".venv-dev": 12}
@@ -110,12 +109,6 @@ def test_the_program_of_a_copied_clone_is_its_own(tmp_path: Path) -> None:
     said = _make(copy, "run", Path(sys.base_prefix) / "bin" / "python3")
     assert f"{copy}/.venv up digits" in said
     assert not _names(copy / ".venv", clone)
-
-
-def test_the_tests_need_a_python_that_the_default_tensorflow_has_a_wheel_for() -> None:
-    table = versions.load_table()
-    newest = max(int(name.partition(".")[2]) for name in table.tensorflow_rows["2.19.0"].python)
-    assert newest == NEWEST[".venv-dev"]
 
 
 def test_the_path_to_the_clone_is_relative() -> None:

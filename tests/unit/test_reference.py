@@ -1,4 +1,3 @@
-import re
 import shutil
 import subprocess
 from typing import Annotated, Literal
@@ -13,23 +12,6 @@ COMMANDS = reference.read_commands()
 
 def test_the_manual_says_what_the_code_says() -> None:
     assert reference.render_manual(pages.list_job_options()) == pages.MANUAL.read_text(), "run: python -m tests.pages"
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_and_option_is_on_the_page_and_in_the_manual(command: reference.Command) -> None:
-    page, manual = reference.render_page(), pages.MANUAL.read_text().replace(r"\-", "-")
-    assert command.usage in manual
-    if command != COMMANDS[0]:
-        assert f"## {command.name}\n\n```\n{command.usage}\n```" in page
-    for parameter in command.parameters:
-        assert f"`{parameter.written}`".replace("|", r"\|") in page
-        assert rf"\fB{parameter.written}\fR" in manual
-
-
-def test_the_manual_has_the_options_of_the_job_and_the_exit_codes() -> None:
-    manual = pages.MANUAL.read_text().replace(r"\-", "-")
-    assert r"\fB--learning-rate X\fR" in manual
-    assert re.search(r"\.SH EXIT STATUS\n(.*\n)*\.TP\n\\fB8\\fR\nintegrity: ", manual)
 
 
 def test_an_option_that_is_described_once_means_the_same_in_every_command() -> None:

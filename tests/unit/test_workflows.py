@@ -1,6 +1,5 @@
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,9 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import NEEDS
-from tests.site import SITE
 from toolkit import __version__
-from toolkit.versions.table import load_table
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -50,26 +47,6 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
     for step in _steps(path):
         if "uses" in step:
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
-
-
-def test_a_release_is_built_by_a_workflow_of_its_own_and_attested_whole() -> None:
-    release, build = (_load(ROOT / ".github" / "workflows" / f"{name}.yml") for name in ("release", "build"))
-    assert [job["uses"] for job in release["jobs"].values()] == [
-        "./.github/workflows/build.yml",
-        "./.github/workflows/pages.yml",
-    ]
-    # YAML 1.1 reads the key `on` as true.
-    assert list(build[True]) == ["workflow_call"], "nothing else can start it"
-    assert {job["runs-on"] for job in build["jobs"].values()} == {"ubuntu-24.04"}
-
-
-def test_the_site_of_a_release_is_built_by_make_and_published_by_a_job_that_runs_nothing_of_the_repository() -> None:
-    jobs = _load(ROOT / ".github" / "workflows" / "pages.yml")["jobs"]
-    assert [step["run"] for step in jobs["site"]["steps"] if "run" in step] == ["make docs"]
-    assert jobs["site"]["steps"][-1]["with"]["path"] == str(SITE.relative_to(ROOT))
-    assert jobs["publish"]["needs"] == "site"
-    assert [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]] == ["actions/deploy-pages"]
-    assert "make docs\n" in (ROOT / ".ci" / "run").read_text(), "each change builds it, too"
 
 
 def test_what_signs_runs_nothing_of_the_repository_and_signs_what_was_built(tmp_path: Path) -> None:
@@ -114,26 +91,6 @@ def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() ->
         assert re.search(rf"^export .*\b{required}=1", script, re.MULTILINE), required
 
 
-def test_the_gpu_is_looked_for_before_anything_else() -> None:
-    steps = [step["run"] for step in _steps(ROOT / ".github" / "workflows" / "gpu.yml") if "run" in step]
-    assert steps[0].startswith("nvidia-smi")
-
-
-def test_the_toolchains_of_every_platform_are_proven_again_and_one_that_fails_hides_no_other() -> None:
-    steps = _load(ROOT / ".github" / "workflows" / "matrix.yml")["jobs"]["prove"]["steps"]
-    prove = [(step, shlex.split(step["run"])) for step in steps if "--prove" in step.get("run", "")]
-    assert {words[words.index("--platform") + 1] for _, words in prove} == set(load_table().platforms)
-    assert all(step["if"] == "${{ !cancelled() }}" for step, _ in prove[1:])
-
-
-def test_pull_requests_reach_the_gpu_by_label_alone() -> None:
-    workflow = _load(ROOT / ".github" / "workflows" / "gpu.yml")
-    # YAML 1.1 reads the key `on` as true.
-    assert workflow[True]["pull_request"] == {"types": ["labeled"]}
-    assert "label.name == 'gpu'" in workflow["jobs"]["gpu"]["if"]
-    assert workflow["jobs"]["graft"]["if"] == "inputs.graft || github.event.label.name == 'graft'"
-
-
 def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_path: Path) -> None:
     steps = [
         step["run"] for step in _load(ROOT / ".github/workflows/gpu.yml")["jobs"]["graft"]["steps"] if "run" in step
@@ -158,47 +115,6 @@ def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_
     block = page.split("```")[1].splitlines()[1:]
     said = (tmp_path / "said").read_text().replace("NVIDIA GeForce ", "")
     assert said.splitlines() == [line.replace('"', "").rstrip() for line in block]
-
-
-def test_the_gpu_is_asked_to_confirm_by_a_script_that_is_tested_here() -> None:
-    steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
-    (command,) = [shlex.split(step["run"]) for step in steps if "confirm.py" in step.get("run", "")]
-    assert (ROOT / command[1]).is_file()
-    assert "--gpu" in command  # otherwise a run on the processor would pass
-    assert "--gpu" in command[command.index("--train") + 1]
-    # Rehearsals run on the host, but the workflow's engine is Docker.
-    rehearsal = shlex.split(command[command.index("--rehearse") + 1])
-    assert rehearsal == [".venv/bin/toolkit", "rehearse", "--engine", "host"]
-    kept = next(step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", ""))
-    assert "gpu-report/report.md" in kept
-
-
-def test_the_page_for_owners_of_a_gpu_names_the_workflows_commands() -> None:
-    page = (ROOT / "docs" / "test-gpu.md").read_text()
-    steps = _steps(ROOT / ".github" / "workflows" / "gpu.yml")
-    (command,) = [step["run"] for step in steps if "confirm.py" in step.get("run", "")]
-    assert command in page
-    (block,) = [part for part in page.split("```") if "confirm.py" in part]
-    assert len(block.strip().splitlines()[1:]) == 5  # the first line is the name of the language
-    assert "http" not in page
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_make_target_exists(path: Path) -> None:
-    targets = set(re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    for step in _steps(path):
-        words = shlex.split(step.get("run", ""))
-        if words[:1] == ["make"]:
-            assert words[1] in targets
-
-
-def test_the_job_that_writes_runs_no_program_of_the_index() -> None:
-    jobs = _load(ROOT / ".github" / "workflows" / "refresh.yml")["jobs"]
-    assert jobs["propose"]["needs"] == "read"
-    used = [step["uses"].partition("@")[0] for step in jobs["propose"]["steps"] if "uses" in step]
-    assert used == ["actions/checkout", "actions/download-artifact"]
-    assert [step["run"] for step in jobs["propose"]["steps"] if "run" in step] == ['.ci/propose "$RUNNER_TEMP/refresh"']
-    assert [step["run"] for step in jobs["read"]["steps"] if "run" in step][-1] == '.ci/refresh "$RUNNER_TEMP/refresh"'
 
 
 class Clone:

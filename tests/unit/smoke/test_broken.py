@@ -45,10 +45,6 @@ def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return {finding.id: finding for finding in supervisor.run(BROKEN)}
 
 
-def test_every_fault_is_expected() -> None:
-    assert set(EXPECTED) == {check.id for check in BROKEN}
-
-
 def test_what_tensorflow_found_is_not_named(found: dict[str, Outcome]) -> None:
     assert set(found["libraries.unreachable"].evidence["missing"]) == {"libcudnn.so.9", "libcupti.so.12"}
 

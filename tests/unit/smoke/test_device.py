@@ -154,20 +154,6 @@ def test_a_driver_that_windows_did_not_pass_on_is_told(site: Site, monkeypatch: 
     assert "/usr/lib/wsl/lib" in caught.value.remedy
 
 
-def test_a_cpu_build_is_the_whole_cause(site: Site) -> None:
-    hide_gpus(site)
-    site.build = {"is_cuda_build": False}
-    with pytest.raises(Fail, match="TensorFlow sees no GPU: this TensorFlow was built without CUDA"):
-        device.visible(GPU)
-
-
-def test_each_later_check_fails_without_its_gpu(site: Site) -> None:
-    hide_gpus(site)
-    for probe in (device.capability, device.operation, device.memory):
-        with pytest.raises(Fail, match="TensorFlow sees no GPU"):
-            probe(GPU)
-
-
 def test_a_processor_without_avx_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(device, "read_flags", lambda: frozenset({"sse4_2"}))

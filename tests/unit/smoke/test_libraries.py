@@ -24,7 +24,7 @@ def test_a_whole_set_passes(cuda_site: Site) -> None:
     assert (evidence["cudaRuntimeGetVersion"], evidence["cudnnGetVersion"]) == (12060, 90500)
 
 
-@pytest.mark.parametrize("library", CUDA_12, ids=lambda library: str(library.soname))
+@pytest.mark.parametrize("library", [CUDA_12[0], CUDA_12[-1]], ids=lambda library: str(library.soname))
 def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library: Library) -> None:
     (cuda_site.root / "nvidia" / library.folder / library.soname).unlink()
     with pytest.raises(Fail, match=re.escape(library.soname)) as caught:
@@ -204,11 +204,6 @@ def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -
     library = tmp_path / "lib.so"
     library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
     assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
-
-
-def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
-    (tmp_path / "lib.so").write_bytes(gcc("int y;"))
-    assert elf.read_search_path(tmp_path / "lib.so") == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

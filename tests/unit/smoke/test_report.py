@@ -177,30 +177,8 @@ def test_a_junit_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_the_table_shows_reasons_and_remedies() -> None:
-    assert (
-        runner.render(REPORT, width=80)
-        == """\
-         check              result              seconds
-ok       tensorflow.import  TensorFlow imports     4.20
-fail     compiler.ptxas     ptxas is found         0.10
-                            not there
-                            try: install it
-skipped  device.driver      the driver answers     0.00
-                            no GPU here
-
-TensorFlow 2.19.0, Python 3.11.7: 1 passed, 1 failed, 1 skipped
-"""
-    )
-
-
 def test_a_librarys_last_words_cannot_paint_the_terminal() -> None:
     check = make_check(id="x.y", evidence={"why": "\x1b]0;title\x07 [bold]gone[/bold]"})
     shown = runner.render(assemble([check], None))
     assert "\x1b" not in shown
     assert "[bold]gone[/bold]" in shown
-
-
-def test_color_is_there_only_when_asked_for() -> None:
-    assert "\x1b[" in runner.render(REPORT, color=True)
-    assert "\x1b[" not in runner.render(REPORT)

@@ -18,19 +18,6 @@ def read_pins(name: str) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
 
 
-def test_the_repository_has_a_cpu_set_for_each_recent_tensorflow_and_python() -> None:
-    for tensorflow in ("2.19.0", "2.20.0", "2.21.0"):
-        for python in ("3.11", "3.12", "3.13"):
-            found = versions.find_locked(TABLE, tensorflow, python, "", "")
-            assert (found is not None) == (python in TABLE.tensorflow(tensorflow).python)
-
-
-@pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_a_set_is_named_by_its_versions_and_the_first_ones_keep_their_names(item: versions.Locked) -> None:
-    named = f"cuda-{item.tensorflow}-{item.cuda}-{item.cudnn}" if item.cuda else f"cpu-{item.tensorflow}"
-    assert item.requirements == named or item.requirements in FIRST
-
-
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
 def test_a_set_is_resolved_from_the_versions_of_the_table(item: versions.Locked) -> None:
     path = project.locate(f"docker/requirements/{item.requirements}.in")
@@ -58,15 +45,6 @@ def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item:
     assert here ^ there == (set() if item.cuda else {"tensorflow", "tensorflow-cpu"})
     assert "tensorflow" in there
     assert all(str(each.specifier).startswith("==") for found in on.values() for each in found.values())
-
-
-@pytest.mark.parametrize(
-    "name", ["toolkit", "dev", "uv", *sorted(filter(None, (row.parts for row in TABLE.cuda_rows.values())))]
-)
-def test_tools_and_toolchains_are_the_same_on_both_platforms(name: str) -> None:
-    here, there = (read_requirements(name, place.machine).keys() for place in TABLE.platforms.values())
-    assert here ^ there <= {"tensorflow", "tensorflow-cpu"}
-    assert here
 
 
 def test_a_set_that_was_locked_on_demand_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

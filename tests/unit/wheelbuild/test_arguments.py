@@ -56,16 +56,6 @@ def resolve(flags: list[str]) -> dict[str, str]:
     return values
 
 
-def test_the_line_begins_as_documented() -> None:
-    assert compose()[:5] == [
-        "build",
-        "//tensorflow/tools/pip_package:wheel",
-        "--repo_env=WHEEL_NAME=tensorflow",
-        "--config=cuda",
-        "--config=cuda_wheel",
-    ]
-
-
 def test_our_versions_are_the_last_word_whatever_the_user_adds() -> None:
     values = resolve(compose())
     assert values["HERMETIC_CUDA_VERSION"] == "12.6.1"
@@ -100,16 +90,6 @@ def test_nothing_is_said_of_what_was_not_asked_for() -> None:
     assert not re.search("bazelrc|trustStore", " ".join(startup))
 
 
-def test_the_server_of_bazel_keeps_no_log_in_the_cache_mount() -> None:
-    startup = arguments.compose_startup(cache=Path("/cache"), logging=Path("/tmp/off"), credentials=None, trust=None)
-    assert startup == [
-        "--output_user_root=/cache/root",
-        "--nowrite_command_log",
-        "--host_jvm_args=-Djava.util.logging.config.file=/tmp/off",
-        "--host_jvm_args=-XX:-HeapDumpOnOutOfMemoryError",
-    ]
-
-
 def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
     """Upstream: ``build --spawn_strategy=standalone`` (google/tsl 62a91642, .bazelrc, line 81)."""
     flags = compose()
@@ -136,10 +116,3 @@ def test_actions_of_any_remote_service_name_the_toolchain() -> None:
         for option in ("action_env", "host_action_env"):
             assert f"--{option}=TOOLKIT_TOOLCHAIN=0123456789abcdef" in compose(Request(**options))
     assert not any("instance" in flag for flag in compose(Request(**plain)))
-
-
-def test_configure_is_told_to_use_clang_for_device_code() -> None:
-    answers = arguments.compose_configure(FULL, python="/usr/bin/python3.11")
-    assert answers["CLANG_CUDA_COMPILER_PATH"] == "/usr/lib/llvm-17/bin/clang"
-    assert answers["TF_CUDA_CLANG"] == "1", "cuda without cuda_clang hands nvcc's flags to clang (tensorflow#91733)"
-    assert "CC_OPT_FLAGS" not in answers, "only --config=opt reads it"

@@ -10,21 +10,16 @@ Kernels were compiled one by one in the order of their names, and each line name
 order of now.
 """
 
-from collections.abc import Iterator
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels.tree import scatter
 
 from toolkit.wheel.bazel_output import read_work
-from train.system.progress import Estimate, Work, render
+from train.system.progress import Estimate, Work
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "progress"
-PAGE = Path(__file__).parents[3] / "docs" / "speed.md"
-SHARES = (0.1, 0.25, 0.5, 0.75)
 BUILDS = ("framework", "platform", "libtensorflow_framework", "tools")
 """Builds of more than a thousand of Bazel's actions."""
 
@@ -120,52 +115,6 @@ def read(name: str) -> tuple[list[tuple[float, Work]], float]:
     return [(float(at), work) for at, _, line in lines if (work := read_work(line))], float(last[0])
 
 
-def read_kernels(begin: int = 0) -> tuple[list[tuple[float, Work]], float]:
-    """Return what is printed where the kernels are compiled in the order of now. ``begin``: the file that is first."""
-    said, whole = read("kernels")
-    seconds = [after - before for before, after in pairwise([0.0, *(at for at, _ in said)])]
-    order = [(place + begin) % len(said) for place in scatter(len(said))]
-    ends = accumulate(seconds[place] for place in order)
-    return [(at, work) for at, (_, work) in zip(ends, said, strict=True)], whole
-
-
-def measure(said: list[tuple[float, Work]], whole: float) -> Iterator[float | None]:
-    """Yield the error of the estimated whole time, in percent, at each share of the time; None without an estimate."""
-    for share in SHARES:
-        estimate = Estimate()
-        for at, work in said:
-            if at <= share * whole:
-                estimate.feed(work, at)
-        left = estimate.left(share * whole)
-        yield None if left is None else 100 * (share * whole + left - whole) / whole
-
-
-def _row(stream: tuple[list[tuple[float, Work]], float]) -> str:
-    errors = ("none yet" if error is None else f"{error:+.0f} %" for error in measure(*stream))
-    return f"| {' | '.join(errors)} |"
-
-
-@pytest.mark.parametrize(
-    ("name", "stream"),
-    [
-        *((f"{name}`", read(name)) for name in (*BUILDS, "libraries")),
-        ("kernels`", read_kernels()),
-        ("kernels`, by name as before", read("kernels")),
-    ],
-)
-def test_the_page_has_the_errors_of_real_streams(name: str, stream: tuple[list[tuple[float, Work]], float]) -> None:
-    row = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{name} |"))
-    assert row.endswith(_row(stream)), _row(stream)
-
-
-def test_the_page_says_how_often_the_estimate_of_kernels_is_near() -> None:
-    """One order may be lucky, so each file is the first once."""
-    errors = zip(*(measure(*read_kernels(begin)) for begin in range(60)), strict=True)
-    near = [sum(error is not None and abs(error) <= 20 for error in found) for found in errors]
-    said = f"{near[0]}, {near[1]}, {near[2]} and {near[3]} of 60 times"
-    assert said in " ".join(PAGE.read_text().split()), said
-
-
 @pytest.mark.parametrize("name", BUILDS)
 def test_the_mean_over_seconds_is_better_than_that_over_actions(name: str) -> None:
     said, whole = read(name)
@@ -179,20 +128,6 @@ def test_the_mean_over_seconds_is_better_than_that_over_actions(name: str) -> No
         assert left is not None
         errors[uneven] = abs(left - 0.5 * whole)
     assert errors[True] < errors[False]
-
-
-def test_the_page_says_how_often_the_time_left_was_over_what_is_said_to_be_over() -> None:
-    said, kept = 0, 0
-    for name in (*BUILDS, "libraries"):
-        stream, whole = read(name)
-        estimate = Estimate()
-        for at, work in stream:
-            estimate.feed(work, at)
-            left = estimate.left(at)
-            if left is not None and "over" in render("wheel", work, at, left):
-                said, kept = said + 1, kept + (whole - at > left)
-    words = f"right in {kept} of {said} lines"
-    assert words in " ".join(PAGE.read_text().split()), words
 
 
 @pytest.mark.parametrize("name", [*BUILDS, "kernels"])

@@ -69,10 +69,6 @@ def test_each_flag_has_a_row_and_each_row_a_flag(tmp_path: Path, written: str) -
     assert sorted(ROWS.keys() - emitted) == [], "nothing emits this any more"
 
 
-def test_each_answer_has_a_row_and_each_row_an_answer() -> None:
-    assert TABLE["configure"].keys() == ANSWERS.keys()
-
-
 def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
     places = [place for rows in (ROWS, TABLE["configure"]) for places in rows.values() for place in places]
     named = [match["source"] for match in map(PLACE.fullmatch, places) if match]
@@ -93,20 +89,6 @@ def test_each_flag_names_its_line_in_the_tree_of_a_newer_version_too(version: st
     told = {name for name in TABLE["flags"] | TABLE["variables"] if name not in {identify(flag) for flag in others}}
     missing = {name for name in told if not any(place.split(":")[0].endswith(f"-{version}") for place in ROWS[name])}
     assert missing == set()
-
-
-def test_stand_in_defines_each_configuration(tmp_path: Path) -> None:
-    rc = RC.read_text()
-    defined = set(re.findall(r"^build:(\w+) ", rc, re.MULTILINE))
-    used = {flag.removeprefix("--config=") for flag in list_emitted(tmp_path) if flag.startswith("--config=")}
-    assert used | set(re.findall(r"--config=(\w+)", rc)) <= defined
-
-
-def test_rules_of_the_stand_in_read_each_variable() -> None:
-    text = "\n".join(file.read_text() for file in MINI.rglob("*.bzl"))
-    wanted = {row.partition("=")[2] for row in TABLE["variables"] if row.startswith("--repo_env=")}
-    # BAZEL_COMPILER is for Bazel's own rule, @local_config_cc, and CPATH for the compiler that the rules ask.
-    assert {name for name in wanted if f'"{name}"' not in text} == {"BAZEL_COMPILER", "CPATH"}
 
 
 def test_stand_in_writes_what_upstream_writes_and_no_compiler_for_cc(written: str) -> None:
@@ -132,15 +114,6 @@ def test_stand_in_writes_what_upstream_writes_and_no_compiler_for_cc(written: st
         "test:v2 --test_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu,-oss_serial,-v1only",
         "test:v2 --build_tag_filters=-benchmark-test,-no_oss,-oss_excluded,-no_gpu,-v1only",
     ]
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_stand_in_asks_each_question(tmp_path: Path, name: str) -> None:
-    shutil.copy(MINI / "configure", tmp_path)
-    answers = {key: value for key, value in ANSWERS.items() if key != name}
-    done = configure(tmp_path, ["./configure"], answers)
-    assert done.returncode == 1
-    assert f"{name} is not answered" in done.stderr.replace("PYTHON_LIB_PATH", "USE_DEFAULT_PYTHON_LIB_PATH")
 
 
 def read_upstream(source: dict[str, str]) -> list[str]:

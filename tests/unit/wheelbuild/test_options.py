@@ -15,7 +15,7 @@ from toolkit.cli import app
 from toolkit.errors import UsageError
 from toolkit.settings import Settings
 from toolkit.wheel import build_plan
-from toolkit.wheel.build_options import BuildOptions, list_options
+from toolkit.wheel.build_options import BuildOptions
 
 OTHER = BuildOptions(
     compute_capability=("8.0", "9.0"),
@@ -50,11 +50,6 @@ def read_stages() -> dict[str, set[str]]:
         elif stage and (match := re.match(r"ARG (\w+)", line)):
             stages[stage].add(match[1])
     return stages
-
-
-@pytest.mark.parametrize("name", [name for name, option in list_options().items() if option.argument])
-def test_the_dockerfile_has_the_argument_of_each_option(name: str) -> None:
-    assert any(list_options()[name].argument in arguments for arguments in read_stages().values())
 
 
 def test_the_dockerfile_declares_what_is_only_handed_over() -> None:

@@ -35,18 +35,6 @@ def write_elf(file: Path, *, abi: int, flags: int, machine: int = 190) -> Path:
     return file
 
 
-def test_the_architecture_is_read_from_the_file(tmp_path: Path) -> None:
-    assert prove.read_architecture(write_elf(tmp_path / "a.cubin", abi=7, flags=0x004B054B)) == 75
-
-
-def test_what_is_no_cubin_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(prove.ProofError, match="no ELF file for a GPU"):
-        prove.read_architecture(write_elf(tmp_path / "a.o", abi=0, flags=75, machine=62))
-    (tmp_path / "text").write_text("not an ELF file")
-    with pytest.raises(prove.ProofError, match="no ELF file for a GPU"):
-        prove.read_architecture(tmp_path / "text")
-
-
 def test_a_cubin_for_another_gpu_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = write_elf(tmp_path / "made", abi=7, flags=0x004B054B)
     (tmp_path / "bin").mkdir()
@@ -59,17 +47,8 @@ def test_a_cubin_for_another_gpu_proves_nothing(tmp_path: Path, monkeypatch: pyt
         toolchain.assemble("90a", tmp_path / "a.ptx")
 
 
-def test_a_failing_compiler_is_quoted() -> None:
-    with pytest.raises(prove.ProofError, match="a reason"):
-        prove.run("python3", "-c", "import sys; sys.exit('a reason')")
-
-
 CUBINS = [b"\x7fELF seventy-five", b"\x7fELF a hundred and twenty"]
 IMAGE = fatbin.pack(list(zip((75, 120), CUBINS, strict=True)))
-
-
-def test_a_library_with_its_cubins_and_its_one_symbol_passes() -> None:
-    prove.check_library(["toolkit_add"], IMAGE, CUBINS)
 
 
 @pytest.mark.parametrize(

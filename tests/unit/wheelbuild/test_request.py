@@ -26,12 +26,12 @@ def test_more_arguments_are_split_at_blanks() -> None:
     assert wanted.extra == ("--copt=-mavx", "--keep_going")
 
 
-@pytest.mark.parametrize("name", GIVEN)
-@pytest.mark.parametrize("value", ["", None])
-def test_what_is_missing_is_named(name: str, value: str | None) -> None:
-    given = {**GIVEN, name: value}
-    with pytest.raises(UsageError, match=name):
-        read_request({key: text for key, text in given.items() if text is not None}, cores=1, memory=4096)
+@pytest.mark.parametrize(
+    "given", [GIVEN | {"LLVM_VERSION": ""}, {key: GIVEN[key] for key in GIVEN if key != "LLVM_VERSION"}]
+)
+def test_what_is_missing_is_named(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="LLVM_VERSION"):
+        read_request(given, cores=1, memory=4096)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "1,000"])

@@ -32,11 +32,6 @@ def test_a_copy_has_the_tag_in_its_name_and_files_and_is_whole(wheel: Path, tmp_
         assert [(item.filename, item.date_time, item.external_attr) for item in new.infolist()] == described
 
 
-def test_the_same_wheel_gives_the_same_copy(wheel: Path, tmp_path: Path) -> None:
-    first = tag.change(wheel, tmp_path, PLATFORM).read_bytes()
-    assert tag.change(wheel, tmp_path, PLATFORM).read_bytes() == first
-
-
 def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tensorflow-1-cp311-cp311-linux_x86_64.whl"
     with zipfile.ZipFile(path, "w") as made:
