@@ -24,8 +24,8 @@ NEEDS = {
 # A program makes its commands from their declarations in 25 ms: once, not for each command line that a test reads.
 setattr(typer.main, "get_command", functools.lru_cache(maxsize=16)(typer.main.get_command))  # noqa: B010
 
-# A busy machine is slow: that is no defect in the tested code.
-hypothesis.settings.register_profile("toolkit", deadline=None)
+# A busy machine is slow: that is no defect in the tested code. The examples are others in each run.
+hypothesis.settings.register_profile("toolkit", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("toolkit")
 
 _SHARING = ("tests/integration/docker/", "tests/integration/", "tests/rehearsal/")

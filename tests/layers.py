@@ -83,11 +83,17 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
             yield from walk(child)
 
 
+@cache
+def read_imports(path: Path, read: Callable[[ast.AST], Iterator[ast.AST]]) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return the import statements of a module. Several tests ask for those of every module."""
+    return tuple(node for node in read(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def list_imports(path: Path, read: Callable[[ast.AST], Iterator[ast.AST]] = walk) -> Iterator[str]:
-    for node in read(ast.parse(path.read_text())):
+    for node in read_imports(path, read):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif not node.level:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -104,7 +110,7 @@ def read_graph(*, types: bool = False) -> Mapping[str, set[str]]:
     for name, path in paths.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         targets = set(list_imports(path, read))
-        for node in read(ast.parse(path.read_text())):
+        for node in read_imports(path, read):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = package.split(".")[: len(package.split(".")) - node.level + 1]
                 targets |= {".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names}

@@ -19,14 +19,10 @@ def run(script: str, home: Path) -> str:
 
 CASES = {
     "toolkit tr": ["train"],
-    "toolkit launch sl": ["slurm"],
     "toolkit build-wheel --cpu": ["--cpu-target"],
     "toolkit build-wheel --cpu-target x": ["x86-64-v2", "x86-64-v3", "x86-64-v4"],
-    "toolkit up --engine do": ["docker"],
     "toolkit train cif": ["cifar10", "cifar100"],
-    "toolkit launch local fash": ["fashion_mnist"],
     "toolkit train digits --lear": ["--learning-rate"],
-    "toolkit train digits --optimizer ad": ["adam", "adamw"],
     "toolkit train digits --flip --optimizer s": ["sgd"],
     "toolkit train ./my-pho": [],
 }
@@ -43,11 +39,6 @@ def test_bash_completes_commands_options_values_and_data_sets(tmp_path: Path) ->
     found = run(script + "complete -p toolkit", tmp_path).splitlines()
     assert dict(zip(CASES, map(str.split, found[:-1]), strict=True)) == CASES
     assert "-o default" in found[-1]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(tmp_path: Path, shell: str) -> None:
-    assert f"complete_{shell}" in run(f"_TOOLKIT_COMPLETE=source_{shell} toolkit", tmp_path)
 
 
 def test_zsh_and_fish_get_the_same_answers_with_their_help(tmp_path: Path) -> None:

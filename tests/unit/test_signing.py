@@ -216,7 +216,7 @@ def test_keys_that_sign_in_the_same_instant_are_all_kept(tmp_path: Path) -> None
     for name in ("first", "second", "third"):
         keys.make(tmp_path / name)
         signers.append(keys.load(str(tmp_path / name)))
-    for number in range(20):
+    for number in range(6):
         record = tmp_path / f"run-{number}"
         record.mkdir()
         sign_at_once(record, signers)

@@ -4,11 +4,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from tests.threads import THREADS
+from tests.unit.train.runs import without_drawing
 from toolkit import digest, manifest, project, seals
 from toolkit.artifacts.environment import read_packages
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody
@@ -98,8 +100,15 @@ def finish(folder: Path) -> None:
     custody.seal(folder, fingerprint)
 
 
-def train(out: Path, *options: str, kernels: Sequence[str] = STOCK, parent: dict[str, Any] | None = None) -> Path:
-    with mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
+def train(
+    out: Path,
+    *options: str,
+    kernels: Sequence[str] = STOCK,
+    parent: dict[str, Any] | None = None,
+    draws: bool = False,
+) -> Path:
+    drawing = nullcontext() if draws else without_drawing()
+    with drawing, mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):
         assert main([*OPTIONS, *kernels, *options, "--out", str(out)]) == 0
     return next(out.glob("digits-*/manifest.json")).parent
 

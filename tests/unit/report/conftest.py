@@ -18,7 +18,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("report")
     parent = maker.describe_environment(folder / "state")
-    run = maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=parent)
+    run = maker.train(folder / "runs", "--seed", "3", "--log-every", "5", parent=parent, draws=True)
     assert start(["evaluate", str(run), "--out", str(folder / "evaluated")]) == 0
     assert start(["predict", str(run), str(run / "samples.png"), "--explain", str(folder / "explained")]) == 0
     return folder
