@@ -48,6 +48,7 @@ def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path:
     assert workspace.results == []
 
 
+@pytest.mark.weekly
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
     table = clone / "toolkit/versions/table.yaml"
     pinned = versions.load_table().bazel_rows["6.5.0"].sha256["x86_64"]

@@ -60,7 +60,7 @@ def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Workspace, di
     assert "is not what SHA256SUMS says" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Workspace, dict[str, Any]]) -> None:
     workspace, value = built
     before = buildx.find_caches()
@@ -73,7 +73,7 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Workspace
     assert any(mount.name == CACHE for mount in buildx.find_caches()), "the cache of builds stays"
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_a_wheel_for_newer_processors_says_so(built: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     done = workspace.build("--cpu-target", "x86-64-v3", "--json")

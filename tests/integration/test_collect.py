@@ -215,6 +215,7 @@ class Alone:
         return done.stdout.strip()
 
 
+@pytest.mark.weekly
 def test_a_machine_without_a_network_makes_wheel_and_image_from_the_folder(tree: Tree, clone: Path) -> None:
     tree.workspace.root = clone
     # The real set has gigabytes of CUDA. Its way is the same.

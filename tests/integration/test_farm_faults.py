@@ -152,6 +152,7 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
     require_wheel(workspace.build(*command))
 
 
+@pytest.mark.weekly
 def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], workspace: Workspace) -> None:
     with farms.serve("--tmpfs", f"{farms.STORE}:size=1m,exec") as farm:
         farm.run("sh", "-c", f"cat /dev/zero > {farms.STORE}/full || true")

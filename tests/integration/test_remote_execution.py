@@ -91,6 +91,7 @@ def test_executor_that_nothing_used_is_an_error(
     assert workspace.results == []
 
 
+@pytest.mark.weekly
 def test_another_toolchain_gets_nothing_that_the_service_keeps_for_this_one(
     service: str, new_cache: Callable[[], str], workspace: Workspace, clone: Path
 ) -> None:

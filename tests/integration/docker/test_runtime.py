@@ -135,6 +135,7 @@ def test_an_unknown_set_is_named() -> None:
     assert "docker/requirements/cuda-11.0.txt" in outcome.text
 
 
+@pytest.mark.weekly
 def test_a_wheel_of_our_own_takes_tensorflows_place_and_nothing_else(result: Path) -> None:
     outcome = stages.build("runtime", tag=OWN, contexts={"wheel": result})
     assert outcome.code == 0, outcome.text

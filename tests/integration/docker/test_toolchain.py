@@ -124,9 +124,10 @@ def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: in
     [
         # The row of 12.8.1 has no patch: TensorFlow 2.19 has only 12.8.0 in its tables.
         ("2.19.0", "12.8.1", "18", "matches function template specialization 'ThreadLoadVolatilePointer'"),
-        weekly("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
+        ("2.20.0", "12.9.1", "18", "matches function template specialization 'ThreadStoreVolatilePtr'"),
     ],
 )
+@pytest.mark.weekly
 def test_a_cub_that_does_not_match_tensorflow_is_found(tensorflow: str, cuda: str, llvm: str, words: str) -> None:
     """See tensorflow#90562 and tensorflow#99273: the builds failed after hours."""
     arguments = {"TENSORFLOW_VERSION": tensorflow, "CUDA_VERSION": cuda, "LLVM_VERSION": llvm}

@@ -192,6 +192,7 @@ def test_bazel_trusts_the_bundle_that_it_is_given(cache: str, mini: Path, tmp_pa
         assert trusted.code == 0, trusted.text
 
 
+@pytest.mark.weekly
 def test_a_remote_cache_serves_hits_to_those_who_may(bazel: None, cold_cache: str, mini: Path, tmp_path: Path) -> None:
     secret = tmp_path / "bazelrc"
     secret.write_text(f"build --remote_header=Authorization='{http_cache.PASSWORD}'\n")

@@ -19,7 +19,7 @@ print(tf.__version__, model.count_params())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.timeout(900)
 def test_a_program_of_the_user_runs_in_a_new_environment(tmp_path: Path) -> None:
     run = Run(tmp_path)

@@ -60,6 +60,7 @@ def test_each_check_is_heard_of_as_it_ends(good: subprocess.CompletedProcess[str
     assert [line["check"] for line in lines[:-1]] == lines[-1]["report"]["checks"]
 
 
+@pytest.mark.slow
 def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str]) -> None:
     assert bad.returncode == 7
     read = runner.parse(bad.stdout)
@@ -69,6 +70,7 @@ def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str
     assert all(check.state != "skipped" for check in read.checks), "what was asked for is never skipped"
 
 
+@pytest.mark.slow
 def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) -> None:
     whys = {check.id: check.evidence for check in runner.parse(bad.stdout).checks}
     assert whys["device.visible"] == "TensorFlow sees no GPU: this TensorFlow was built without CUDA"
