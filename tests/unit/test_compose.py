@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit import naming, training
+from toolkit import naming
 from toolkit.engine import Job, container
-from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,11 +14,6 @@ ROOT = Path(__file__).parents[2]
 def services() -> dict[str, Any]:
     value: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
     return value
-
-
-@pytest.mark.parametrize("name", ["train", "smoke", "tensorboard", "serve"])
-def test_every_service_builds_with_the_time_stamp_of_the_lock(services: dict[str, Any], name: str) -> None:
-    assert services[name]["build"]["args"]["SOURCE_DATE_EPOCH"] == str(load_table().default.source_date_epoch)
 
 
 UNITS = {"1g": "1gb"}
@@ -50,7 +44,3 @@ def test_what_clones_share_has_no_label_of_one_of_them(services: dict[str, Any])
     value = yaml.safe_load((ROOT / "compose.yaml").read_text())
     shared = [value["volumes"]["data"], value["networks"]["serve"], *(each["build"] for each in services.values())]
     assert all(each["labels"] == {naming.OWNER_LABEL: "toolkit"} for each in shared)
-
-
-def test_compose_gives_the_same_time_to_end_as_the_program(services: dict[str, Any]) -> None:
-    assert services["train"]["stop_grace_period"] == f"{training.GRACE_SECONDS}s"
