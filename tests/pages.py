@@ -8,6 +8,7 @@ from typing import Any, get_args
 from tests import drawings, layers, picture, reference
 from tests.reference import Parameter
 from toolkit import diagnosis, versions
+from toolkit.diagnosis.table import PLACES
 from toolkit.doctor.cards import Card, find_card
 from toolkit.errors import list_exit_codes
 from toolkit.versions import numbers
@@ -92,6 +93,7 @@ def render_failures(*, harmless: bool) -> str:
 def _render_failure(row: diagnosis.Row) -> str:
     cause, remedy = (text.replace("<", "&lt;").replace("*", r"\*") for text in (row.cause, row.remedy))
     parts = [f"### {_quote(row.title)}", cause if row.certainty == "certain" else f"Most likely: {cause}", remedy]
+    parts += [f"I{PLACES[place][1:]}: {text}" for place, text in row.places.items()]
     if row.commands:
         parts.append("\n".join(["```text", *row.commands, "```"]))
     links = [f"<{link}>" if link.startswith("https:") else link for link in row.links]

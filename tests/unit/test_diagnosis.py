@@ -54,6 +54,10 @@ def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
         assert row.error in bazel_output.ERRORS
 
 
+def test_one_row_is_read_as_in_the_whole_table() -> None:
+    assert {name: diagnosis.load_row(name) for name in ROWS} == dict(ROWS)
+
+
 ORDINARY = """\
 INFO: From Compiling x.cc:
 x.cc:3:2: warning: unused variable 'killed' [-Wunused-variable]

@@ -1,5 +1,6 @@
 """What is read of machines of each kind, and why a driver does not answer. Programs and libraries are played."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from toolkit import diagnosis
 from toolkit.doctor import hardware, reading
 from toolkit.doctor.machine import Device, Machine
 from toolkit.settings import resolve
@@ -102,6 +104,9 @@ def test_a_machine_is_read(entry: dict[str, Any], tmp_path: Path, monkeypatch: p
         assert found.fault.has_gpu == expected["has_gpu"]
         assert all(word in found.fault.remedy for word in expected["remedy"]), found.fault.remedy
         assert not {"{", "}"} & {*found.fault.remedy, *found.fault.cause}
+        named = re.search(r"see `toolkit diagnose --id ([\w-]+)`$", found.fault.remedy)
+        assert named
+        assert named[1] in diagnosis.load().rows
 
 
 def test_what_the_driver_said_is_in_the_cause(install: Callable[[str, str], Path]) -> None:

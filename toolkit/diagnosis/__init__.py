@@ -1,6 +1,17 @@
 """Reads any log by a table of known failures, and says what ended the program, why, and what to do."""
 
 from toolkit.diagnosis.answer import Cause, Diagnosis, diagnose, explain, explain_exit_code
-from toolkit.diagnosis.table import FailureTable, Row, load
+from toolkit.diagnosis.table import FailureTable, Row, load, load_row, to_clause
 
-__all__ = ["Cause", "Diagnosis", "FailureTable", "Row", "diagnose", "explain", "explain_exit_code", "load"]
+__all__ = [
+    "Cause",
+    "Diagnosis",
+    "FailureTable",
+    "Row",
+    "diagnose",
+    "explain",
+    "explain_exit_code",
+    "load",
+    "load_row",
+    "to_clause",
+]

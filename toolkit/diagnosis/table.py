@@ -17,6 +17,8 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
 Certainty = Literal["certain", "likely"]
+PLACES: Final[Mapping[str, str]] = {"container": "in a container", "wsl2": "in WSL 2"}
+"""Where a remedy may be another one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,7 @@ class Row:
     lines: tuple[Pattern, ...]
     cause: str
     remedy: str
+    places: Mapping[str, str] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
     sources: tuple[str, ...]
     examples: tuple[str, ...]  # texts that show it
     certainty: Certainty = "certain"
@@ -53,6 +56,7 @@ class Row:
             "title": self.title,
             "cause": self.cause,
             "remedy": self.remedy,
+            "places": dict(self.places),
             "commands": list(self.commands),
             "certainty": self.certainty,
             "harmless": self.harmless,
@@ -62,13 +66,41 @@ class Row:
 
     def render(self) -> str:
         rows = [self.title, f"  id: {self.id} ({'harmless' if self.harmless else self.certainty})"]
-        rows += [f"  cause: {self.cause}", f"  try: {self.remedy}", *(f"    {each}" for each in self.commands)]
+        rows += [f"  cause: {self.cause}", f"  try: {self.remedy}"]
+        rows += [f"  {PLACES[place]}: {remedy}" for place, remedy in self.places.items()]
+        rows += [f"    {command}" for command in self.commands]
         rows += [f"  concerns: {self.concerns}"] if self.concerns else []
         return "\n".join([*rows, f"  sources: {', '.join(self.links)}"])
+
+    def find_remedy(self, place: str) -> str:
+        """Return the remedy for a place of ``PLACES``, or for any other."""
+        return self.places.get(place, self.remedy)
+
+    @property
+    def reference(self) -> str:
+        """The command that shows the row, for a message."""
+        return f"see `toolkit diagnose --id {self.id}`"
+
+    def stands_in(self, text: str) -> bool:
+        """Return whether a text has one of the lines, whatever stands near."""
+        lowered = text.lower()
+        return any(pattern.stands_in(lowered) for pattern in self.lines)
 
     @property
     def links(self) -> tuple[str, ...]:
         return tuple(_TRACKERS.sub(_link, source) for source in self.sources)
+
+
+def to_clause(sentence: str) -> str:
+    """Return a sentence as a part of another one: without its full stop, and with a small letter at its start."""
+    first = sentence.partition(" ")[0]
+    starts_small = (first == "A" or first[1:].islower()) and first.removesuffix("'s") not in _NAMES
+    return f"{sentence[0].lower()}{sentence[1:]}".rstrip(".") if starts_small else sentence.rstrip(".")
+
+
+_NAMES: Final = frozenset(
+    {"Bazel", "Bazelisk", "Clang", "Debian", "Docker", "Keras", "Podman", "Python", "Slurm", "Windows"}
+)
 
 
 def _link(match: re.Match[str]) -> str:
@@ -122,6 +154,21 @@ def load() -> FailureTable:
     )
 
 
+@functools.cache
+def load_row(name: str) -> Row:
+    """Return one row by its id, without what a search needs of the others. Raises KeyError if there is none."""
+    (row,) = yaml.load(_split()[name], _Loader)  # noqa: S506 - a safe loader, written in C
+    return _build(row)
+
+
+@functools.cache
+def _split() -> Mapping[str, str]:
+    """Return the text of each row by its id."""
+    rows = _ROWS.split(PATH.read_text(encoding="utf-8").partition("\nfailures:\n")[2])
+    return {row.partition("\n")[0]: f"  - id: {row}" for row in rows}
+
+
+_ROWS: Final = re.compile(r"^  - id: ", re.MULTILINE)
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
 _LISTS: Final = ("sources", "examples", "commands", "follows", "unless")
 

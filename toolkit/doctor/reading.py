@@ -122,7 +122,7 @@ def _describe_silent(place: _Place) -> tuple[tuple[Device, ...], Fault | None]:
         return shown, None  # that of JetPack 4 and 5 has no nvidia-smi
     kind = _name_silence(place)
     row = next((row for row in _load_faults()["silent"] if row["id"] == kind), None)
-    return shown, _make_fault(row, row["remedy"], place) if row else None
+    return shown, _make_fault(row, place) if row else None
 
 
 def _name_silence(place: _Place) -> str:
@@ -145,40 +145,46 @@ _BY_DRIVER = {"nouveau": "nouveau", "nvidia": "no-program"}
 
 def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     rows = [row for row in _load_faults()["answers"] if "where" not in row or place.is_container]
-    fitting = [row for row in rows if any(re.search(text, answer.said) for text in row["texts"])]
+    fitting = [row for row in rows if _says(answer.said, row)]
     fitting += [row for row in rows if answer.code in row["codes"]]
     name = "hangs" if answer.hangs else "not-understood"
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
-    remedy = row.get("container") if place.is_container else row.get(place.system)
-    message = re.split(r"\. ", " ".join(answer.said.split()))[0][:200] or (
-        f"exit code {answer.code}" if answer.code else ""
-    )
-    message = message or ("it says nothing" if row["id"] == "not-understood" else "")
-    return _make_fault(row, remedy or row["remedy"], place, seconds=f"{seconds:g}", said=message)
+    message = re.split(r"\. ", " ".join(answer.said.split()))[0][:200]
+    if answer.hangs:
+        message = f"it has not answered in {seconds:g} s"
+    elif not message:
+        message = f"exit code {answer.code}" if answer.code else "it says nothing"
+    return _make_fault(row, place, message)
 
 
-def _make_fault(row: Mapping[str, Any], remedy: str, place: _Place, **values: str) -> Fault:
+def _says(text: str, row: Mapping[str, Any]) -> bool:
+    """Return whether a text shows the failure of a row of faults.yaml."""
+    from toolkit import diagnosis  # only a fault needs it
+
+    failure = diagnosis.load_row(row["failure"])
+    return failure.stands_in(text) or any(re.search(each, text) for each in row.get("texts", ()))
+
+
+def _make_fault(row: Mapping[str, Any], place: _Place, message: str = "") -> Fault:
+    """Return a fault in the words of its known failure, with the driver's message or the names of the cards."""
+    from toolkit import diagnosis
+
     listed = [card for device, _ in place.bus if (card := cards.find_by_id(device))]
     names = list(dict.fromkeys(card.name for card in listed))
-    quoted = "" if "{said}" in row["cause"] or not values.get("said") else " ({said})"
-    values |= {"card": " and ".join(names) or "an NVIDIA GPU", "branch": ""}
+    failure = diagnosis.load_row(row["failure"])
+    remedy = diagnosis.to_clause(failure.find_remedy("container" if place.is_container else place.system))
     ended = next((card for card in listed if card.chip and card.chip.last_driver), None)
     if ended and ended.chip and row["id"] in {"no-driver", "nouveau", "not-loaded", "no-devices", "no-program"}:
-        branch = ended.chip.last_driver
-        values["branch"] = f" of branch {branch}" if len(names) == 1 else ""
-        last = str(_load_faults()["last_branch"]).format(card=ended.name, branch=branch)
+        last = str(_load_faults()["last_branch"]).format(card=ended.name, branch=ended.chip.last_driver)
         remedy = f"{remedy}; {last}"
+    detail = message or " and ".join(names)
     has_gpu = row.get("has_gpu", True)
     return Fault(
         id=row["id"],
-        cause=f"{row['cause']}{quoted}".format(**values),
-        remedy=_fill(remedy, values),
+        cause=f"{diagnosis.to_clause(failure.cause)}{f' ({detail})' if detail else ''}",
+        remedy=f"{remedy}; {failure.reference}",
         has_gpu=bool(place.bus) if has_gpu is None else has_gpu,
     )
-
-
-def _fill(text: str, values: Mapping[str, str]) -> str:
-    return text.replace("{branch}", values["branch"]).replace("{card}", values["card"])
 
 
 @cache
@@ -294,7 +300,7 @@ def _is_row(words: Sequence[str], fields: Sequence[str], driver: str) -> bool:
 
 
 def _is_fault(text: str) -> bool:
-    return any(re.search(pattern, text) for row in _load_faults()["answers"] for pattern in row["texts"])
+    return bool(text) and any(_says(text, row) for row in _load_faults()["answers"])
 
 
 def _is_unknown(word: str) -> bool:

@@ -41,7 +41,6 @@ _DETAIL = re.compile(
 """Stack frames and parts of the failed command. They are not reported as a cause."""
 _REASON = re.compile(r"\b[Ee]rror(?: in \w+)?: |Exception: ")
 """A long line that continues an error, and is no command."""
-_ARTICLE = re.compile(r"(?:An?|The|There|Nothing|No|None|Two)\b")
 _CAUSES = 8
 _CONTINUED = 6
 _WIDTH = 300
@@ -184,7 +183,7 @@ def explain(error: BuildError, logs: Iterable[Path]) -> ToolkitError:
     lines = find_causes(log_text)
     why = "\n       ".join([*(line for line in shown if line not in lines), *lines]) or error.why
     if cause:
-        summary = _ARTICLE.sub(lambda article: article[0].lower(), cause.cause.rstrip("."), count=1)
+        summary = diagnosis.to_clause(cause.cause)
         return ERRORS[cause.row.error](f"the build failed: {summary}", why=why, remedy=cause.advice)
     stage = _STAGE.search(error.what)
     summary = f"the build failed in the stage {stage[1]}" if stage else error.what
