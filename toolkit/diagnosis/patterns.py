@@ -9,7 +9,7 @@ A pattern is a part of a line, written as programs print it. Upper and lower cas
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Generic, TypeVar
 
 _PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}")
@@ -125,7 +125,7 @@ class Filter(Generic[T]):
         self._tails: dict[str, dict[int, T]] = {}
         wholes: list[tuple[str, str]] = []
         for word in sorted(words):
-            begin = min((at for at, letter in enumerate(word) if letter in leads), key=lambda at: (_rank(word[at]), at))
+            begin = min((at for at, letter in enumerate(word) if letter in leads), key=partial(_rank_pair, word))
             whole = word[: begin + _LONGEST]
             wholes.append((whole[begin:], whole))
             found = self._tails.setdefault(whole[begin:], {})
@@ -185,3 +185,8 @@ def _join(words: list[tuple[str, str]], depth: int) -> str:
 
 def _rank(character: str) -> int:
     return max(_RARE.find(character), 0)
+
+
+def _rank_pair(word: str, at: int) -> tuple[int, int]:
+    """Return how usual a character of a word is together with the next one, and its place: rare pairs are quick."""
+    return _rank(word[at]) + (_rank(word[at + 1]) if at + 1 < len(word) else len(_RARE)), at

@@ -34,7 +34,9 @@ def read(stream: BinaryIO) -> Iterator[Block]:
     number = 1
     for piece in _cut(_decode(_unpack(stream))):
         text = _COLORS.sub(b"", piece) if b"\x1b" in piece or b"\\" in piece else piece
-        numbered = text.replace(b"\r\n", b"\n").replace(b"\x08", b"\r")
+        # To look for one character is quick, and most logs have none of these.
+        numbered = text.replace(b"\r\n", b"\n") if b"\r" in text else text
+        numbered = numbered.replace(b"\x08", b"\r") if b"\x08" in numbered else numbered
         yield Block(numbered.replace(b"\r", b"\n"), numbered, number)
         number += numbered.count(b"\n")
 
