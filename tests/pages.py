@@ -1,5 +1,6 @@
 """What is generated of the pages, and the manual: ``python -m tests.pages`` writes it, and tests compare it."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
 
 ROOT = Path(__file__).parents[1]
+REMEDIES = ROOT / "toolkit" / "smoke" / "checks" / "remedies.json"
 PAGES = [
     ROOT / "docs" / name
     for name in (
@@ -101,6 +103,16 @@ def _render_failure(row: diagnosis.Row) -> str:
     return BLANK.join([*parts, f"{'; '.join(facts)}."])
 
 
+def render_remedies() -> str:
+    """Return the remedies of the failures that the smoke checks name. They cannot read the table where they run."""
+    sources = "".join(path.read_text() for path in sorted(REMEDIES.parent.glob("*.py")))
+    names = set(re.findall(r'find_remedy\(\s*"([\w-]+)"', sources))
+    rows = diagnosis.load().rows
+    texts = {name: {"": rows[name].remedy, **rows[name].places} for name in sorted(names)}
+    clauses = {name: {place: diagnosis.to_clause(text) for place, text in each.items()} for name, each in texts.items()}
+    return f"{json.dumps(clauses, indent=2, ensure_ascii=False)}\n"
+
+
 def _quote(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
@@ -156,4 +168,5 @@ if __name__ == "__main__":
     PICTURE.write_text(picture.draw())
     for drawing, draw in drawings.DRAWINGS.items():
         (ROOT / "docs" / drawing).write_text(draw())
+    REMEDIES.write_text(render_remedies())
     MANUAL.write_text(reference.render_manual(list_job_options()))

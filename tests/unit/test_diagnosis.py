@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import pages
 from tests.command import Run
 from toolkit import diagnosis, doctor, training, versions
 from toolkit.cli import command
@@ -56,6 +57,10 @@ def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
 
 def test_one_row_is_read_as_in_the_whole_table() -> None:
     assert {name: diagnosis.load_row(name) for name in ROWS} == dict(ROWS)
+
+
+def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
+    assert pages.REMEDIES.read_text() == pages.render_remedies(), "`python -m tests.pages` writes them"
 
 
 ORDINARY = """\
@@ -108,6 +113,13 @@ NEAR_MISSES = {
     "shm.so: undefined symbol: _ZN10tensorflow8OpKernelE": ["custom-op-symbol"],
     "_multiprocessing.SemLock(\nOSError: [Errno 28] No space left on device": ["semaphores-full"],
     "OSError: [Errno 28] No space left on device": ["disk-full"],
+    "Built with CUDA: True": [],
+    "tensorflow-cpu==2.21.0\nkeras==3.14.0": [],
+    "Successfully installed tensorflow-2.21.0 tensorflow-cpu-2.21.0": ["tensorflow-twice"],
+    "Could not find cuda drivers on your machine\nCannot dlopen some GPU libraries": [
+        "cudart-missing",
+        "gpu-library-missing",
+    ],
 }
 
 

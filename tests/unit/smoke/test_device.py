@@ -106,7 +106,7 @@ def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_pa
     ("state", "why", "remedy"),
     [
         ({"init": 100}, "cuInit returned error 100, CUDA_ERROR_NO_DEVICE", "--gpus all"),
-        ({"init": 803}, "cuInit returned error 803, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "restart the host"),
+        ({"init": 803}, "cuInit returned error 803, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "--id driver-mismatch"),
         ({"init": 804}, "cuInit returned error 804", "compat folder"),
         ({"init": 999}, "cuInit returned error 999", "nvidia_uvm"),
         ({"init": 1}, "cuInit returned error 1", "nvidia-smi"),

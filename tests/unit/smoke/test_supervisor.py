@@ -49,10 +49,10 @@ def test_a_crash_leaves_its_last_words_and_stack(found: dict[str, Outcome]) -> N
 
 
 def test_each_death_has_its_own_remedy(found: dict[str, Outcome]) -> None:
-    assert "memory" in found["crash.killed"].remedy
-    assert "instruction set" in found["crash.illegal"].remedy
-    assert "xla-ptx-8.5" in found["crash.ptx"].remedy
-    assert "xla-ptx-8.5" not in found["crash.abort"].remedy
+    assert "--id program-killed" in found["crash.killed"].remedy
+    assert "--id no-avx" in found["crash.illegal"].remedy
+    assert "--id xla-ptx-target" in found["crash.ptx"].remedy
+    assert "toolkit diagnose" not in found["crash.abort"].remedy
     assert any(failure.id == "xla-ptx-8.5" for failure in load_table().failures)
 
 

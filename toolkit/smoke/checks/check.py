@@ -1,9 +1,12 @@
+import json
 import math
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
@@ -28,6 +31,29 @@ class Expectation:
     # of the processor that the wheel needs beyond AVX or in place of it, as /proc/cpuinfo names them
     instructions: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()  # checks to leave out, by id, noun or pattern
+
+
+def find_remedy(failure: str, place: str = "", **words: str) -> str:
+    """Return the remedy of a known failure, in a place where it may be another, and the command that explains it.
+
+    ``words`` are repeated in it. The text is that of the table of failures, which cannot be read where the checks run.
+    """
+    remedies = _load_remedies()[failure]
+    remedy = remedies.get(place, remedies[""])
+    for name, word in words.items():
+        remedy = remedy.replace(f"{{{name}}}", word)
+    return f"{remedy}; {refer(failure)}"
+
+
+def refer(failure: str) -> str:
+    """Name the command that explains a known failure."""
+    return f"see `toolkit diagnose --id {failure}`"
+
+
+@cache
+def _load_remedies() -> dict[str, dict[str, str]]:
+    remedies: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("remedies.json").read_text())
+    return remedies
 
 
 class Fail(Exception):  # noqa: N818 - a verdict, not an error of the program

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import installation
-from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, find_gpus, load_tensorflow
+from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, find_gpus, find_remedy, load_tensorflow
 from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
 from .libraries import NVCC_PACKAGE
 
@@ -99,7 +99,9 @@ def libdevice(expectation: Expectation) -> Evidence:
     installation.require_cuda(expectation)
     root, searched = _find("nvvm/libdevice/libdevice.10.bc")
     if root is None:
-        raise Fail("libdevice.10.bc is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
+        raise Fail(
+            "libdevice.10.bc is not where TensorFlow looks", remedy=find_remedy("libdevice-missing"), searched=searched
+        )
     file = root / "nvvm/libdevice/libdevice.10.bc"
     bitcode = file.read_bytes()
     evidence: Evidence = {"file": str(file), "bytes": len(bitcode)}
@@ -136,7 +138,7 @@ def ptxas(expectation: Expectation) -> Evidence:
     installation.require_cuda(expectation)
     tool, searched = find_ptxas()
     if tool is None:
-        raise Fail("ptxas is not where TensorFlow looks", remedy=_REMEDY, searched=searched)
+        raise Fail("ptxas is not where TensorFlow looks", remedy=find_remedy("no-ptx-provider"), searched=searched)
     evidence: Evidence = {"file": str(tool), "version": ".".join(map(str, read_version(tool)))}
     asked = read_numbers(expectation.cuda)
     if asked and read_numbers(evidence["version"])[:2] != asked[:2]:
@@ -156,7 +158,7 @@ def ptxas(expectation: Expectation) -> Evidence:
                 unknown.append(f"sm_{capability}")
         else:
             text = f"{tool}, which TensorFlow would run, does not know {', '.join(unknown)}"
-            raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
+            raise Fail(text, remedy=find_remedy("ptxas-too-old"), searched=searched, **evidence)
         try:
             found = read_cubin_architecture(cubin.read_bytes())
         except (OSError, ValueError) as error:

@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import installation, libraries
-from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, find_gpus, load_numpy, load_tensorflow
+from .check import (
+    TENSORFLOW,
+    Check,
+    Evidence,
+    Expectation,
+    Fail,
+    Skip,
+    find_gpus,
+    find_remedy,
+    load_numpy,
+    load_tensorflow,
+    refer,
+)
 from .gpu_rules import find_coverage, read_numbers
 
 _NEEDED = {"x86_64": ("avx",)}
@@ -28,7 +40,7 @@ def instructions(expectation: Expectation) -> Evidence:
     if missing:
         raise Fail(
             f"this processor lacks {', '.join(missing)}, which the wheel is compiled for: it would die of SIGILL",
-            remedy="run on a newer processor, let the virtual machine pass the flags through, or build for this one",
+            remedy=find_remedy("no-avx"),
             **evidence,
         )
     return evidence
@@ -72,10 +84,6 @@ _EMULATION = "nullgpu_emulated"
 """A function that only the emulated driver of `toolkit rehearse` has."""
 
 _NO_GPU = "no GPU here, and none was asked for"
-_RUN_REMEDY = (
-    "start the container with --gpus all (compose: compose.gpu.yaml) on a host with the NVIDIA container toolkit"
-)
-_UPDATE_REMEDY = "install a newer NVIDIA driver on the host, or take a TensorFlow for an older CUDA"
 
 
 @dataclass(frozen=True)
@@ -87,26 +95,21 @@ class Cause:
 
 
 _ANSWERS: Final[Mapping[int, Cause]] = {
-    100: Cause("CUDA_ERROR_NO_DEVICE: no GPU was given to this process", _RUN_REMEDY),
-    101: Cause(
-        "CUDA_ERROR_INVALID_DEVICE: there is no such GPU", "give CUDA_VISIBLE_DEVICES the numbers that nvidia-smi lists"
-    ),
+    100: Cause("CUDA_ERROR_NO_DEVICE: no GPU was given to this process", find_remedy("no-device")),
+    101: Cause("CUDA_ERROR_INVALID_DEVICE: there is no such GPU", find_remedy("devices-hidden")),
     802: Cause(
         "CUDA_ERROR_SYSTEM_NOT_READY: the switch between the GPUs is not set up",
-        "start nvidia-fabricmanager of the driver's version on the host",
+        find_remedy("fabric-manager"),
     ),
     803: Cause(
         "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: libcuda and the kernel's module are of different versions",
-        "restart the host after an update of the driver; in a container, remove the libcuda that the image brings",
+        find_remedy("driver-mismatch"),
     ),
     804: Cause(
         "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: the image's libcuda is newer than the driver",
-        "update the host's driver, or take the compat folder of CUDA out of LD_LIBRARY_PATH",
+        find_remedy("driver-compat"),
     ),
-    999: Cause(
-        "CUDA_ERROR_UNKNOWN: the driver is in a bad state",
-        "load its module nvidia_uvm again, or restart the host",
-    ),
+    999: Cause("CUDA_ERROR_UNKNOWN: the driver is in a bad state", find_remedy("driver-state")),
 }
 """What ``cuInit`` answers (CUDA Driver API, CUresult)."""
 
@@ -120,7 +123,8 @@ def driver(expectation: Expectation) -> Evidence:
         library = ctypes.CDLL(libraries.DRIVER)
     except OSError as error:
         text = f"{libraries.DRIVER}, the driver's library, does not load: {error}"
-        causes.append(Cause(text, _find_library_remedy(nodes)))
+        place = "wsl2" if any(node.endswith("dxg") for node in nodes) else "container"
+        causes.append(Cause(text, find_remedy("libcuda-missing", place)))
     else:
         if hasattr(library, _EMULATION):
             raise Fail(
@@ -131,23 +135,13 @@ def driver(expectation: Expectation) -> Evidence:
         evidence.update(state)
         causes += wrong
     if not nodes:
-        causes.append(Cause("no /dev/nvidia* device", _RUN_REMEDY))
+        causes.append(Cause("no /dev/nvidia* device", find_remedy("no-device")))
     if not causes:
         return evidence
     said = "; ".join(cause.text for cause in causes)
     if expectation.device == "auto" and not nodes:
         raise Skip(f"{_NO_GPU}: {said}")
     raise Fail(said, remedy=causes[0].remedy, **evidence)
-
-
-def _find_library_remedy(nodes: list[str]) -> str:
-    if any(node.endswith("dxg") for node in nodes):
-        return "in WSL2 install NVIDIA's driver in Windows, none in here, and put /usr/lib/wsl/lib into LD_LIBRARY_PATH"
-    if nodes:
-        return (
-            "give the container the libraries too (NVIDIA_DRIVER_CAPABILITIES=compute,utility), or install the driver"
-        )
-    return _RUN_REMEDY
 
 
 def visible(expectation: Expectation) -> Evidence:
@@ -178,7 +172,7 @@ def capability(expectation: Expectation) -> Evidence:
     if how is None:
         raise Fail(
             f"the build has no kernel for {found['name']} ({found['capability']})",
-            remedy=f"build one: toolkit build-wheel --compute-capability {found['capability']}",
+            remedy=f"build one: toolkit build-wheel --compute-capability {found['capability']}; {refer('old-card')}",
             **evidence,
         )
     return {**evidence, "covered_by": how}
@@ -226,25 +220,25 @@ def ask_driver(library: Any) -> tuple[Evidence, list[Cause]]:
     library.cuDriverGetVersion(ctypes.byref(version))
     evidence: Evidence = {"cuInit": code, "cuda_of_driver": f"{version.value // 1000}.{version.value % 1000 // 10}"}
     if code:
-        known = _ANSWERS.get(code, Cause("see CUresult in NVIDIA's CUDA Driver API", "make nvidia-smi work first"))
+        known = _ANSWERS.get(code, Cause("see CUresult in NVIDIA's CUDA Driver API", find_remedy("cuda-start")))
         wrong.append(Cause(f"cuInit returned error {code}, {known.text}", known.remedy))
     else:
         library.cuDeviceGetCount(ctypes.byref(count))
         evidence["devices"] = count.value
         if count.value == 0:
             text = "the driver lists no device (is CUDA_VISIBLE_DEVICES empty?)"
-            wrong.append(Cause(text, f"unset CUDA_VISIBLE_DEVICES, or {_RUN_REMEDY}"))
+            wrong.append(Cause(text, find_remedy("devices-hidden")))
     built = read_numbers(installation.read_build_info().get("cuda_version"))
     # A driver serves every toolkit of its own major version (CUDA compatibility guide, minor version compatibility).
     if built and 0 < version.value < built[0] * 1000:
         text = f"the driver is for CUDA {evidence['cuda_of_driver']}, TensorFlow was built for {built[0]}"
-        wrong.insert(0, Cause(text, _UPDATE_REMEDY))
+        wrong.insert(0, Cause(text, find_remedy("driver-too-old")))
     return evidence, wrong
 
 
 def _absence(expectation: Expectation) -> list[Cause]:
     if not installation.read_build_info().get("is_cuda_build"):
-        return [Cause("this TensorFlow was built without CUDA", installation.LOCAL_REMEDY)]
+        return [Cause("this TensorFlow was built without CUDA", find_remedy("built-without-cuda"))]
     causes = []
     for probe in (driver, libraries.load, libraries.versions):
         try:

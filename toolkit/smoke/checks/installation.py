@@ -14,7 +14,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, find_gpus, load_tensorflow, require_attribute
+from .check import (
+    TENSORFLOW,
+    Check,
+    Evidence,
+    Expectation,
+    Fail,
+    Skip,
+    find_gpus,
+    find_remedy,
+    load_tensorflow,
+    refer,
+    require_attribute,
+)
 from .gpu_rules import compare_cuda, compare_cudnn, find_coverage, read_numbers
 
 
@@ -32,6 +44,8 @@ def imports(expectation: Expectation) -> Evidence:
         remedy = "a package that TensorFlow imports does not fit it: install the hash-locked set in a new environment"
         if wrong:
             remedy = "install the versions that TensorFlow requires, in a new environment"
+        elif isinstance(error, ModuleNotFoundError) and error.name == "tensorflow":
+            remedy = find_remedy("tensorflow-missing")
         elif missing:
             remedy = "the missing name says what to install; for a library, see the checks libraries.*"
         raise Fail(
@@ -177,7 +191,9 @@ def find_distribution() -> metadata.Distribution:
         names = ", ".join(owners) or "none"
         raise Fail(
             f"one installed distribution should own {file}; found: {names}",
-            remedy="install exactly one TensorFlow wheel into a fresh environment",
+            remedy=find_remedy("tensorflow-twice")
+            if len(owners) > 1
+            else "install TensorFlow by pip or uv in a new environment",
             owners=sorted(owners),
         )
     return next(iter(owners.values()))
@@ -267,7 +283,7 @@ def require_cuda(expectation: Expectation) -> dict[str, Any]:
     if built.get("is_cuda_build"):
         return built
     if expectation.cuda or expectation.cudnn or expectation.capability or expectation.device == "gpu":
-        raise Fail("this TensorFlow was built without CUDA", remedy=LOCAL_REMEDY, build=built)
+        raise Fail("this TensorFlow was built without CUDA", remedy=find_remedy("built-without-cuda"), build=built)
     raise Skip("this TensorFlow was built without CUDA, and none was asked for")
 
 
@@ -282,7 +298,11 @@ def build_info(expectation: Expectation) -> Evidence:
             **evidence,
         )
     if (expectation.cuda or expectation.cudnn or expectation.device == "gpu") and not says:
-        raise Fail("CUDA was asked for, this TensorFlow was built without it", remedy=LOCAL_REMEDY, **evidence)
+        raise Fail(
+            "CUDA was asked for, this TensorFlow was built without it",
+            remedy=find_remedy("built-without-cuda"),
+            **evidence,
+        )
     return evidence
 
 
@@ -327,7 +347,7 @@ def build_capabilities(expectation: Expectation) -> Evidence:
     if how is None:
         raise Fail(
             f"no kernel for compute capability {expectation.capability} among {', '.join(have)}",
-            remedy=f"build one: toolkit build-wheel --compute-capability {expectation.capability}",
+            remedy=f"build one: toolkit build-wheel --compute-capability {expectation.capability}; {refer('old-card')}",
             **evidence,
         )
     return {**evidence, "covered_by": how}

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from . import installation
-from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, Skip, load_tensorflow, require_attribute
+from .check import (
+    TENSORFLOW,
+    Check,
+    Evidence,
+    Expectation,
+    Fail,
+    Skip,
+    find_remedy,
+    load_tensorflow,
+    refer,
+    require_attribute,
+)
 from .elf import read_defined_versions, read_needed, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
 
@@ -109,7 +120,7 @@ def system(_: Expectation) -> Evidence:
         name = old[0]
         raise Fail(
             f"TensorFlow needs {SYSTEM[name]} {name}_{needed[name]}, and {here[name] or 'none'} is here",
-            remedy="use a newer base image, or build the wheel on an older one: toolkit build-wheel --base-image",
+            remedy=find_remedy("glibc-too-old") if name == "GLIBC" else find_remedy("libstdcxx-too-old"),
             **evidence,
         )
     return evidence
@@ -143,8 +154,7 @@ def reachable(expectation: Expectation) -> Evidence:
     if needed:
         raise Fail(
             f"TensorFlow does not find {', '.join(needed)}, and would drop every GPU",
-            remedy="correct the wheel's search path (toolkit graft --repair), or add their folders to LD_LIBRARY_PATH; "
-            "if libraries.load fails too, install them",
+            remedy=find_remedy("gpu-library-path"),
             missing=missing,
         )
     return {
@@ -176,7 +186,7 @@ def load(expectation: Expectation) -> Evidence:
         packages = sorted({library.package for library in CUDA_12 if library.soname in missing})
         raise Fail(
             f"{len(missing)} of {len(CUDA_12)} libraries do not load: {', '.join(missing)}",
-            remedy=f"install {', '.join(packages)} in the versions of the CUDA asked for",
+            remedy=f"install {', '.join(packages)} of the CUDA asked for; {refer('gpu-library-missing')}",
             missing=missing,
             loaded=loaded,
             skipped=skipped,
@@ -246,7 +256,7 @@ def versions(expectation: Expectation) -> Evidence:
     if compare_cudnn(wanted, present) == "older":
         raise Fail(
             f"cuDNN {present} is loaded, older than {wanted} of the build",
-            remedy="TensorFlow refuses this on a GPU: install that cuDNN or a later minor of it",
+            remedy=find_remedy("cudnn-older", built=wanted),
             **evidence,
         )
     return evidence

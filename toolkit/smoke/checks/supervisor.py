@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .check import Check, Evidence, Expectation, Outcome
+from .check import Check, Evidence, Expectation, Outcome, find_remedy
 
 _KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
@@ -189,16 +189,13 @@ _PTX = re.compile(r"PTX version \d+\.\d+ does not support target|ptx\d+ is requi
 
 def _explain_death(evidence: Evidence) -> str:
     if evidence["death"] == "SIGKILL":
-        return "something killed it, most often the kernel when memory ran out: give it more memory"
+        return find_remedy("program-killed")
     if evidence["death"] == "SIGILL":
-        return (
-            "this processor lacks an instruction set that the wheel was built for: build for this one, or use another"
-        )
+        return find_remedy("no-avx")
+    if evidence["death"] == "SIGSEGV":
+        return find_remedy("segmentation-fault")
     if any(_PTX.search(line) for line in evidence["stderr"]):
-        return (
-            "XLA of this wheel writes PTX that is too old for this GPU: take TensorFlow 2.21, or a wheel built with "
-            "CUDA 12.8 or later (xla-ptx-8.5 of `toolkit matrix`)"
-        )
+        return find_remedy("xla-ptx-target")
     return "stderr holds its last lines; run this check alone with --only to see it again"
 
 
