@@ -14,6 +14,11 @@ struct Vector {
 };
 inline Vector load(const float *from) { return {_mm256_loadu_ps(from)}; }
 inline void store(float *to, Vector x) { _mm256_storeu_ps(to, x.value); }
+inline Vector load(const float *from, int64_t count) { return {load_8(from, count)}; }
+inline void store(float *to, Vector x, int64_t count) {
+  if (count >= 8) return store(to, x);
+  _mm256_maskstore_ps(to, mask_8(count), x.value);
+}
 inline Vector broadcast(float x) { return {_mm256_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm256_add_ps(x.value, y.value)}; }
 inline Vector subtract(Vector x, Vector y) { return {_mm256_sub_ps(x.value, y.value)}; }
@@ -50,10 +55,8 @@ struct Sums {
     low = _mm256_fmadd_pd(first(x), first(y), low);
     high = _mm256_fmadd_pd(second(x), second(y), high);
   }
-  void store(double *to) const {
-    _mm256_storeu_pd(to, low);
-    _mm256_storeu_pd(to + 4, high);
-  }
+  __m256d halves() const { return _mm256_add_pd(low, high); }
 };
+inline Two fold(Sums plain, Sums product) { return fold_halves(plain.halves(), product.halves()); }
 
 }  // namespace

@@ -14,6 +14,9 @@ struct Vector {
 };
 inline Vector load(const float *from) { return {_mm512_loadu_ps(from)}; }
 inline void store(float *to, Vector x) { _mm512_storeu_ps(to, x.value); }
+inline __mmask16 mask(int64_t count) { return count < 16 ? static_cast<__mmask16>((1U << count) - 1) : __mmask16(-1); }
+inline Vector load(const float *from, int64_t count) { return {_mm512_maskz_loadu_ps(mask(count), from)}; }
+inline void store(float *to, Vector x, int64_t count) { _mm512_mask_storeu_ps(to, mask(count), x.value); }
 inline Vector broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm512_add_ps(x.value, y.value)}; }
 inline Vector subtract(Vector x, Vector y) { return {_mm512_sub_ps(x.value, y.value)}; }
@@ -49,7 +52,8 @@ struct Sums {
   void add_product(Eight x, Eight y) {
     value = _mm512_fmadd_pd(_mm512_cvtps_pd(x), _mm512_cvtps_pd(y), value);
   }
-  void store(double *to) const { _mm512_storeu_pd(to, value); }
+  __m256d halves() const { return _mm256_add_pd(_mm512_castpd512_pd256(value), _mm512_extractf64x4_pd(value, 1)); }
 };
+inline Two fold(Sums plain, Sums product) { return fold_halves(plain.halves(), product.halves()); }
 
 }  // namespace

@@ -14,33 +14,8 @@ namespace {
 constexpr int64_t SIZE = 3, TAPS = SIZE * SIZE;
 const int64_t HERE = 0;
 
-// The geometry of a block: how its batch is cut, and the sizes of its parts.
-struct Plan {
-  const BlockShape &shape;
-  Split split;
-  int64_t pixels, all, last, columns;
-  Padding widest;
-
-  explicit Plan(const BlockShape &shape_)
-      : shape(shape_),
-        split(shape_.images, shape_.pixels()),
-        pixels(shape_.pixels()),
-        all(shape_.channels(shape_.layers)),
-        last(shape_.channels(std::max<int64_t>(shape_.layers - 1, 0))),
-        columns(round_up(shape_.inner, LANES)),
-        widest(padding(split.band)) {}
-
-  Padding padding(int64_t images) const { return {images, shape.height, shape.width, SIZE / 2}; }
-  int64_t count() const { return shape.images * pixels; }
-  bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
-  // Values of a channel of a piece whose images lie side by side, with room for whole tiles.
-  int64_t pitch() const { return round_up(split.piece * pixels, TILE); }
-  // Values of a batch so laid, with room for a tile that begins anywhere in the last channel.
-  int64_t count_grouped() const { return split.pieces * all * pitch() + TILE; }
-};
-
 // Maps of some channels for a batch. The images of a group lie side by side in each of its channels. TensorFlow has groups
-// of one image. Where tiles cross images, the maps that all layers read are kept in groups of a piece's images.
+// of one image. Where tiles cross images, maps are kept in groups of a piece's images.
 template <typename Value>
 struct Planes {
   Value *data;
@@ -53,29 +28,113 @@ struct Planes {
   int64_t image_stride() const { return group == 1 ? channels * pitch : pixels; }  // within a group, or else from group to group
 };
 
-// The maps of all channels as the layers read them: given ones, or where tiles cross images, their like in groups.
+// Ranges of channels of about the same size.
+struct Shares {
+  int64_t channels, size, number;
+
+  int64_t begin(int64_t index) const { return index * size; }
+  int64_t end(int64_t index) const { return std::min(begin(index) + size, channels); }
+};
+
+// The geometry of a block: how its batch is cut, and the sizes of its parts.
+struct Plan {
+  const BlockShape &shape;
+  Split split;
+  int64_t shares, pixels, all, last, columns;
+  Padding widest;
+
+  explicit Plan(const BlockShape &shape_)
+      : shape(shape_),
+        split(shape_.images, shape_.pixels()),
+        shares(count_shares(split.pieces)),
+        pixels(shape_.pixels()),
+        all(shape_.channels(shape_.layers)),
+        last(shape_.channels(std::max<int64_t>(shape_.layers - 1, 0))),
+        columns(round_up(shape_.inner, LANES)),
+        widest(padding(split.band)) {}
+
+  Padding padding(int64_t images) const { return {images, shape.height, shape.width, SIZE / 2}; }
+  int64_t count() const { return shape.images * pixels; }
+  bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
+  // Maps of a batch as layers read them: in groups of so many images, with room for whole tiles in each channel.
+  int64_t group() const { return is_direct() ? 1 : split.piece; }
+  int64_t pitch() const { return round_up(group() * pixels, TILE); }
+  int64_t count_laid(int64_t channels) const { return (shape.images + group() - 1) / group() * channels * pitch(); }
+  template <typename Value>
+  Planes<Value> lay(Value *data, int64_t channels) const {
+    return {data, channels, pixels, group(), pitch()};
+  }
+
+  // Small maps make few pieces, because each has sums of its own. Threads that would have none take shares of one: of its
+  // channels or, where nothing is added up over its images, of these. So the number of threads changes no sum.
+  static int64_t count_shares(int64_t pieces) {
+    const int64_t threads = count_threads();
+    return pieces >= 2 * threads ? 1 : (threads + pieces - 1) / pieces;
+  }
+
+  Shares share(int64_t channels, int64_t multiple) const {
+    const int64_t size = round_up(std::max<int64_t>((channels + shares - 1) / shares, 1), multiple);
+    return {channels, size, (channels + size - 1) / size};
+  }
+
+  // Calls work(piece, begin, end) for the channels of each piece, in shares that begin at a multiple of `multiple`.
+  template <typename Work>
+  void each_share(int64_t channels, int64_t multiple, const Work &work) const {
+    const Shares of = share(channels, multiple);
+    run_parallel(split.pieces * of.number,
+                 [&](int64_t index) { work(index / of.number, of.begin(index % of.number), of.end(index % of.number)); });
+  }
+
+  // Calls work(first image, number of images) for bands of all images; and then, when all of a piece are done,
+  // finish(piece, begin, end) for its channels.
+  template <typename Work, typename Finish>
+  void each_band(const Work &work, int64_t channels, const Finish &finish) const {
+    if (shares > 1) {
+      each_band(work);
+      return each_share(channels, 1, finish);
+    }
+    run_parallel(split.pieces, [&](int64_t piece) {
+      split.each_band(piece, work);
+      finish(piece, 0, channels);
+    });
+  }
+  template <typename Work>
+  void each_band(const Work &work) const {
+    run_parallel(split.pieces * shares, [&](int64_t index) {
+      const int64_t begin = split.begin(index / shares), end = split.end(index / shares);
+      const int64_t size = (end - begin + shares - 1) / shares, first = begin + index % shares * size;
+      split.each_band(first, std::min(first + size, end), work);
+    });
+  }
+};
+
+// Memory for the maps of all channels as the layers read them, with room for a tile that begins anywhere in the last one.
+// Not needed where they lie as TensorFlow has them.
 template <typename Value>
-Planes<Value> arrange_maps(const Plan &plan, Value *given, std::remove_const_t<Value> *grouped) {
-  if (plan.is_direct()) return {given, plan.all, plan.pixels};
-  return {grouped, plan.all, plan.pixels, plan.split.piece, plan.pitch()};
+Value *take_maps(const Plan &plan, Arena &arena) {
+  return plan.is_direct() ? nullptr : arena.take<Value>(plan.count_laid(plan.all) + TILE);
 }
 
-// Copies the maps of some images, if both are not the same.
+// Copies all maps, if both are not the same.
 template <typename Value, typename Other>
-void copy_maps(const Planes<Value> &from, const Planes<Other> &to, int64_t first, int64_t end) {
+void copy_maps(const Plan &plan, const Planes<Value> &from, const Planes<Other> &to) {
   if (from.data == to.data) return;
-  for (int64_t image = first; image < end; image++)
-    for (int64_t channel = 0; channel < from.channels; channel++)
-      std::copy_n(from.at(image, channel), from.pixels, to.at(image, channel));
+  plan.each_share(from.channels, 1, [&](int64_t piece, int64_t begin, int64_t end) {
+    for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
+      for (int64_t channel = begin; channel < end; channel++)
+        std::copy_n(from.at(image, channel), from.pixels, to.at(image, channel));
+  });
 }
 
-// Clears what lies beyond the images of a piece, so that products of the last tile with 0 are 0.
+// Clears what lies beyond the images of each piece, so that products of the last tile with 0 are 0.
 template <typename Value>
-void clear_rest(const Planes<Value> &planes, int64_t first, int64_t end) {
-  const int64_t used = (end - first) * planes.pixels;
-  if (used >= planes.pitch) return;
-  for (int64_t channel = 0; channel < planes.channels; channel++)
-    clear(planes.at(first, channel) + used, planes.pitch - used);
+void clear_rest(const Plan &plan, const Planes<Value> &planes) {
+  if (plan.is_direct()) return;
+  plan.each_share(planes.channels, 1, [&](int64_t piece, int64_t begin, int64_t end) {
+    const int64_t first = plan.split.begin(piece), used = (plan.split.end(piece) - first) * planes.pixels;
+    for (int64_t channel = begin; channel < end; channel++)
+      clear(planes.at(first, channel) + used, planes.pitch - used);
+  });
 }
 
 // A tile of some channels: pixels [start, start + count) of the images of a piece, laid one after the other.
@@ -105,12 +164,12 @@ Rows<Value> locate(const Planes<Value> &planes, const Tile &tile) {
   return {planes.at(tile.image + tile.start / planes.pixels, 0) + tile.start % planes.pixels, planes.pitch};
 }
 
-// Drops values of some channels.
+// Drops values of the channels [begin, end), before which maps may have others.
 template <typename Value>
-void drop(const Plan &plan, const Dropout &dropout, const Planes<Value> &x, int64_t x_channel, int64_t channels,
+void drop(const Plan &plan, const Dropout &dropout, const Planes<Value> &x, int64_t x_channel, int64_t begin, int64_t end,
           int64_t first, int64_t images) {
-  for (int64_t image = first; image < first + images; image++)
-    for (int64_t channel = 0; channel < channels; channel++)
+  for (int64_t image = first; image < first + images && dropout.drops(); image++)
+    for (int64_t channel = begin; channel < end; channel++)
       dropout.at(image).at(channel).apply(x.at(image, x_channel + channel), 0, plan.pixels);
 }
 
@@ -126,15 +185,27 @@ class PlaneSums {
   PlaneSums(const Plan &plan, int64_t most, Arena &arena)
       : plan_(plan), sums_(arena.take<double>(plan.split.pieces * most * 2)) {}
 
+  // The same for the channels [begin, end) of `channels`; both maps may have others before them.
   template <typename Value, typename Other>
-  void add(int64_t piece, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y, int64_t y_channel,
-           int64_t channels) const {
-    for (int64_t channel = 0; channel < channels; channel++) {
+  void add(int64_t piece, int64_t begin, int64_t end, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y,
+           int64_t y_channel, int64_t channels) const {
+    const int64_t first = plan_.split.begin(piece), images = plan_.split.end(piece) - first;
+    for (int64_t channel = begin; channel < end; channel++) {
       double *sums = sums_ + (piece * channels + channel) * 2;
       sums[0] = sums[1] = 0;
-      for (int64_t image = plan_.split.begin(piece); image < plan_.split.end(piece); image++)
-        primitives<std::remove_const_t<Value>>().sum(x.at(image, x_channel + channel), y.at(image, y_channel + channel), plan_.pixels, sums);
+      primitives<std::remove_const_t<Value>>().sum(x.at(first, x_channel + channel), x.image_stride(),
+                                                   y.at(first, y_channel + channel), y.image_stride(), images,
+                                                   plan_.pixels, sums);
     }
+  }
+
+  // For all pieces.
+  template <typename Value, typename Other>
+  void add_all(const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y, int64_t y_channel,
+               int64_t channels) const {
+    plan_.each_share(channels, 1, [&](int64_t piece, int64_t begin, int64_t end) {
+      add(piece, begin, end, x, x_channel, y, y_channel, channels);
+    });
   }
 
   // Returns (channels, 2): the sums over the batch.
@@ -167,15 +238,18 @@ void fold(int64_t channels, const float *gamma, const float *beta, const float *
     norms[channel] = {mean[channel], multiply(gamma[channel], deviation[channel]), beta[channel]};
 }
 
-// Normalises some channels: y = (x - mean) * scale.
+// Normalises the channels [begin, end), before which maps may have others: y = (x - mean) * scale.
 template <typename Value>
 void standardize(const Plan &plan, const Planes<const Value> &x, int64_t x_channel, const Planes<Value> &y,
-                 int64_t y_channel, int64_t channels, const float *mean, const float *scale, int64_t first,
+                 int64_t y_channel, int64_t begin, int64_t end, const float *mean, const float *scale, int64_t first,
                  int64_t images) {
-  for (int64_t image = first; image < first + images; image++)
-    for (int64_t channel = 0; channel < channels; channel++) {
-      primitives<Value>().standardize(x.at(image, x_channel + channel), plan.pixels, mean[channel], scale[channel],
-                                      y.at(image, y_channel + channel));
+  // Images that lie side by side in both are one row.
+  const bool one_row = x.image_stride() == plan.pixels && y.image_stride() == plan.pixels;
+  const int64_t at_once = one_row ? images : 1;
+  for (int64_t image = first; image < first + images; image += at_once)
+    for (int64_t channel = begin; channel < end; channel++) {
+      primitives<Value>().standardize(x.at(image, x_channel + channel), at_once * plan.pixels, mean[channel],
+                                      scale[channel], y.at(image, y_channel + channel));
     }
 }
 
@@ -184,36 +258,36 @@ Planes<const Value> constant(const Planes<Value> &planes) {
   return {planes.data, planes.channels, planes.pixels, planes.group, planes.pitch};
 }
 
+// The shares of a layer's results between its convolutions, whose packed weights can be computed with alone.
+template <typename Value>
+Shares share_inner(const Plan &plan) {
+  return plan.share(plan.shape.inner, PACKED_ROWS<Value>);
+}
+
 // Norm, ReLU and 1x1 convolution of a layer for some images.
 template <typename Value>
 struct Reader {
   Value *packed;
-  Arena::Each<Value> rectified, arranged, result;
+  Arena::Each<Value> rectified, arranged;
 
   Reader(const Plan &plan, Arena &arena)
       : packed(arena.take<Value>(count_packed<Value>(plan.shape.inner, plan.last, 1))),
         rectified(arena.take_each<Value>(plan.last * TILE)),
-        arranged(arena.take_each<Value>(count_arranged<Value>(plan.last, TILE))),
-        result(arena.take_each<Value>(plan.shape.inner * TILE)) {}
+        arranged(arena.take_each<Value>(count_arranged<Value>(plan.last, TILE))) {}
 
   void pack(const Plan &plan, const float *kernel, int64_t channels) const {
     pack_weights(kernel, plan.shape.inner, channels, 1, 1, plan.shape.inner, 0, packed);
   }
 
+  // Writes the results [begin, end).
   void run(const Plan &plan, const Planes<Value> &from, int64_t channels, const Layer &layer, const Planes<Value> &to,
-           int64_t to_first, int64_t first, int64_t images) const {
+           int64_t to_first, int64_t first, int64_t images, int64_t begin, int64_t end) const {
+    const Value *weights = packed + count_packed<Value>(begin, channels, 1);
     each_tile(plan, first, images, [&](const Tile &tile) {
-      const Rows<Value> x = locate(from, tile);
+      const Rows<Value> x = locate(from, tile), y = locate(to, Tile{tile.image - to_first, tile.start, tile.count});
       primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
-      const Tile target{tile.image - to_first, tile.start, tile.count};
-      const Rows<Value> y = plan.is_direct() ? locate(to, target) : Rows<Value>{result.mine(), TILE};
       primitives<Value>().multiply(arrange(rectified.mine(), TILE, channels, TILE, arranged.mine()), TILE, channels, &HERE,
-                                   1, packed, plan.shape.inner, y.data, y.stride, TILE);
-      if (plan.is_direct()) return;
-      target.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
-        for (int64_t channel = 0; channel < plan.shape.inner; channel++)
-          std::copy_n(y.data + channel * TILE + position, number, to.at(image, channel) + pixel);
-      });
+                                   1, weights, end - begin, y.data + begin * y.stride, y.stride, TILE);
     });
   }
 };
@@ -256,14 +330,13 @@ struct ForwardScratch {
   Reader<Value> reader;
   Grower<Value> grower;
   PlaneSums sums;
-  Value *maps = nullptr;  // in groups, where tiles cross images
+  Value *maps;  // in groups, where tiles cross images
 
   ForwardScratch(const Plan &plan, Arena &arena)
       : reader(plan, arena),
         grower(plan, arena),
-        sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
-    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
-  }
+        sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
+        maps(take_maps<Value>(plan, arena)) {}
 };
 
 template <typename Value>
@@ -272,24 +345,23 @@ struct InferenceScratch {
   Grower<Value> grower;
   Arena::Each<Value> between;
   float *scale, *inner_scale;
-  Value *maps = nullptr;  // in groups, where tiles cross images
+  Value *maps;  // in groups, where tiles cross images
 
   InferenceScratch(const Plan &plan, Arena &arena)
       : reader(plan, arena),
         grower(plan, arena),
-        between(arena.take_each<Value>(plan.split.band * plan.shape.inner * plan.pixels)),
+        between(arena.take_each<Value>(plan.shape.inner * round_up(plan.split.band * plan.pixels, TILE))),
         scale(arena.take(plan.all)),
-        inner_scale(arena.take(plan.shape.inner)) {
-    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
-  }
+        inner_scale(arena.take(plan.shape.inner)),
+        maps(take_maps<Value>(plan, arena)) {}
 };
 
 // The working memory of the backward pass.
 template <typename Value>
 struct GradientScratch {
   PlaneSums sums;
-  Value *maps = nullptr;  // in groups, where tiles cross images
-  Value *gradient;        // of all maps, as they are laid
+  Value *maps;      // in groups, where tiles cross images
+  Value *gradient;  // of all maps, as they are laid
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
   Norm *norms;
@@ -297,16 +369,16 @@ struct GradientScratch {
   Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
 
   GradientScratch(const Plan &plan, Arena &arena)
-      : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena) {
+      : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
+        maps(take_maps<Value>(plan, arena)),
+        gradient(arena.take<Value>(plan.count_laid(plan.all) + TILE)) {
     const BlockShape &shape = plan.shape;
     const int64_t pieces = plan.split.pieces, length = plan.widest.length(), last = round_up(plan.last, LANES);
-    if (!plan.is_direct()) maps = arena.take<Value>(plan.count_grouped());
-    gradient = arena.take<Value>(plan.is_direct() ? shape.images * plan.all * plan.pixels : plan.count_grouped());
-    d_between = arena.take<Value>(shape.images * shape.inner * plan.pixels);
+    d_between = arena.take<Value>(plan.count_laid(shape.inner));
     packed1 = arena.take<Value>(count_packed<Value>(plan.last, shape.inner, 1));
     packed2 = arena.take<Value>(count_packed<Value>(shape.inner, shape.growth, TAPS));
     d_kernel1 = arena.take(pieces * last * plan.columns);
-    d_kernel2 = arena.take(pieces * TAPS * count_kernel_sums(shape.inner, shape.growth));
+    d_kernel2 = arena.take(pieces * count_kernel2(plan));
     d_gamma = arena.take(pieces * plan.last * LANES);
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
@@ -320,6 +392,12 @@ struct GradientScratch {
     d_padded = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
     arranged2 = arena.take_each<Value>(count_arranged<Value>(shape.growth, length));
     d_rectified = arena.take_each<Value>(shape.inner * plan.widest.pixels());
+  }
+
+  // Sums of a piece for the gradient of a 3x3 kernel, of which those of a share of its inputs lie together.
+  static int64_t count_kernel2(const Plan &plan) {
+    const Shares shares = share_inner<Value>(plan);
+    return shares.number * TAPS * count_kernel_sums(shares.size, plan.shape.growth);
   }
 };
 
@@ -348,8 +426,7 @@ struct Backward {
 
   // Adds up what the gradient of some maps needs: (channels, 2).
   const double *sum_gradient(int64_t channel, int64_t channels) const {
-    run_parallel(plan.split.pieces,
-                 [&](int64_t piece) { memory.sums.add(piece, gradient, channel, maps, channel, channels); });
+    memory.sums.add_all(gradient, channel, maps, channel, channels);
     return memory.sums.total(channels);
   }
 
@@ -359,22 +436,28 @@ struct Backward {
                             const float *deviation, const float *features_scale, const LayerGradient &out) const {
     const BlockShape &shape = plan.shape;
     const double *sums = sum_gradient(channel, shape.growth);
-    const Planes<Value> d_between{memory.d_between, shape.inner, plan.pixels};
-    const int64_t kernel_sums = TAPS * count_kernel_sums(shape.inner, shape.growth);
+    const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
     pack_kernel(layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
     fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.norms);
     // The sums of this region use the same memory as those that it reads.
     Projection projections[MAX_GROWTH];
     for (int64_t i = 0; i < shape.growth; i++)
       projections[i] = project_normalized(plan, sums + 2 * i, features_scale[channel + i]);
-    run_parallel(plan.split.pieces, [&](int64_t piece) {
-      clear(memory.d_kernel2 + piece * kernel_sums, kernel_sums);
+    const Shares shares = share_inner<Value>(plan);
+    const int64_t sums_of_share = TAPS * count_kernel_sums(shares.size, shape.growth);
+    const int64_t sums_of_piece = shares.number * sums_of_share;
+    plan.each_share(shape.inner, PACKED_ROWS<Value>, [&](int64_t piece, int64_t begin, int64_t end) {
+      float *d_kernel = memory.d_kernel2 + piece * sums_of_piece + begin / shares.size * sums_of_share;
+      clear(d_kernel, sums_of_share);
       plan.split.each_band(piece, [&](int64_t first, int64_t images) {
-        differentiate_band(piece, first, images, channel, between, projections);
+        differentiate_band(first, images, begin, end, channel, between, projections, d_kernel);
       });
-      memory.sums.add(piece, d_between, 0, between, 0, shape.inner);
+      memory.sums.add(piece, begin, end, d_between, 0, between, 0, shape.inner);
     });
-    finish_kernel<Value>(memory.d_kernel2, plan.split.pieces, TAPS, shape.inner, shape.growth, out.kernel2);
+    add_parts(memory.d_kernel2, plan.split.pieces, sums_of_piece);
+    for (int64_t share = 0; share < shares.number; share++)
+      finish_kernel<Value>(memory.d_kernel2 + share * sums_of_share, TAPS, shares.end(share) - shares.begin(share),
+                           shape.growth, out.kernel2 + shares.begin(share) * shape.growth, shape.inner);
     const double *inner = memory.sums.total(shape.inner);
     for (int64_t i = 0; i < shape.inner; i++) {
       out.beta2[i] = to_float(inner[2 * i]);
@@ -383,34 +466,34 @@ struct Backward {
     }
   }
 
-  void differentiate_band(int64_t piece, int64_t first, int64_t images, int64_t channel,
-                          const Planes<const Value> &between, const Projection *projections) const {
+  // The same for some images, and the channels [begin, end) between the convolutions.
+  void differentiate_band(int64_t first, int64_t images, int64_t begin, int64_t end, int64_t channel,
+                          const Planes<const Value> &between, const Projection *projections, float *d_kernel) const {
     const BlockShape &shape = plan.shape;
     const Padding padding = plan.padding(images);
-    const int64_t length = padding.length(), pixels = padding.pixels();
-    const Planes<Value> d_between{memory.d_between, shape.inner, plan.pixels};
+    const int64_t length = padding.length(), pixels = padding.pixels(), inner = end - begin;
+    const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
     Value *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
     const Dropout dropout = shape.drop_second(shape.layer(channel));
     for (int64_t i = 0; i < shape.growth; i++) {
-      for (int64_t image = 0; image < images; image++) {
-        Value *d_new = memory.d_new.mine() + image * plan.pixels;
+      const int64_t at_once = plan.is_direct() ? 1 : images;
+      for (int64_t image = 0; image < images; image += at_once)
         primitives<Value>().project(projections[i], gradient.at(first + image, channel + i),
-                                    maps.at(first + image, channel + i), plan.pixels, d_new);
-        dropout.at(first + image).at(i).apply(d_new, 0, plan.pixels);
-      }
+                                    maps.at(first + image, channel + i), at_once * plan.pixels,
+                                    memory.d_new.mine() + image * plan.pixels);
+      for (int64_t image = 0; image < images && dropout.drops(); image++)
+        dropout.at(first + image).at(i).apply(memory.d_new.mine() + image * plan.pixels, 0, plan.pixels);
       primitives<Value>().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
     }
-    for (int64_t i = 0; i < shape.inner; i++)
-      primitives<Value>().pad(padding, between.at(first, i), between.image_stride(), memory.norms + i,
-                       padded + i * length);
-    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, shape.inner,
-                      memory.d_kernel2 + piece * TAPS * count_kernel_sums(shape.inner, shape.growth),
-                      memory.columns2.mine());
+    for (int64_t i = 0; i < inner; i++)
+      primitives<Value>().pad(padding, between.at(first, begin + i), between.image_stride(), memory.norms + begin + i,
+                              padded + i * length);
+    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, inner, d_kernel, memory.columns2.mine());
     convolve_padded(padding, SIZE, arrange(d_padded, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
-                    memory.packed2, shape.inner, true, result);
-    for (int64_t i = 0; i < shape.inner; i++) {
+                    memory.packed2 + count_packed<Value>(begin, shape.growth, TAPS), inner, true, result);
+    for (int64_t i = 0; i < inner; i++) {
       primitives<Value>().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
-      unpad(padding, result + i * pixels, d_between.at(first, i), d_between.image_stride());
+      unpad(padding, result + i * pixels, d_between.at(first, begin + i), d_between.image_stride());
     }
   }
 
@@ -421,7 +504,7 @@ struct Backward {
     const BlockShape &shape = plan.shape;
     const int64_t inner = shape.inner, kernel_sums = round_up(channels, LANES) * plan.columns, lane_sums = channels * LANES;
     const auto count = static_cast<double>(plan.count());
-    const Planes<const Value> d_between{memory.d_between, inner, plan.pixels};
+    const Planes<const Value> d_between = plan.lay<const Value>(memory.d_between, inner);
     Projection by[MAX_INNER];
     for (int64_t i = 0; i < inner; i++) {
       const double scale = static_cast<double>(layer.gamma2[i]) * static_cast<double>(deviation[i]);
@@ -431,32 +514,34 @@ struct Backward {
     }
     const Dropout dropout = shape.drop_first(shape.layer(channels));
     pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
-    run_parallel(plan.split.pieces, [&](int64_t piece) {
-      float *d_kernel = memory.d_kernel1 + piece * kernel_sums;
-      float *d_gamma = memory.d_gamma + piece * lane_sums, *d_beta = memory.d_beta + piece * lane_sums;
+    plan.each_share(channels, PACKED_ROWS<Value>, [&](int64_t piece, int64_t begin, int64_t end) {
+      float *d_kernel = memory.d_kernel1 + piece * kernel_sums + begin * plan.columns;
+      float *d_gamma = memory.d_gamma + piece * lane_sums + begin * LANES;
+      float *d_beta = memory.d_beta + piece * lane_sums + begin * LANES;
       Value *d_inner = memory.d_inner.mine(), *rectified = memory.rectified.mine();
-      clear(d_kernel, kernel_sums);
-      clear(d_gamma, lane_sums);
-      clear(d_beta, lane_sums);
+      clear(d_kernel, (end - begin) * plan.columns);
+      clear(d_gamma, (end - begin) * LANES);
+      clear(d_beta, (end - begin) * LANES);
       const int64_t first = plan.split.begin(piece), images = plan.split.end(piece) - first;
       each_tile(plan, first, images, [&](const Tile &tile) {
-        if (tile.count < TILE) clear(d_inner, inner * TILE);
+        const Rows<const Value> y = locate(between, tile), dy = locate(d_between, tile);
+        for (int64_t i = 0; i < inner; i++) {
+          primitives<Value>().project(by[i], dy.data + i * dy.stride, y.data + i * y.stride, TILE, d_inner + i * TILE);
+          clear(d_inner + i * TILE + tile.count, TILE - tile.count);
+        }
         tile.each_part(plan.pixels, [&](int64_t image, int64_t pixel, int64_t position, int64_t number) {
-          for (int64_t i = 0; i < inner; i++) {
-            Value *segment = d_inner + i * TILE + position;
-            primitives<Value>().project(by[i], d_between.at(image, i) + pixel, between.at(image, i) + pixel, number,
-                                        segment);
-            dropout.at(image).at(i).apply(segment, pixel, number);
-          }
+          for (int64_t i = 0; i < inner && dropout.drops(); i++)
+            dropout.at(image).at(i).apply(d_inner + i * TILE + position, pixel, number);
         });
         primitives<Value>().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
         const auto *d_arranged = arrange(d_inner, TILE, inner, TILE, memory.arranged1.mine());
-        const Rows<const Value> x = locate(maps, tile);
+        const Rows<const Value> all_x = locate(maps, tile), x{all_x.data + begin * all_x.stride, all_x.stride};
         const Rows<Value> dx = locate(gradient, tile);
-        primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified);
-        primitives<Value>().accumulate(rectified, TILE, channels, memory.columns1.mine(), plan.columns, d_kernel, TILE);
-        primitives<Value>().differentiate_reader(x.data, x.stride, channels, layer.gamma1, rectified, d_arranged,
-                                                 inner, memory.packed1, dx.data, dx.stride, d_gamma, d_beta);
+        primitives<Value>().rectify(x.data, x.stride, end - begin, layer.gamma1 + begin, layer.beta1 + begin, rectified);
+        primitives<Value>().accumulate(rectified, TILE, end - begin, memory.columns1.mine(), plan.columns, d_kernel, TILE);
+        primitives<Value>().differentiate_reader(x.data, x.stride, end - begin, layer.gamma1 + begin, rectified, d_arranged,
+                                                 inner, memory.packed1 + count_packed<Value>(begin, inner, 1),
+                                                 dx.data + begin * dx.stride, dx.stride, d_gamma, d_beta);
       });
     });
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);
@@ -500,43 +585,43 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
   const ForwardScratch<Value> memory(plan, arena);
   const Split &split = plan.split;
   const Planes<const Value> input{x, shape.first, plan.pixels};
-  const Planes<Value> maps = arrange_maps(plan, maps_data, memory.maps), result{maps_data, plan.all, plan.pixels};
+  const Planes<Value> result{maps_data, plan.all, plan.pixels};
+  const Planes<Value> maps = plan.lay(plan.is_direct() ? maps_data : memory.maps, plan.all);
 
   const auto normalize = [&](const Planes<const Value> &from, int64_t from_channel, int64_t channel, int64_t channels) {
     finish_statistics(plan, memory.sums.total(channels), channels, features, channel);
-    run_parallel(split.pieces, [&](int64_t piece) {
-      standardize(plan, from, from_channel, maps, channel, channels, features.mean + channel, features.scale + channel,
+    plan.each_share(channels, 1, [&](int64_t piece, int64_t begin, int64_t end) {
+      standardize(plan, from, from_channel, maps, channel, begin, end, features.mean + channel, features.scale + channel,
                   split.begin(piece), split.end(piece) - split.begin(piece));
     });
   };
 
-  run_parallel(split.pieces, [&](int64_t piece) {
-    clear_rest(maps, split.begin(piece), split.end(piece));
-    memory.sums.add(piece, input, 0, input, 0, shape.first);
-  });
+  clear_rest(plan, maps);
+  memory.sums.add_all(input, 0, input, 0, shape.first);
   normalize(input, 0, 0, shape.first);
   for (int64_t index = 0; index < shape.layers; index++) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
-    const Planes<Value> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner, plan.pixels};
+    const Planes<Value> between = plan.lay(between_data + index * plan.count_laid(shape.inner), shape.inner);
     memory.reader.pack(plan, layers[index].kernel1, channels);
-    run_parallel(split.pieces, [&](int64_t piece) {
-      const int64_t first = split.begin(piece);
-      memory.reader.run(plan, maps, channels, layers[index], between, 0, first, split.end(piece) - first);
-      drop(plan, shape.drop_first(index), between, 0, shape.inner, first, split.end(piece) - first);
-      memory.sums.add(piece, between, 0, between, 0, shape.inner);
+    plan.each_share(shape.inner, PACKED_ROWS<Value>, [&](int64_t piece, int64_t begin, int64_t end) {
+      const int64_t first = split.begin(piece), images = split.end(piece) - first;
+      memory.reader.run(plan, maps, channels, layers[index], between, 0, first, images, begin, end);
+      drop(plan, shape.drop_first(index), between, 0, begin, end, first, images);
+      memory.sums.add(piece, begin, end, between, 0, between, 0, shape.inner);
     });
     finish_statistics(plan, memory.sums.total(shape.inner), shape.inner, inner, at);
     memory.grower.pack(plan, layers[index], inner.mean + at, inner.scale + at);
-    run_parallel(split.pieces, [&](int64_t piece) {
-      split.each_band(piece, [&](int64_t first, int64_t images) {
-        memory.grower.run(plan, constant(between), 0, maps, channels, first, images);
-        drop(plan, shape.drop_second(index), maps, channels, shape.growth, first, images);
-      });
-      memory.sums.add(piece, maps, channels, maps, channels, shape.growth);
-    });
+    plan.each_band(
+        [&](int64_t first, int64_t images) {
+          memory.grower.run(plan, constant(between), 0, maps, channels, first, images);
+          drop(plan, shape.drop_second(index), maps, channels, 0, shape.growth, first, images);
+        },
+        shape.growth, [&](int64_t piece, int64_t begin, int64_t end) {
+          memory.sums.add(piece, begin, end, maps, channels, maps, channels, shape.growth);
+        });
     normalize(constant(maps), channels, channels, shape.growth);
   }
-  run_parallel(split.pieces, [&](int64_t piece) { copy_maps(maps, result, split.begin(piece), split.end(piece)); });
+  copy_maps(plan, maps, result);
 }
 
 template <typename Value>
@@ -547,29 +632,25 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   Arena arena(scratch);
   const GradientScratch<Value> memory(plan, arena);
   const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
-  const Planes<Value> grouped = arrange_maps<Value>(plan, nullptr, memory.maps);
-  const Planes<Value> gradient = arrange_maps(plan, memory.gradient, memory.gradient);
-  const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(grouped), gradient};
-  run_parallel(plan.split.pieces, [&](int64_t piece) {
-    const int64_t begin = plan.split.begin(piece), end = plan.split.end(piece);
-    copy_maps(given_gradient, gradient, begin, end);
-    if (plan.is_direct()) return;
-    copy_maps(given, grouped, begin, end);
-    clear_rest(grouped, begin, end);
-    clear_rest(gradient, begin, end);
-  });
+  const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
+  const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
+  copy_maps(plan, given_gradient, gradient);
+  clear_rest(plan, gradient);
+  if (!plan.is_direct()) {
+    copy_maps(plan, given, laid);
+    clear_rest(plan, laid);
+  }
   for (int64_t index = shape.layers - 1; index >= 0; index--) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
-    const Planes<const Value> between{between_data + index * shape.images * shape.inner * plan.pixels, shape.inner,
-                                      plan.pixels};
+    const Planes<const Value> between = plan.lay(between_data + index * plan.count_laid(shape.inner), shape.inner);
     backward.differentiate_grower(channels, between, layers[index], inner.mean + at, inner.scale + at, features_scale,
                                   gradients[index]);
     backward.differentiate_reader(channels, between, layers[index], inner.mean + at, inner.scale + at, gradients[index]);
   }
   const double *sums = backward.sum_gradient(0, shape.first);
-  run_parallel(plan.split.pieces, [&](int64_t piece) {
+  plan.each_share(shape.first, 1, [&](int64_t piece, int64_t begin, int64_t end) {
     for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
-      for (int64_t channel = 0; channel < shape.first; channel++) {
+      for (int64_t channel = begin; channel < end; channel++) {
         const Projection by = project_normalized(plan, sums + 2 * channel, features_scale[channel]);
         primitives<Value>().project(by, backward.gradient.at(image, channel), backward.maps.at(image, channel), plan.pixels,
                              dx + (image * shape.first + channel) * plan.pixels);
@@ -583,40 +664,52 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
   const Plan plan(shape);
   Arena arena(scratch);
   const InferenceScratch<Value> memory(plan, arena);
-  const Split &split = plan.split;
   const Planes<const Value> input{x, shape.first, plan.pixels};
-  const Planes<Value> maps = arrange_maps(plan, maps_data, memory.maps), result{maps_data, plan.all, plan.pixels};
+  const Planes<Value> result{maps_data, plan.all, plan.pixels};
+  const Planes<Value> maps = plan.lay(plan.is_direct() ? maps_data : memory.maps, plan.all);
   const auto deviate = [](const float *variances, int64_t channels, float *scale) {
     for (int64_t i = 0; i < channels; i++)
       scale[i] = to_float(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
   };
   deviate(variance, plan.all, memory.scale);
-  const auto each_band = [&](const auto &work) {
-    run_parallel(split.pieces, [&](int64_t piece) { split.each_band(piece, work); });
-  };
-  each_band([&](int64_t first, int64_t images) {
-    standardize(plan, input, 0, maps, 0, shape.first, mean, memory.scale, first, images);
+  plan.each_band([&](int64_t first, int64_t images) {
+    standardize(plan, input, 0, maps, 0, 0, shape.first, mean, memory.scale, first, images);
   });
   for (int64_t index = 0; index < shape.layers; index++) {
     const int64_t channels = shape.channels(index), at = index * shape.inner;
     memory.reader.pack(plan, layers[index].kernel1, channels);
     deviate(inner_variance + at, shape.inner, memory.inner_scale);
     memory.grower.pack(plan, layers[index], inner_mean + at, memory.inner_scale);
-    each_band([&](int64_t first, int64_t images) {
-      const Planes<Value> between{memory.between.mine(), shape.inner, plan.pixels};
-      memory.reader.run(plan, maps, channels, layers[index], between, first, first, images);
+    plan.each_band([&](int64_t first, int64_t images) {
+      Planes<Value> between{memory.between.mine(), shape.inner, plan.pixels};
+      if (!plan.is_direct()) between.group = images, between.pitch = round_up(images * plan.pixels, TILE);
+      memory.reader.run(plan, maps, channels, layers[index], between, first, first, images, 0, shape.inner);
       memory.grower.run(plan, constant(between), first, maps, channels, first, images);
-      standardize(plan, constant(maps), channels, maps, channels, shape.growth, mean + channels,
+      standardize(plan, constant(maps), channels, maps, channels, 0, shape.growth, mean + channels,
                   memory.scale + channels, first, images);
     });
   }
-  run_parallel(split.pieces, [&](int64_t piece) { copy_maps(maps, result, split.begin(piece), split.end(piece)); });
+  copy_maps(plan, maps, result);
+}
+
+int64_t count_between(const BlockShape &shape) {
+  return Plan(shape).count_laid(shape.inner);
+}
+
+template <typename Value>
+void order_between(const BlockShape &shape, const Value *between, Value *ordered) {
+  const Plan plan(shape);
+  const int64_t layer = shape.images * shape.inner * plan.pixels;
+  for (int64_t index = 0; index < shape.layers; index++)
+    copy_maps(plan, plan.lay(between + index * plan.count_laid(shape.inner), shape.inner),
+              Planes<Value>{ordered + index * layer, shape.inner, plan.pixels});
 }
 
 #define INSTANTIATE(Value)                                                                                           \
   template size_t count_scratch<Value>(const BlockShape &);                                                          \
   template size_t count_gradient_scratch<Value>(const BlockShape &);                                                 \
   template size_t count_inference_scratch<Value>(const BlockShape &);                                                \
+  template void order_between(const BlockShape &, const Value *, Value *);                                           \
   template void run_block(const BlockShape &, const Value *, const Layer *, Value *, Value *, const StatisticsOut &, \
                           const StatisticsOut &, float *);                                                           \
   template void differentiate_block(const BlockShape &, const Value *, const Value *, const Value *, const float *,  \

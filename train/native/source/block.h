@@ -58,9 +58,15 @@ size_t count_gradient_scratch(const BlockShape &shape);
 template <typename Value>
 size_t count_inference_scratch(const BlockShape &shape);
 
+// Number of values of a layer between its convolutions. Small maps of several images lie side by side, with room for whole
+// tiles. `order_between` copies them as (layers, images, inner, height, width).
+int64_t count_between(const BlockShape &shape);
+template <typename Value>
+void order_between(const BlockShape &shape, const Value *between, Value *ordered);
+
 // Runs a block with the statistics of the batch. Writes `maps` (images, all channels, height, width), normalised but not
-// scaled; `between` (layers, images, inner, height, width), the results of the 1x1 convolutions; the statistics of all
-// maps (all channels,) and those between the convolutions (layers, inner).
+// scaled; `between` (layers, `count_between`), the results of the 1x1 convolutions, laid as layers read them; the
+// statistics of all maps (all channels,) and those between the convolutions (layers, inner).
 template <typename Value>
 void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Value *maps, Value *between,
                const StatisticsOut &features, const StatisticsOut &inner, float *scratch);

@@ -78,11 +78,13 @@ uint64_t run_case(Case &c) {
                     c.result(b.inner), c.result(b.inner), c.result(last)};
   }
   const Value *x = c.make<Value>(b.first * pixels), *upstream = c.make<Value>(channels * pixels);
-  Value *maps = c.result<Value>(channels * pixels), *between = c.result<Value>(inner * pixels);
+  Value *maps = c.result<Value>(channels * pixels), *ordered = c.result<Value>(inner * pixels);
+  auto *between = reinterpret_cast<Value *>(c.waste(b.layers * count_between(b)));
   Value *dx = c.result<Value>(b.first * pixels);
   const StatisticsOut features{c.result(channels), c.result(channels), c.result(channels)};
   const StatisticsOut within{c.result(inner), c.result(inner), c.result(inner)};
   run_block(b, x, layers, maps, between, features, within, c.waste(count_scratch<Value>(b)));
+  order_between(b, between, ordered);
   differentiate_block(b, upstream, maps, between, features.scale, {within.mean, within.variance, within.scale}, layers,
                       dx, gradients, c.waste(count_gradient_scratch<Value>(b)));
   // Each array is made in a statement of its own, because compilers order the arguments of a call as they like.

@@ -122,7 +122,8 @@ void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, c
       unpad_all(padding, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
     });
   });
-  finish_kernel<Value>(memory.sums, split.pieces, taps, shape.inputs, shape.outputs, d_kernel);
+  add_parts(memory.sums, split.pieces, sums);
+  finish_kernel<Value>(memory.sums, taps, shape.inputs, shape.outputs, d_kernel, shape.inputs);
 }
 
 template <typename Value>
@@ -160,8 +161,8 @@ template <typename Value>
 void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_stride) {
   for (int64_t image = 0; image < padding.images; image++)
     for (int64_t row = 0; row < padding.height; row++)
-      std::memcpy(images + image * image_stride + row * padding.width, y + image * padding.step() + row * padding.pitch(),
-                  static_cast<size_t>(padding.width) * sizeof(Value));
+      copy_row(y + image * padding.step() + row * padding.pitch(), padding.width,
+               images + image * image_stride + row * padding.width);
 }
 
 template <typename Value>
@@ -175,14 +176,13 @@ void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outp
 }
 
 template <typename Value>
-void finish_kernel(float *sums, int64_t pieces, int64_t taps, int64_t inputs, int64_t outputs, float *kernel) {
-  const int64_t each = count_kernel_sums(inputs, outputs);
+void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outputs, float *kernel, int64_t all_inputs) {
   const int64_t step = TRANSPOSES_INPUTS<Value> ? round_up(inputs, LANES) : round_up(outputs, LANES);
-  add_parts(sums, pieces, taps * each);
-  for (int64_t tap = 0; tap < taps; tap++, sums += each)
+  for (int64_t tap = 0; tap < taps; tap++, sums += count_kernel_sums(inputs, outputs), kernel += all_inputs * outputs)
     for (int64_t input = 0; input < inputs; input++)
       for (int64_t output = 0; output < outputs; output++)
-        *kernel++ = TRANSPOSES_INPUTS<Value> ? sums[output * step + input] : sums[input * step + output];
+        kernel[input * outputs + output] =
+            TRANSPOSES_INPUTS<Value> ? sums[output * step + input] : sums[input * step + output];
 }
 
 #define INSTANTIATE(Value)                                                                                            \
@@ -197,7 +197,7 @@ void finish_kernel(float *sums, int64_t pieces, int64_t taps, int64_t inputs, in
                                   Value *);                                                                           \
   template void unpad(const Padding &, const Value *, Value *, int64_t);                                              \
   template void pack_kernel(const float *, int64_t, int64_t, int64_t, bool, Value *);                                 \
-  template void finish_kernel<Value>(float *, int64_t, int64_t, int64_t, int64_t, float *);
+  template void finish_kernel<Value>(const float *, int64_t, int64_t, int64_t, float *, int64_t);
 
 INSTANTIATE(float)
 INSTANTIATE(Bfloat)

@@ -67,8 +67,8 @@ void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_
 template <typename Value>
 void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, Value *packed);
 
-// Adds up the sums of all pieces and writes them as a kernel.
+// Writes sums as a kernel, or as some inputs of one that has `all_inputs`.
 template <typename Value>
-void finish_kernel(float *sums, int64_t pieces, int64_t taps, int64_t inputs, int64_t outputs, float *kernel);
+void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outputs, float *kernel, int64_t all_inputs);
 
 }  // namespace native

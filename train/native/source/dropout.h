@@ -15,6 +15,8 @@ class Dropout {
   explicit Dropout(float rate)
       : dropped_(static_cast<uint32_t>(static_cast<double>(rate) * (1 << 23))), scale_(1 / (1 - rate)) {}
 
+  bool drops() const { return dropped_ != 0; }
+
   // The dropout of one numbered part, such as a layer or an image.
   Dropout at(int64_t part) const {
     Dropout made = *this;

@@ -89,10 +89,16 @@ struct Sums {
     const Parts by = widen(x), with = widen(y);
     for (int i = 0; i < 4; i++) sums.part[i] = vfmaq_f64(sums.part[i], by.part[i], with.part[i]);
   }
-  void store(double *to) const {
-    for (int i = 0; i < 4; i++) vst1q_f64(to + 2 * i, sums.part[i]);
+  float64x2_t halves() const {
+    return vpaddq_f64(vaddq_f64(sums.part[0], sums.part[2]), vaddq_f64(sums.part[1], sums.part[3]));
   }
 };
+
+using Two = float64x2_t;
+inline Two load_2(const double *from) { return vld1q_f64(from); }
+inline void store_2(double *to, Two x) { vst1q_f64(to, x); }
+inline Two add(Two x, Two y) { return vaddq_f64(x, y); }
+inline Two fold(const Sums &plain, const Sums &product) { return vpaddq_f64(plain.halves(), product.halves()); }
 
 inline void transpose_4(const float *x, int64_t stride, float *y, int64_t pitch) {
   const float32x4x2_t above = vtrnq_f32(load(x).value, load(x + stride).value);

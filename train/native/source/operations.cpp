@@ -215,7 +215,7 @@ void block(Call &call) {
   if (call.failed()) return;
   const int64_t channels = s.channels(s.layers);
   Value *maps = call.write<Value>(0, {s.images, channels, s.height, s.width});
-  Value *between = call.write<Value>(1, {s.layers, s.images, s.inner, s.height, s.width});
+  Value *between = call.write<Value>(1, {s.layers, call.failed() ? 0 : count_between(s)});
   const StatisticsOut features{call.write(2, {channels}), call.write(3, {channels}), call.write(4, {channels})};
   const StatisticsOut inner{call.write(5, {s.layers, s.inner}), call.write(6, {s.layers, s.inner}),
                             call.write(7, {s.layers, s.inner})};
@@ -232,7 +232,8 @@ void block_gradient(Call &call) {
   s.dropout = read_dropout(call, 7);
   const auto layers = read_layers(call, 9, s);
   const int64_t count = s.layers;
-  const Value *between = call.read<Value>(2, {&s.layers, &s.images, &s.inner, &s.height, &s.width});
+  int64_t values = call.failed() ? 0 : count_between(s);
+  const Value *between = call.read<Value>(2, {&s.layers, &values});
   const float *scale = call.read(3, {&channels});
   const Statistics inner{call.read(4, {&s.layers, &s.inner}), call.read(5, {&s.layers, &s.inner}),
                          call.read(6, {&s.layers, &s.inner})};

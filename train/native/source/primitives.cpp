@@ -219,26 +219,28 @@ void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t p
 }
 
 template <typename Value>
-void sum(const Value *x, const Value *y, int64_t count, double *sums) {
-  Sums plain, product;
-  for (int64_t i = 0; i < count; i += 8) {
-    const Eight value = load_8(x + i, count - i);
-    plain.add(value);
-    product.add_product(value, load_8(y + i, count - i));
+void sum(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
+         double *sums) {
+  Two total = load_2(sums);
+  for (int64_t image = 0; image < images; image++, x += x_stride, y += y_stride) {
+    Sums plain, product;
+    for (int64_t i = 0; i < pixels; i += 8) {
+      const Eight value = load_8(x + i, pixels - i);
+      plain.add(value);
+      product.add_product(value, load_8(y + i, pixels - i));
+    }
+    total = add(total, fold(plain, product));
   }
-  double lanes[16];
-  plain.store(lanes);
-  product.store(lanes + 8);
-  for (int which = 0; which < 2; which++) {
-    const double *of = lanes + 8 * which;
-    sums[which] += ((of[0] + of[4]) + (of[1] + of[5])) + ((of[2] + of[6]) + (of[3] + of[7]));
-  }
+  store_2(sums, total);
 }
+
+constexpr int CHUNK = 256;  // values that `pad` normalizes at once
 
 template <typename Value>
 void pad(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
   const int64_t width = padding.width, pitch = padding.pitch(), plane = padding.height * width;
   const int64_t wide = native::round_up(width, Vector::LANES);
+  alignas(64) Value normalized[CHUNK];
   const Norm &by = norm ? *norm : Norm{};
   const Vector mean = broadcast(by.mean), scale = broadcast(by.scale), shift = broadcast(by.shift);
   const auto clear = [](Value *from, Value *to) {
@@ -247,18 +249,25 @@ void pad(const Padding &padding, const Value *x, int64_t image_stride, const Nor
   Value *const end = y + padding.length();
   clear(y, y + padding.lead() + padding.first());
   y += padding.lead() + padding.first();
+  const auto normalize_from = [&](const Value *from, int64_t count) {
+    return rectify(multiply_add(subtract(load(from, count), mean), scale, shift));
+  };
+  // Small planes side by side fill vectors only together.
+  const bool together = norm != nullptr && image_stride == plane && plane <= CHUNK / 4;
+  const int64_t at_once = together ? CHUNK / plane : 1;
   for (int64_t image = 0; image < padding.images; image++, x += image_stride) {
+    if (together && image % at_once == 0) {
+      const int64_t images = padding.images - image < at_once ? padding.images - image : at_once;
+      fill(normalized, images * plane, [&](int64_t i, int64_t left) { return normalize_from(x + i, left); });
+    }
     for (int64_t row = 0; row < padding.height; row++, y += pitch) {
-      const Value *from = x + row * width;
-      if (norm == nullptr) {
-        std::memcpy(y, from, static_cast<size_t>(width) * sizeof(Value));
-        clear(y + width, y + pitch);
+      const Value *from = together ? normalized + image % at_once * plane + row * width : x + row * width;
+      if (norm == nullptr || together) {
+        native::copy_row(from, width, y);
+        for (int64_t i = width; i < pitch; i++) y[i] = Value{};
         continue;
       }
-      const auto normalize = [&](int64_t i, int64_t count) {
-        const Vector value = multiply_add(subtract(load(from + i, count), mean), scale, shift);
-        store(y + i, rectify(value), count);
-      };
+      const auto normalize = [&](int64_t i, int64_t count) { store(y + i, normalize_from(from + i, count), count); };
       // Whole vectors as long as the plane has values for them. What they write beyond a row is written again after it.
       const int64_t left = plane - row * width, whole = left < wide ? left / Vector::LANES * Vector::LANES : wide;
       int64_t i = 0;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "bfloat.h"
@@ -35,6 +36,18 @@ struct Padding {
   // Values of one channel, with room for reading a tile and a margin beyond the end.
   int64_t length() const { return round_up(lead() + 2 * first() + images * step() + TILE, TILE); }
 };
+
+// Copies a row of a plane. Those of small planes are too short for a call of `memcpy`.
+template <typename Value>
+inline void copy_row(const Value *from, int64_t width, Value *to) {
+  switch (width) {
+    case 1: *to = *from; return;
+    case 2: std::memcpy(to, from, 2 * sizeof(Value)); return;
+    case 4: std::memcpy(to, from, 4 * sizeof(Value)); return;
+    case 8: std::memcpy(to, from, 8 * sizeof(Value)); return;
+    default: std::memcpy(to, from, static_cast<size_t>(width) * sizeof(Value));
+  }
+}
 
 // A norm with known statistics, of one channel.
 struct Norm {
@@ -80,8 +93,9 @@ struct PrimitivesOf {
   // In bfloat16, two pixels are kept together: y[pixel / 2][row][pixel % 2].
   void (*transpose)(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch);
 
-  // Adds to sums[0] the sum of x, to sums[1] that of x * y.
-  void (*sum)(const Value *x, const Value *y, int64_t count, double *sums);
+  // Adds to sums[0] the sum of x, to sums[1] that of x * y: of each image, and then of the images one after the other.
+  void (*sum)(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
+              double *sums);
 
   // Writes one channel of each image, `image_stride` values apart, into a padded sequence (`lead()` values before it are
   // zeroed too); with a norm, as max((x - mean) * scale + shift, 0).
@@ -123,13 +137,14 @@ template <typename Value>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   int64_t tap_step, Value *packed);
 
+// Rows whose packed weights lie together. Some rows of a product can be computed alone if they begin at a multiple of that,
+// with the packed weights from `count_packed` of the rows before them on.
+template <typename Value>
+constexpr int PACKED_ROWS = std::is_same_v<Value, float> ? ROWS : LANES;
+
 template <typename Value>
 int64_t count_packed(int64_t rows, int64_t inputs, int64_t taps) {
-  if constexpr (std::is_same_v<Value, float>) {
-    return round_up(rows, ROWS) * inputs * taps;
-  } else {
-    return round_up(rows, LANES) * round_up(inputs, DEPTH) * taps;
-  }
+  return round_up(rows, PACKED_ROWS<Value>) * round_up(inputs, std::is_same_v<Value, float> ? 1 : DEPTH) * taps;
 }
 
 // Rows (rows, count) as `multiply` needs them: bfloat16 as y[row / 2][pixel][row % 2], with zeros for rows up to a

@@ -15,6 +15,8 @@
 //   pair                  both from memory, in each lane
 //   Eight, load_8         eight values
 //   Sums                  eight sums in float64, of values and of products
+//   Two                   two of float64, with load_2, store_2 and add
+//   fold                  the sums 0 to 7 of both as ((0 + 4) + (1 + 5)) + ((2 + 6) + (3 + 7))
 //   transpose_8           eight rows of eight values
 #pragma once
 
@@ -42,7 +44,8 @@ inline void store(Bfloat *to, Vector x) {
 }
 #endif
 
-// The same for the first `count` lanes, if they are fewer than a vector's; the others are 0.
+// The same for the first `count` lanes, if they are fewer than a vector's; the others are 0. Of float32, an instruction set
+// may have functions of its own for that.
 template <typename Value>
 inline Vector load(const Value *from, int64_t count) {
   if (count >= Vector::LANES) return load(from);

@@ -26,11 +26,14 @@ struct Split {
   int64_t begin(int64_t number) const { return number * piece; }
   int64_t end(int64_t number) const { return begin(number + 1) < images ? begin(number + 1) : images; }
 
-  // Calls work(first image, number of images) for each band of a piece.
+  // Calls work(first image, number of images) for each band of a piece, or of some images.
   template <typename Work>
   void each_band(int64_t number, const Work &work) const {
-    for (int64_t image = begin(number); image < end(number); image += band)
-      work(image, end(number) - image < band ? end(number) - image : band);
+    each_band(begin(number), end(number), work);
+  }
+  template <typename Work>
+  void each_band(int64_t first, int64_t last, const Work &work) const {
+    for (int64_t image = first; image < last; image += band) work(image, last - image < band ? last - image : band);
   }
 };
 

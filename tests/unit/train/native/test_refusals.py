@@ -29,7 +29,7 @@ def wrong_gradient(count: int | None = None, **changes: tuple[int, ...]) -> Call
     shapes = {
         "upstream": (2, 7, 4, 4),
         "maps": (2, 7, 4, 4),
-        "between": (2, 2, 8, 4, 4),
+        "between": (2, 512),
         "scale": (7,),
         "inner_mean": (2, 8),
         "inner_variance": (2, 8),
@@ -95,7 +95,7 @@ WRONG = {
     "x": (wrong_block(x=(2, 4, 4, 4)), "not 4"),
     "maps": (wrong_gradient(maps=(2, 8, 4, 4)), "input 1 has size 8 on axis 1, not 7"),
     "fewer maps": (wrong_gradient(maps=(2, 6, 4, 4), upstream=(2, 6, 4, 4), scale=(6,)), "do not make the block's"),
-    "between": (wrong_gradient(between=(3, 2, 8, 4, 4)), "size 3 on axis 0, not 2"),
+    "between": (wrong_gradient(between=(3, 512)), "size 3 on axis 0, not 2"),
     "results of layers that are not there": (wrong_gradient(count=0), "results of 2 layers, and weights of 0"),
     "scale": (wrong_gradient(scale=(6,)), "input 3 has size 6"),
     "statistics": (wrong_gradient(inner_scale=(2, 7)), "input 6 has size 7"),
