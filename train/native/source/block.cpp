@@ -364,6 +364,7 @@ struct GradientScratch {
   Value *gradient;  // of all maps, as they are laid
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
+  TapPlaces *places;  // of the 3x3 kernel
   Norm *norms;
   Arena::Each<Value> rectified, d_inner, arranged1, columns1;
   Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
@@ -382,6 +383,7 @@ struct GradientScratch {
     d_gamma = arena.take(pieces * plan.last * LANES);
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
+    places = arena.take<TapPlaces>(count_places<Value>(plan.widest, SIZE));
     rectified = arena.take_each<Value>(last * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
@@ -488,7 +490,8 @@ struct Backward {
     for (int64_t i = 0; i < inner; i++)
       primitives<Value>().pad(padding, between.at(first, begin + i), between.image_stride(), memory.norms + begin + i,
                               padded + i * length);
-    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, inner, d_kernel, memory.columns2.mine());
+    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, inner, d_kernel, memory.columns2.mine(),
+                      memory.places);
     convolve_padded(padding, SIZE, arrange(d_padded, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
                     memory.packed2 + count_packed<Value>(begin, shape.growth, TAPS), inner, true, result);
     for (int64_t i = 0; i < inner; i++) {
@@ -634,6 +637,7 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
   const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
   const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
+  list_places<Value>(plan.widest, SIZE, memory.places);
   copy_maps(plan, given_gradient, gradient);
   clear_rest(plan, gradient);
   if (!plan.is_direct()) {

@@ -15,6 +15,7 @@ template <typename Value>
 struct Scratch {
   Value *packed;
   float *sums = nullptr;
+  TapPlaces *places = nullptr;
   Arena::Each<Value> x, y, arranged, transposed{}, dy{};
 
   Scratch(const ConvolutionShape &shape, const Split &split, const Padding &widest, bool differentiate, Arena &arena) {
@@ -29,6 +30,7 @@ struct Scratch {
     transposed = arena.take_each<Value>(count_transposed<Value>(widest, shape.inputs, shape.outputs));
     dy = arena.take_each<Value>(round_up(shape.outputs, LANES) * length);
     sums = arena.take(split.pieces * taps * count_kernel_sums(shape.inputs, shape.outputs));
+    places = arena.take<TapPlaces>(count_places<Value>(widest, shape.size));
   }
 };
 
@@ -107,6 +109,7 @@ void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, c
   const int64_t plane = shape.height * shape.width, taps = shape.size * shape.size;
   const int64_t sums = taps * count_kernel_sums(shape.inputs, shape.outputs);
   pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, true, memory.packed);
+  list_places<Value>(padding_of(shape, split.band), shape.size, memory.places);
   run_parallel(split.pieces, [&](int64_t piece) {
     clear(memory.sums + piece * sums, sums);
     split.each_band(piece, [&](int64_t image, int64_t images) {
@@ -114,7 +117,7 @@ void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, c
       pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
       pad_all(padding, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
       accumulate_kernel(padding, shape.size, memory.dy.mine(), shape.outputs, memory.x.mine(), shape.inputs,
-                        memory.sums + piece * sums, memory.transposed.mine());
+                        memory.sums + piece * sums, memory.transposed.mine(), memory.places);
       if (dx == nullptr) return;
       const Value *from =
           arrange(memory.dy.mine(), padding.length(), shape.outputs, padding.length(), memory.arranged.mine());
@@ -139,20 +142,47 @@ void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64
 }
 
 template <typename Value>
+void list_places(const Padding &padding, int64_t size, TapPlaces *places) {
+  if (count_places<Value>(padding, size) == 0) return;
+  const int64_t before = (size - 1) / 2, plane = padding.height * padding.width, pixels = padding.images * plane;
+  for (int64_t start = 0; start < pixels; start += TILE)
+    for (int64_t tap = 0; tap < size * size; tap++, places++) {
+      const int64_t down = tap / size - before, right = tap % size - before, offset = offset_of(padding, size, tap);
+      places->count = 0;
+      for (int64_t pixel = start; pixel < std::min(start + TILE, pixels); pixel++) {
+        const int64_t row = pixel % plane / padding.width, column = pixel % padding.width;
+        if (row + down < 0 || row + down >= padding.height || column + right < 0 || column + right >= padding.width) continue;
+        const int64_t at = origin(padding) + pixel / plane * padding.step() + row * padding.pitch() + column;
+        places->places[places->count++] = {static_cast<int32_t>(at), static_cast<int32_t>(at + offset)};
+      }
+    }
+}
+
+template <typename Value>
 void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
-                       int64_t inputs, float *sums, Value *transposed) {
+                       int64_t inputs, float *sums, Value *transposed, const TapPlaces *places) {
   const Value *rows = x, *others = dy;
   int64_t number = inputs, columns = outputs;
   if (TRANSPOSES_INPUTS<Value>) std::swap(rows, others), std::swap(number, columns);
   const int64_t pitch = round_up(columns, LANES), pixels = padding.pixels(), length = padding.length();
   for (int64_t pixel = 0; pixel < length; pixel += TILE)
     primitives<Value>().transpose(others + pixel, length, columns, transposed + pixel * pitch, pitch);
+  if constexpr (TRANSPOSES_INPUTS<Value>) {
+    const int64_t end = origin(padding) + padding.images * padding.step();
+    for (int64_t at = 0; at < count_places<Value>(padding, size); at++, places++) {
+      int64_t count = places->count;
+      while (count > 0 && places->places[count - 1].x >= end) count--;  // of further images
+      primitives<Value>().accumulate_places(rows, length, number, transposed, pitch,
+                                            sums + at % (size * size) * count_kernel_sums(inputs, outputs),
+                                            places->places, count);
+    }
+    return;
+  }
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
     for (int64_t tap = 0; tap < size * size; tap++) {
-      const int64_t offset = offset_of(padding, size, tap), at = origin(padding) + pixel;
-      primitives<Value>().accumulate(rows + at + (TRANSPOSES_INPUTS<Value> ? 0 : offset), length, number,
-                                     transposed + (at + (TRANSPOSES_INPUTS<Value> ? offset : 0)) * pitch, pitch,
-                                     sums + tap * count_kernel_sums(inputs, outputs),
+      const int64_t at = origin(padding) + pixel;
+      primitives<Value>().accumulate(rows + at + offset_of(padding, size, tap), length, number, transposed + at * pitch,
+                                     pitch, sums + tap * count_kernel_sums(inputs, outputs),
                                      std::min<int64_t>(TILE, pixels - pixel));
     }
 }
@@ -194,7 +224,8 @@ void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outp
   template void convolve_padded(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, bool,       \
                                 Value *);                                                                             \
   template void accumulate_kernel(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
-                                  Value *);                                                                           \
+                                  Value *, const TapPlaces *);                                                        \
+  template void list_places<Value>(const Padding &, int64_t, TapPlaces *);                                            \
   template void unpad(const Padding &, const Value *, Value *, int64_t);                                              \
   template void pack_kernel(const float *, int64_t, int64_t, int64_t, bool, Value *);                                 \
   template void finish_kernel<Value>(const float *, int64_t, int64_t, int64_t, float *, int64_t);

@@ -42,13 +42,29 @@ template <typename Value>
 void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
                      int64_t outputs, bool backward, Value *y);
 
+// The pixels of a tile, of those without padding, at which a tap of a kernel reads within the map: there in the padded
+// gradient of the result, and in the padded input.
+struct TapPlaces {
+  int64_t count;
+  Place places[TILE];
+};
+
+// The same for all tiles of padded maps and all taps. Sums in bfloat16 need none, because they include the padding.
+template <typename Value>
+int64_t count_places(const Padding &padding, int64_t size) {
+  const int64_t pixels = padding.images * padding.height * padding.width;
+  return std::is_same_v<Value, float> ? (pixels + TILE - 1) / TILE * size * size : 0;
+}
+template <typename Value>
+void list_places(const Padding &padding, int64_t size, TapPlaces *places);
+
 // Adds to `size` * `size` * `count_kernel_sums` sums the gradient of a kernel, from padded maps x and the padded gradient
-// dy of the result. One of both is transposed: in float32 the inputs, of which layers have more than outputs, so that
+// dy of the result; the places may be of maps with more images. One of both is transposed: in float32 the inputs, of which layers have more than outputs, so that
 // sums fill vectors. In bfloat16 the outputs, because two pixels are kept together, and the inputs are shifted by one.
 // Padded maps have memory for a multiple of LANES channels.
 template <typename Value>
 void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
-                       int64_t inputs, float *sums, Value *transposed);
+                       int64_t inputs, float *sums, Value *transposed, const TapPlaces *places);
 template <typename Value>
 constexpr bool TRANSPOSES_INPUTS = std::is_same_v<Value, float>;
 template <typename Value>

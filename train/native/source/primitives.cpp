@@ -83,52 +83,76 @@ void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *off
 
 void arrange(const float *, int64_t, int64_t, int64_t, float *) {}  // they are as they should be
 
-template <int R, int Q, bool settled = false>
+// The terms of a sum over pixels: those that follow each other in both factors, or those at given places.
+struct Following {
+  int64_t count;
+  int64_t x(int64_t term) const { return term; }
+  int64_t y(int64_t term) const { return term; }
+};
+struct Placed {
+  const native::Place *places;
+  int64_t count;
+  int64_t x(int64_t term) const { return places[term].x; }
+  int64_t y(int64_t term) const { return places[term].y; }
+};
+
+template <int R, int Q, bool settled = false, typename Terms>
 inline void accumulate_rows(const float *x, int64_t stride, const float *y, int64_t columns, float *sums,
-                            int64_t pixels) {
+                            const Terms &terms) {
   Vector kept[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) kept[row][q] = load(sums + row * columns + q * Vector::LANES);
-  const float *from = y;
-  for (int64_t pixel = 0; pixel < pixels; pixel++, from += columns) {
+  for (int64_t term = 0; term < terms.count; term++) {
+    const float *from = y + terms.y(term) * columns, *pixel = x + terms.x(term);
     Vector values[Q];
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
 #pragma GCC unroll 8
     for (int row = 0; row < R; row++) {
-      const Vector by = broadcast(x[row * stride + pixel]);
+      const Vector by = broadcast(pixel[row * stride]);
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) kept[row][q] = multiply_add<settled>(by, values[q], kept[row][q]);
     }
   }
   if constexpr (!settled)
-    if (take_underflow()) return accumulate_rows<R, Q, true>(x, stride, y, columns, sums, pixels);
+    if (take_underflow()) return accumulate_rows<R, Q, true>(x, stride, y, columns, sums, terms);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) store(sums + row * columns + q * Vector::LANES, kept[row][q]);
 }
 
-template <int R>
-void accumulate_columns(const float *x, int64_t stride, const float *y, int64_t columns, float *sums, int64_t pixels) {
+template <int R, typename Terms>
+void accumulate_columns(const float *x, int64_t stride, const float *y, int64_t columns, float *sums, const Terms &terms) {
   constexpr int64_t WIDE = ACCUMULATED * Vector::LANES;
   int64_t column = 0;
   for (; column + WIDE <= columns; column += WIDE)
-    accumulate_rows<R, ACCUMULATED>(x, stride, y + column, columns, sums + column, pixels);
+    accumulate_rows<R, ACCUMULATED>(x, stride, y + column, columns, sums + column, terms);
   for (; column < columns; column += LANES)
-    accumulate_rows<R, PARTS>(x, stride, y + column, columns, sums + column, pixels);
+    accumulate_rows<R, PARTS>(x, stride, y + column, columns, sums + column, terms);
+}
+
+template <typename Terms>
+void accumulate_terms(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
+                      const Terms &terms) {
+  int64_t row = 0;
+  for (; row + ROWS <= rows; row += ROWS)
+    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, terms);
+  for (; row + 2 <= rows; row += 2)
+    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, terms);
+  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, terms);
 }
 
 void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
                 int64_t pixels) {
-  int64_t row = 0;
-  for (; row + ROWS <= rows; row += ROWS)
-    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
-  for (; row + 2 <= rows; row += 2)
-    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
-  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, pixels);
+  accumulate_terms(x, stride, rows, y, columns, sums, Following{pixels});
+}
+
+void accumulate_places(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
+                       const native::Place *places, int64_t count) {
+  accumulate_terms(x, stride, rows, y, columns, sums, Placed{places, count});
 }
 
 // Computes some rows of a product for one tile, in float32; returns the next rows' weights.
@@ -288,9 +312,11 @@ void pass_where(const Value *x, const Value *by, int64_t count, Value *y) {
 
 template <typename Value>
 constexpr native::PrimitivesOf<Value> make_primitives() {
-  return {rectify_rows<Value>, arrange,          multiply,          accumulate, differentiate_reader<Value>,
-          project<Value>,      standardize<Value>, transpose<Value>, sum<Value>, pad<Value>,
-          pass_where<Value>};
+  using Accumulate = decltype(native::PrimitivesOf<Value>::accumulate_places);
+  Accumulate places = nullptr;
+  if constexpr (sizeof(Value) == sizeof(float)) places = accumulate_places;
+  return {rectify_rows<Value>, arrange,          multiply,   accumulate, places,           differentiate_reader<Value>,
+          project<Value>,      standardize<Value>, transpose<Value>, sum<Value>, pad<Value>, pass_where<Value>};
 }
 
 }  // namespace

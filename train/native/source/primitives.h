@@ -49,6 +49,11 @@ inline void copy_row(const Value *from, int64_t width, Value *to) {
   }
 }
 
+// Where a sum over pixels finds both factors of a term.
+struct Place {
+  int32_t x, y;
+};
+
 // A norm with known statistics, of one channel.
 struct Norm {
   float mean, scale, shift;
@@ -76,6 +81,10 @@ struct PrimitivesOf {
   // bfloat16, pixels are rounded up to DEPTH, and x and sums must have memory for a multiple of LANES rows.
   void (*accumulate)(const Value *x, int64_t stride, int64_t rows, const Value *y, int64_t columns, float *sums,
                      int64_t pixels);
+
+  // The same over places, one after the other. For float32 alone: in bfloat16, terms that are left out change the order.
+  void (*accumulate_places)(const Value *x, int64_t stride, int64_t rows, const Value *y, int64_t columns, float *sums,
+                            const Place *places, int64_t count);
 
   // The gradient of relu(gamma x + beta) and a product after it, for one tile. z is the result of `rectify`, dy
   // (outputs, TILE), arranged. Adds to `dx` its gradient, and to `d_gamma` and `d_beta` (rows, LANES) theirs.
