@@ -1,5 +1,7 @@
 """Writes files and folders completely or not at all; a folder gets a hidden, locked name until it is complete."""
 
+import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -16,6 +18,11 @@ from typing import IO, Any, BinaryIO
 from toolkit.errors import PreflightError
 from train.system import signals
 from train.system.files import read_regular
+
+_RENAME_EXCHANGE = 2
+_HERE = -100  # AT_FDCWD
+_UNABLE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What a kernel or a file system says that cannot exchange two names."""
 
 _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 """A shortened digest and the suffix of ``mkdtemp``; hidden folders of other names are left alone."""
@@ -54,6 +61,35 @@ def writing(path: Path) -> Iterator[None]:
         raise PreflightError(
             f"cannot write {path}", why=error.strerror or str(error), remedy="free space or choose another folder"
         ) from error
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; return whether it is possible here. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    if libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _UNABLE:
+        return False
+    raise OSError(number, os.strerror(number), str(one))
+
+
+def take_place(new: Path, old: Path, aside: Path) -> None:
+    """Put a folder in the place of another one: in one step, or in two where the file system cannot do that.
+
+    The old one is then at ``new`` or ``aside``. Raises OSError, and nothing has changed.
+    """
+    if not old.exists():
+        new.rename(old)
+    elif not exchange(new, old):
+        old.rename(aside)
+        try:
+            new.rename(old)
+        except OSError:
+            aside.rename(old)
+            raise
 
 
 def set_mode(file: Path | int, mode: int) -> None:

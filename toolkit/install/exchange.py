@@ -8,7 +8,6 @@ A list of these moves is written first, so that the next command finishes what a
 
 import base64
 import csv
-import ctypes
 import errno
 import fcntl
 import hashlib
@@ -28,10 +27,7 @@ from train.system import signals
 
 JOURNAL: Final = "commit.json"
 _SCHEMA: Final = 1
-_EXCHANGE: Final = 2  # RENAME_EXCHANGE of linux/fs.h
 _TELLING: Final = (".dist-info", ".egg-info", ".pth")
-_MISSING: Final = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
-"""What a kernel or a file system says that cannot exchange two names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +217,7 @@ def _finish(stage: Path, prefix: Path) -> None:
     packages = prefix / inside
     try:
         if not packages.exists() or packages.stat().st_ino != inode:
-            _swap(stage / "env" / inside, packages, stage / "before")
+            files.take_place(stage / "env" / inside, packages, stage / "before")
     except OSError as error:
         (stage / JOURNAL).unlink()
         raise PreflightError(
@@ -267,29 +263,3 @@ def _list_names(packages: Path, prefix: Path) -> set[str]:
             if parts[: len(above)] == above and ".." not in parts[len(above) :]:
                 outside.add(str(Path(*parts[len(above) :])))
     return outside
-
-
-def _swap(new: Path, old: Path, aside: Path) -> None:
-    """Put a folder in the place of another one: in one step, or in two where the file system cannot do that."""
-    if not old.exists():  # the second step is left
-        new.rename(old)
-    elif not _exchange(new, old):
-        old.rename(aside)
-        try:
-            new.rename(old)
-        except OSError:
-            aside.rename(old)
-            raise
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; return whether it is possible here. Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        return False
-    if libc.renameat2(-100, os.fsencode(one), -100, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _MISSING:
-        return False
-    raise OSError(number, os.strerror(number), str(one))

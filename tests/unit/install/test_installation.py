@@ -3,15 +3,16 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.ending import end_in_child
 from tests.unit.install.index import Index
-from toolkit import digest, interpreters
+from toolkit import digest, files, interpreters
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.install import exchange, installation
@@ -162,18 +163,6 @@ def plan_unpacking(index: Index, target: Target) -> Installation:
     return Installation(target=target, packages=packages, changes=changes, pip=Unpacker(command=(str(index.folder),)))
 
 
-def end_in_child(what: Callable[[], object]) -> int:
-    """Run a function in a fork, and return the number of the signal that ended it, or 0."""
-    child = os.fork()
-    if child == 0:
-        try:
-            what()
-        finally:
-            os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-
-
 def test_a_new_environment_is_whole_and_names_its_own_folder(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,8 +179,8 @@ def test_a_new_environment_is_whole_and_names_its_own_folder(
 KILLED = {
     "before the copy": ("copy", False),
     "after the copy": ("copy", True),
-    "before the exchange": ("_exchange", False),
-    "after the exchange": ("_exchange", True),
+    "before the exchange": ("exchange", False),
+    "after the exchange": ("exchange", True),
     "before the programs name their folder": ("relocate", False),
     "before the commit": ("commit", False),
     "after the commit": ("commit", True),
@@ -208,17 +197,18 @@ def test_a_killed_command_leaves_the_environment_as_before_or_whole(
     (target.python.packages / "tensorflow" / "__init__.py").write_text("version = 'the one before'\n")
     before = take_stock(target.folder)
     name, after = KILLED[moment]
-    function = getattr(exchange, name)
+    owner: object = files if name == "exchange" else exchange
+    function = getattr(owner, name)
 
     def kill(*arguments: Any) -> Any:
-        result = function(*arguments) if after and (name != "_exchange" or exchanges) else None
+        result = function(*arguments) if after and (name != "exchange" or exchanges) else None
         os.kill(os.getpid(), signal.SIGKILL)
         return result
 
     def install() -> None:
         if not exchanges:
-            monkeypatch.setattr(exchange, "_exchange", lambda *_: False)
-        monkeypatch.setattr(exchange, name, kill)
+            monkeypatch.setattr(files, "exchange", lambda *_: False)
+        monkeypatch.setattr(owner, name, kill)
         installation.install(plan_unpacking(index, target), QUIET)
 
     assert end_in_child(install) == signal.SIGKILL
@@ -242,7 +232,7 @@ def test_a_command_that_is_killed_between_two_renames_is_finished_by_the_next(
     """Where a file system cannot exchange two folders, the folder of packages has no name for a moment."""
     index.add("tensorflow", "2.21.0")
     planned = plan_unpacking(index, target)
-    monkeypatch.setattr(exchange, "_exchange", lambda *_: False)
+    monkeypatch.setattr(files, "exchange", lambda *_: False)
     rename = Path.rename
 
     def kill(self: Path, place: Path) -> Path:
