@@ -42,9 +42,10 @@ class Identity:
 
 
 class Archive:
-    def __init__(self, path: Path, archive: zipfile.ZipFile, identity: Identity) -> None:
+    def __init__(self, path: Path, archive: zipfile.ZipFile, identity: Identity, folder: str) -> None:
         self.path = path
         self.identity = identity
+        self.folder = folder  # its ``.dist-info``
         self._zip = archive
 
     def read_text(self, member: str) -> str | None:
@@ -54,7 +55,7 @@ class Archive:
             return stream.read(1 << 24).decode()
 
     def read_metadata(self) -> str:
-        return self.read_text(f"{self._folder}/METADATA") or ""
+        return self.read_text(f"{self.folder}/METADATA") or ""
 
     def read_members(self, magic: bytes) -> Iterator[tuple[str, mmap.mmap]]:
         """Check every file of the wheel against RECORD, and yield name and content of those that begin with ``magic``.
@@ -99,7 +100,7 @@ class Archive:
                     yield name, content
 
     def _read_record(self) -> dict[str, str]:
-        text = self.read_text(f"{self._folder}/RECORD")
+        text = self.read_text(f"{self.folder}/RECORD")
         if text is None:
             raise self._complain("it has no RECORD")
         try:
@@ -107,10 +108,6 @@ class Archive:
             return {row[0]: row[1] for row in rows if row[1] or PurePosixPath(row[0]).name not in _UNRECORDED}
         except (csv.Error, IndexError) as error:
             raise self._complain("its RECORD cannot be read") from error
-
-    @property
-    def _folder(self) -> str:
-        return _find_dist_info(self._zip, self.path)
 
     def _complain(self, why: str) -> IntegrityError:
         return _complain(self.path, why)
@@ -139,7 +136,8 @@ def open_wheel(path: Path) -> Iterator[Archive]:
         named = (canonicalize_name(metadata.get("Name", "")), metadata.get("Version", ""))
         if named != (name, str(version)):
             raise _complain(path, f"its metadata is that of {' '.join(named)}")
-        yield Archive(path, archive, Identity(name=name, version=str(version), tags=frozenset(tags)))
+        identity = Identity(name=name, version=str(version), tags=frozenset(tags))
+        yield Archive(path, archive, identity, folder)
 
 
 def _find_dist_info(archive: zipfile.ZipFile, path: Path) -> str:

@@ -114,7 +114,7 @@ def _from_json(value: dict[str, Any]) -> Inspection:
 
 def _inspect(path: Path, content: str) -> Inspection:
     with archive.open_wheel(path) as wheel:
-        _require_tensorflow(wheel)
+        require_tensorflow(wheel)
         libraries: dict[str, elf.Library] = {}
         unpacked = 0
         for name, member in wheel.read_members(elf.MAGIC):
@@ -153,7 +153,8 @@ def _inspect(path: Path, content: str) -> Inspection:
     )
 
 
-def _require_tensorflow(wheel: archive.Archive) -> None:
+def require_tensorflow(wheel: archive.Archive) -> None:
+    """Raise UnsupportedError if a wheel is not TensorFlow."""
     if wheel.identity.name not in manifest.PUBLISHED:
         raise UnsupportedError(
             f"{wheel.path.name} is not TensorFlow",

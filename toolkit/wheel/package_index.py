@@ -1,19 +1,19 @@
 """Makes a package index of wheels as a folder of files, which any web server can serve, and verifies one.
 
 Its pages are those of the simple repository interface, as HTML (PEP 503) and as JSON (PEP 691), with the METADATA of
-entry wheel beside it (PEP 658 and 714). Variants of wheels have their properties in ``NAME-VERSION-variants.json`` (PEP
+each wheel beside it (PEP 658 and 714). Variants of wheels have their properties in ``NAME-VERSION-variants.json`` (PEP
 825, a draft). All follows from the wheels alone, without a time, so that the same sources make the same bytes.
 """
 
-import ctypes
 import html
 import json
 import os
 import shutil
-import zipfile
+import stat
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, Usa
 from toolkit.findings import Finding, check
 from toolkit.signing import is_envelope
 from toolkit.wheel import variant, wheel_addresses, wheel_documents
-from toolkit.wheel.variant import Variant
+from toolkit.wheel.variant import Source, Variant
 
 RECORD: Final = "toolkit-index.json"
 """Name of the record, which lists the digests of all files. A folder without it is no index, and is left alone."""
@@ -36,27 +36,35 @@ _PAGE, _JSON_PAGE = "index.html", "index.json"
 _METADATA: Final = ".metadata"
 _DOCUMENTS: Final = (wheel_documents.PROVENANCE, wheel_documents.BILL)
 _API: Final = "1.1"
-_RENAME_EXCHANGE: Final = 2
-_HERE: Final = -100  # AT_FDCWD
+_LINKED: Final = 0o7446, 0o444
+"""Which bits of a wheel's mode count for a hard link, and their value: all may read it, and not all may write it."""
+_CLOCK_NS: Final = 2 * 10**9
+"""A coarse clock may not show a change of a file that was written to more recently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A wheel of an index."""
 
-    path: Path
-    digest: str
-    size: int
+    source: Source
     project: str  # normalized name
     version: str
     metadata: bytes
     variant: Variant | None
-    documents: Mapping[str, Path]  # what lies beside it, by the end of its name there
+    documents: Mapping[str, Path] = field(default_factory=dict)  # what lies beside it, by the end of its name there
     address: str = ""  # where installers download it; empty: beside the pages
 
     @property
     def name(self) -> str:
-        return self.path.name
+        return self.source.path.name
+
+    @property
+    def digest(self) -> str:
+        return self.source.digest
+
+    @property
+    def size(self) -> int:
+        return self.source.status.st_size
 
     @property
     def place(self) -> str:
@@ -77,7 +85,8 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
     ``addresses``: where installers download wheels, as :func:`toolkit.wheel.wheel_addresses.assign` takes it. All is
-    written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two
+    written beside the folder and takes its place in one step. Wheels are hashed, and are not unpacked, unless nothing
+    says that this program made them variants: :func:`verify` does it. Raises UsageError if a source is no wheel, if two
     wheels contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if
     the folder has an index of another draft of variants; IntegrityError if a wheel has changed since it was recorded;
     and CheckError if a variant names GPU code that it lacks.
@@ -87,28 +96,30 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
     assigned = wheel_addresses.assign({entry.name for entry in entries}, addresses)
     entries = [replace(entry, address=assigned.get(entry.name, "")) for entry in entries]
     texts = _compose(entries)
-    copied = {entry.place: entry.path for entry in entries}
-    for entry in entries:
-        copied |= {f"{entry.place}.{end}": path for end, path in entry.documents.items()}
+    documents = {f"{entry.place}.{end}": path for entry in entries for end, path in entry.documents.items()}
     digests = {name: digest.digest_bytes(content) for name, content in texts.items()}
-    digests |= {name: digest.digest_file(path) for name, path in copied.items()}
+    digests |= {name: digest.digest_file(path) for name, path in documents.items()}
+    digests |= {entry.place: entry.digest for entry in entries}
     record = {"schema": _SCHEMA, "variants": variant.SCHEMA, "files": dict(sorted(digests.items()))}
     if elsewhere := {entry.place: entry.address for entry in entries if entry.address}:
         record["addresses"] = elsewhere
-    if _read_record(folder) == record and not _find_wrong(folder, record):
-        return entries
     parent = folder.absolute().parent
+    if _read_record(folder) == record and not _find_wrong(folder, record):
+        files.sweep(parent)  # what a killed command has left
+        return entries
     files.require_writable(parent)
     with files.stage(parent, digest.shorten(digest.digest_value(str(folder.absolute())))) as staging:
         made = staging.path / "index"
         with files.writing(folder):
-            for name, path in copied.items():
-                (made / name).parent.mkdir(parents=True, exist_ok=True)
+            for entry in entries:
+                (made / entry.place).parent.mkdir(parents=True, exist_ok=True)
+            linked = {entry.place for entry in entries if _place(entry.source, made / entry.place)}
+            for name, path in documents.items():
                 _copy(path, made / name)
         for name, content in texts.items():
             files.write_atomically(made / name, content)
         files.write_json(made / RECORD, record)
-        if wrong := _find_wrong(made, record):
+        if wrong := _find_wrong(made, record, checked=linked):
             raise IntegrityError(f"{wrong[0]} while it was copied", remedy="run the same command again")
         files.set_mode(made, 0o755)
         _take_place(made, folder)
@@ -123,13 +134,18 @@ def verify(folder: Path) -> list[Finding]:
     record = _read_record(folder)
     if record is None:
         raise IntegrityError(f"{folder} is no index", why=f"it has no {RECORD}", remedy="make one: toolkit index")
-    wrong = _find_wrong(folder, record)
+    wrong = _find_wrong(folder, record, read=digest.read_file)
     whole = check("files", not wrong, "; ".join(wrong) or f"{len(record['files'])} files")
     if wrong:
         return [whole]
     wheels = sorted(name for name in record["files"] if name.endswith(".whl"))
     elsewhere = record.get("addresses", {})
-    entries = [replace(_read_wheel(folder / name, {}), address=str(elsewhere.get(name, ""))) for name in wheels]
+    entries = [
+        replace(_read_wheel(_find_listed(folder / name, record["files"][name])), address=str(elsewhere.get(name, "")))
+        for name in wheels
+    ]
+    for name in wheels:
+        variant.inspect(folder / name)
     texts = _compose(entries)
     made = {name: digest.digest_bytes(content) for name, content in texts.items()}
     differing = sorted(name for name, value in made.items() if record["files"].get(name) != value)
@@ -138,13 +154,14 @@ def verify(folder: Path) -> list[Finding]:
     return [
         whole,
         check("pages", not differing, ", ".join(differing) or f"those of {len(wheels)} wheels"),
-        *(_check_provenance(folder / name) for name in wheels if f"{name}.{wheel_documents.PROVENANCE}" in documents),
+        *(_check_provenance(entry) for entry in entries if f"{entry.place}.{wheel_documents.PROVENANCE}" in documents),
     ]
 
 
-def _check_provenance(wheel: Path) -> Finding:
+def _check_provenance(entry: Entry) -> Finding:
+    wheel = entry.source.path
     statement = files.read_json(wheel.with_name(f"{wheel.name}.{wheel_documents.PROVENANCE}"))
-    subject = {"name": wheel.name, "digest": wheel_documents.split(digest.digest_file(wheel))}
+    subject = {"name": wheel.name, "digest": wheel_documents.split(entry.digest)}
     named = isinstance(statement, dict) and subject in statement.get("subject", [])
     return check(f"provenance of {wheel.name}", named, "names this wheel" if named else "does not name this wheel")
 
@@ -170,15 +187,18 @@ def _read_sources(sources: Sequence[Path]) -> list[Entry]:
     if not sources:
         raise UsageError("no wheel is named", remedy="give dist/NAME, or .whl files")
     by_name: dict[tuple[str, str], Entry] = {}
-    for source in sources:
-        wheel = variant.find_wheel(source)
-        beside = {end: wheel.with_name(end) for end in _list_documents(source)} if source.is_dir() else {}
-        entry = _read_wheel(wheel, beside)
+    for given in sources:
+        source = variant.find_wheel(given)
+        entry = _read_wheel(source)
+        if entry.variant and not variant.is_recorded(source, entry.variant):
+            variant.inspect(source.path)
+        if given.is_dir():
+            entry = replace(entry, documents={end: source.path.with_name(end) for end in _list_documents(given)})
         same = by_name.setdefault((entry.project, entry.name), entry)
         if same.digest != entry.digest:
             raise UsageError(
                 f"two different wheels have the name {entry.name}",
-                why=f"{same.path} and {entry.path}",
+                why=f"{same.source.path} and {source.path}",
                 remedy="leave one of them out",
             )
     entries = [by_name[key] for key in sorted(by_name)]
@@ -210,23 +230,20 @@ def _require_apart(entries: Sequence[Entry]) -> None:
                 )
 
 
-def _read_wheel(path: Path, documents: Mapping[str, Path]) -> Entry:
-    inspected = variant.inspect(path)
-    with zipfile.ZipFile(path) as opened:
-        name = next(
-            member for member in opened.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1
-        )
-        metadata = opened.read(name)
+def _read_wheel(source: Source) -> Entry:
+    head = variant.read(source.path)
     return Entry(
-        path=path,
-        digest=inspected.digest,
-        size=inspected.bytes,
-        project=canonicalize_name(inspected.name),
-        version=str(Version(inspected.version)),
-        metadata=metadata,
-        variant=variant.read(path),
-        documents=documents,
+        source=source,
+        project=canonicalize_name(head.identity.name),
+        version=str(Version(head.identity.version)),
+        metadata=head.metadata,
+        variant=head.variant,
     )
+
+
+def _find_listed(path: Path, value: str) -> Source:
+    """Return a wheel of an index, whose bytes have been compared with its digest."""
+    return Source(path=path, digest=value, status=path.stat())
 
 
 def _list_documents(folder: Path) -> list[str]:
@@ -329,21 +346,56 @@ def _list_files(folder: Path) -> Iterator[str]:
             yield str(Path(root, name).relative_to(folder))
 
 
-def _find_wrong(folder: Path, record: Mapping[str, Any]) -> list[str]:
-    """Return in words which files of an index are missing, changed, or not its own."""
+def _find_wrong(
+    folder: Path,
+    record: Mapping[str, Any],
+    *,
+    checked: Collection[str] = (),
+    read: Callable[[Path], str] = digest.digest_file,
+) -> list[str]:
+    """Return in words which files of an index are missing, changed, or not its own.
+
+    ``checked``: files whose bytes are known to be right. ``read``: how the digests of all others are taken.
+    """
     present = {*_list_files(folder)} - {RECORD}
     wrong = [f"{name} is missing" for name in sorted(record["files"].keys() - present)]
     wrong += [f"{name} is not of the index" for name in sorted(present - record["files"].keys())]
-    for name in sorted(present & record["files"].keys()):
+    for name in sorted(present & record["files"].keys() - {*checked}):
         path = folder / name
-        if path.is_symlink() or digest.digest_file(path) != record["files"][name]:
+        if path.is_symlink() or read(path) != record["files"][name]:
             wrong.append(f"{name} has changed")
     return wrong
 
 
+def _place(source: Source, target: Path) -> bool:
+    """Put a wheel into a folder; return whether its bytes are known to be those that were hashed.
+
+    A wheel of this user's gets a hard link where the file system can make one, because a copy takes seconds and space.
+    This program replaces wheels, and never writes into one. Where another program does, the digest tells.
+    """
+    status, (mask, value) = source.status, _LINKED
+    own = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & mask == value
+    try:
+        if own:
+            target.hardlink_to(source.path.resolve())
+    except OSError:  # another file system, or one without hard links
+        own = False
+    if not own:
+        _copy(source.path, target)
+    return own and _is_unchanged(status, target.stat())
+
+
+def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:
+    """Return whether nobody has written to a file. A new link changes its ``ctime``, and so says nothing."""
+    settled = time.time_ns() - before.st_mtime_ns > _CLOCK_NS
+    return settled and all(
+        getattr(before, name) == getattr(now, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")
+    )
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a file; where the file system can, both share their bytes until one is changed."""
-    with source.open("rb") as old, target.open("wb") as new:
+    with source.open("rb") as old, target.open("xb") as new:
         size = os.fstat(old.fileno()).st_size
         done = 0
         try:
@@ -362,15 +414,7 @@ def _copy(source: Path, target: Path) -> None:
 def _take_place(made: Path, folder: Path) -> None:
     """Exchange a finished index with the old one, if there is one, and remove the old one."""
     try:
-        if not folder.exists():
-            made.replace(folder)
-            return
-        libc = ctypes.CDLL(None, use_errno=True)
-        places = os.fsencode(made), os.fsencode(folder)
-        if libc.renameat2(_HERE, places[0], _HERE, places[1], _RENAME_EXCHANGE):
-            # A file system that cannot exchange two folders: for a moment there is none.
-            folder.replace(made.with_name("old"))
-            made.replace(folder)
+        files.take_place(made, folder, made.with_name("old"))
     except OSError as error:
         raise PreflightError(
             f"cannot write {folder}", why=error.strerror or str(error), remedy="choose another folder"

@@ -6,10 +6,11 @@ wheel-variants``. A later draft may have another form. Installers that do not kn
 """
 
 import json
+import os
 import re
 import tempfile
-import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -109,43 +110,57 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
     )
 
 
-def read(path: Path) -> Variant | None:
-    """Return the variant that the name and the ``variant.json`` of a wheel describe, or None for a plain wheel.
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What a wheel says about itself."""
 
-    Raises IntegrityError if they contradict each other or cannot be read, and UnsupportedError if they follow another
-    draft, or name properties that another provider than NVIDIA's knows.
+    identity: archive.Identity
+    metadata: bytes
+    variant: Variant | None  # None: a plain wheel
+
+
+def read(path: Path) -> Head:
+    """Return what a wheel of TensorFlow says about itself. Its other files are not unpacked.
+
+    Raises UsageError if it is no wheel, and IntegrityError if it cannot be read, or if its name and ``variant.json``
+    contradict each other. Raises UnsupportedError if it is not TensorFlow, follows another draft of variants, or
+    names properties that another provider than NVIDIA's knows.
     """
-    _, label = split_name(path.name)
+    label = split_name(path.name)[1]
+    with _naming_plainly(path) as plain, archive.open_wheel(plain) as opened:
+        inspection.require_tensorflow(opened)
+        text = opened.read_text(f"{opened.folder}/{FILE}")
+        variant = None if text is None and not label else _parse(path.name, label, text)
+        return Head(identity=opened.identity, metadata=opened.read_metadata().encode(), variant=variant)
+
+
+def _parse(name: str, label: str, text: str | None) -> Variant:
     try:
-        with zipfile.ZipFile(path) as opened:
-            members = [name for name in opened.namelist() if re.fullmatch(rf"[^/]+\.dist-info/{re.escape(FILE)}", name)]
-            value = json.loads(opened.read(members[0])) if members else None
-    except (OSError, zipfile.BadZipFile, ValueError) as error:
-        raise IntegrityError(f"{path.name} cannot be read", why=str(error), remedy=archive.REMEDY) from error
-    if value is None and not label:
-        return None
+        value = json.loads(text) if text is not None else None
+    except ValueError as error:
+        raise IntegrityError(f"{name} cannot be read", why=f"{FILE}: {error}", remedy=archive.REMEDY) from error
     given = value if isinstance(value, dict) else {}
     if given:
-        require_draft(path.name, given.get("$schema"))
+        require_draft(name, given.get("$schema"))
     variants = given.get("variants")
     if not isinstance(variants, dict) or list(variants) != [label] or not _has_form(variants[label], label):
         raise IntegrityError(
-            f"{path.name} is no whole variant",
-            why=f"its {FILE} does not describe the label {label!r} alone, in the form of the draft"
-            if value
-            else f"it has no {FILE}",
+            f"{name} is no whole variant",
+            why=f"it has no {FILE}"
+            if text is None
+            else f"its {FILE} does not describe the label {label!r} alone, in the form of the draft",
             remedy="make it again: toolkit variant",
         )
     if others := sorted(variants[label].keys() - {NAMESPACE}):
         raise UnsupportedError(
-            f"{path.name} is chosen by other providers than NVIDIA's: {', '.join(others)}",
+            f"{name} is chosen by other providers than NVIDIA's: {', '.join(others)}",
             why="this version makes an index for NVIDIA's alone",
             remedy="leave it out, or make a variant of the plain wheel: toolkit variant",
         )
     providers = given.get("providers")
     if variants[label] and (not isinstance(providers, dict) or providers.get(NAMESPACE) != PROVIDERS[NAMESPACE]):
         raise UnsupportedError(
-            f"{path.name} names another provider for {NAMESPACE} than {PROVIDERS[NAMESPACE]['requires'][0]}",
+            f"{name} names another provider for {NAMESPACE} than {PROVIDERS[NAMESPACE]['requires'][0]}",
             remedy="make the variant again: toolkit variant",
         )
     return Variant(label=label, properties=variants[label])
@@ -182,20 +197,28 @@ def _are_features(named: tuple[str, object]) -> bool:
     )
 
 
+@contextmanager
+def _naming_plainly(path: Path) -> Iterator[Path]:
+    """Yield the path of a wheel under a name without the label of a variant, which readers of names do not know."""
+    plain, label = split_name(path.name)
+    if not label:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder, plain)
+        link.symlink_to(path.resolve())
+        yield link
+
+
 def inspect(path: Path) -> Inspection:
     """Check every file of a wheel, variant or not, and return the wheel's facts.
 
     Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError if the variant names an architecture
     that the wheel has no machine code or no PTX for.
     """
-    plain, label = split_name(path.name)
-    if not label:
-        return inspection.inspect(path)
-    with tempfile.TemporaryDirectory() as folder:
-        link = Path(folder, plain)
-        link.symlink_to(path.resolve())
-        inspected = inspection.inspect(link)
-    variant = read(path)
+    with _naming_plainly(path) as plain:
+        inspected = inspection.inspect(plain)
+    variant = read(path).variant
     named = variant.properties.get(NAMESPACE, {}).get(ARCHITECTURE, []) if variant else []
     if lacking := sorted({*map(_name_code, named)} - set(inspected.architectures)):
         raise CheckError(
@@ -212,7 +235,16 @@ def _name_code(value: str) -> str:
     return f"{'sm' if match['kind'] == 'real' else 'compute'}_{match['number']}" if match else value
 
 
-def find_wheel(source: Path) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A wheel that somebody named, as it was when it was hashed."""
+
+    path: Path
+    digest: str
+    status: os.stat_result  # from before it was hashed
+
+
+def find_wheel(source: Path) -> Source:
     """Return the wheel that a path names: a file, or the one in a folder, whose sums are checked.
 
     Raises UsageError if there is no wheel, and IntegrityError if it has changed since it was made.
@@ -224,12 +256,29 @@ def find_wheel(source: Path) -> Path:
                 f"{source} has {len(wheels) or 'no'} wheels, and the folder of one is expected",
                 remedy="give dist/NAME, or a .whl file",
             )
-        wheel_folder.check_sums(source)
-        return wheels[0]
+        status = wheels[0].stat()
+        return Source(path=wheels[0], digest=wheel_folder.check_sums(source)[wheels[0].name], status=status)
     if not source.is_file() or source.suffix != ".whl":
         raise UsageError(f"there is no wheel {source}", remedy="give dist/NAME, or a .whl file")
-    wheel_folder.check_sum(source)
-    return source
+    status = source.stat()
+    return Source(path=source, digest=wheel_folder.check_sum(source) or digest.digest_file(source), status=status)
+
+
+def is_recorded(source: Source, variant: Variant) -> bool:
+    """Return whether the provenance beside a variant says that :func:`make` made this very file with its properties.
+
+    These follow from machine code that was read then, so that the wheel need not be unpacked to find it again.
+    """
+    statement = files.read_json(source.path.with_name(wheel_documents.PROVENANCE))
+    match statement:
+        case {"subject": subjects, "predicate": {"buildDefinition": {"buildType": kind, "externalParameters": given}}}:
+            subject = {"name": source.path.name, "digest": wheel_documents.split(source.digest)}
+            return kind == BUILD_TYPE and subjects == [subject] and given == _describe_choice(variant)
+    return False
+
+
+def _describe_choice(variant: Variant) -> dict[str, Any]:
+    return {"label": variant.label, "properties": variant.properties}
 
 
 def make(source: Path, out: Path, label: str = "") -> Path:
@@ -238,7 +287,7 @@ def make(source: Path, out: Path, label: str = "") -> Path:
     The files are those of the wheel. Its version loses the local part, because a variant is told apart by its label. A
     variant that is there already is kept. Raises UsageError, UnsupportedError, IntegrityError.
     """
-    wheel = find_wheel(source)
+    wheel = find_wheel(source).path
     if split_name(wheel.name)[1]:
         raise UsageError(f"{wheel.name} is a variant already", remedy="give the wheel that it was made from")
     inspected = inspection.inspect(wheel)
@@ -277,7 +326,7 @@ def _describe_provenance(made: Path, wheel: Path, original: str, variant: Varian
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {"label": variant.label, "properties": variant.properties},
+                "externalParameters": _describe_choice(variant),
                 "resolvedDependencies": [{"name": wheel.name, "digest": wheel_documents.split(original)}],
             },
             "runDetails": {"builder": {"id": "urn:x-tensorflow-toolkit:builder:host"}},

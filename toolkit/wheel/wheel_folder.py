@@ -79,22 +79,23 @@ def check_sums(folder: Path) -> dict[str, str]:
     return digests
 
 
-def check_sum(file: Path) -> None:
-    """Check one file against the checksums beside it, if any.
+def check_sum(file: Path) -> str:
+    """Check one file against the checksums beside it, if any; return its digest, or an empty text without checksums.
 
     A file that neither exists nor is listed passes. Raises IntegrityError if it is changed, missing or unlisted.
     """
     if not (file.parent / SUMS).exists():
-        return
+        return ""
     listed = _read_sums(file.parent)
     if not file.exists():
         if file.name in listed:
             raise _complain(file.parent, f"{file.name} is missing")
-        return
+        return ""
     if file.name not in listed:
         raise _complain(file.parent, f"{file.name} is not in {SUMS}")
     if digest.digest_file(file) != listed[file.name]:
         raise _complain(file.parent, f"{file.name} is not what {SUMS} says")
+    return listed[file.name]
 
 
 def _read_sums(folder: Path) -> dict[str, str]:

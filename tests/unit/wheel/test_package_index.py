@@ -1,17 +1,20 @@
 import json
 import os
 import shutil
+import signal
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.command import Run
+from tests.ending import end_in_child
 from tests.unit.graft import maker
-from toolkit import digest, findings
+from toolkit import digest, files, findings
 from toolkit.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.wheel import inspection, package_index, repack, variant, wheel_addresses, wheel_folder
 
@@ -55,11 +58,11 @@ def test_a_variant_has_the_files_of_its_wheel_and_says_what_it_runs_on(tmp_path:
     source = make(tmp_path, "2.21.0+sm120", 80, 120)
     made = variant.make(source, tmp_path / "variants")
     assert made.name == f"tensorflow-2.21.0-{TAG}-sm120.whl"
-    found = variant.read(made)
+    found = variant.read(made).variant
     assert found is not None
     assert found.label == "sm120"
     assert found.properties == {"nvidia": {"sm_arch": ["120_real", "80_real"], "cuda_version_lower_bound": ["12.8"]}}
-    with zipfile.ZipFile(variant.find_wheel(source)) as old, zipfile.ZipFile(made) as new:
+    with zipfile.ZipFile(variant.find_wheel(source).path) as old, zipfile.ZipFile(made) as new:
         contents = [
             {name.partition("/")[2]: opened.read(name) for name in opened.namelist() if "METADATA" not in name}
             for opened in (old, new)
@@ -81,7 +84,7 @@ def test_a_label_that_is_none_is_refused(tmp_path: Path, label: str, why: str) -
 
 
 def test_code_that_no_property_can_name_is_left_out(tmp_path: Path) -> None:
-    found = inspection.inspect(variant.find_wheel(make(tmp_path)))
+    found = inspection.inspect(variant.find_wheel(make(tmp_path)).path)
     described = variant.describe(replace(found, architectures=("sm_90", "sm_90a", "compute_90")))
     assert described.properties["nvidia"]["sm_arch"] == ["90_real"]
     with pytest.raises(UnsupportedError, match="sm_90a, for one GPU alone"):
@@ -304,6 +307,137 @@ def test_a_disk_that_fills_up_leaves_the_old_index(
     with pytest.raises(PreflightError, match="No space left"):
         package_index.make(site, sources)
     assert read(site) == before
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [(Path, "hardlink_to", 2), (os, "copy_file_range", 2), (files, "write_atomically", 3), (files, "set_mode", 1)],
+)
+def test_a_command_that_is_killed_leaves_the_old_index_and_nothing_in_the_way(
+    tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int
+) -> None:
+    site = tmp_path / "site"
+    package_index.make(site, sources[:1])
+    before, function, calls = read(site), getattr(owner, name), []
+
+    def kill(*arguments: Any) -> Any:
+        result = function(*arguments)
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    def replace_index() -> None:
+        monkeypatch.setattr(owner, name, kill)
+        package_index.make(site, sources)
+
+    for again in (sources[:1], sources):  # the first of them finds the index as it should be
+        assert end_in_child(replace_index) == signal.SIGKILL
+        assert read(site) == before
+        assert not findings.list_wrong(package_index.verify(site))
+        package_index.make(site, again)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["dist", "site", "variants"]
+    package_index.make(tmp_path / "other", sources)
+    assert read(site) == read(tmp_path / "other")
+
+
+def test_where_folders_cannot_be_exchanged_a_failure_brings_the_old_index_back(
+    tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, rename = tmp_path / "site", Path.rename
+    package_index.make(site, sources[:1])
+    before = read(site)
+
+    def refuse(self: Path, target: Path) -> Path:
+        if target == site and self.name == "index":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(files, "exchange", lambda *_: False)
+    with monkeypatch.context() as full:
+        full.setattr(Path, "rename", refuse)
+        with pytest.raises(PreflightError, match="No space left"):
+            package_index.make(site, sources)
+    assert read(site) == before
+    package_index.make(site, sources)
+    assert len(read(site)) > len(before)
+
+
+def test_a_wheel_gets_a_second_name_where_all_may_read_it_and_a_copy_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = next(make(tmp_path / "dist").glob("*.whl"))
+    inside = tmp_path / "site" / "tensorflow" / wheel.name
+    package_index.make(tmp_path / "site", [wheel])
+    assert inside.samefile(wheel)
+    shutil.rmtree(tmp_path / "site")
+    wheel.chmod(0o600)
+    package_index.make(tmp_path / "site", [wheel])
+    assert (inside.samefile(wheel), inside.stat().st_mode & 0o777) == (False, 0o644)
+    shutil.rmtree(tmp_path / "site")
+    wheel.chmod(0o644)
+
+    def refuse(*_: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    package_index.make(tmp_path / "site", [wheel])
+    assert not inside.samefile(wheel)
+    assert inside.read_bytes() == wheel.read_bytes()
+
+
+def test_a_wheel_that_is_changed_in_its_place_is_found_in_the_index(tmp_path: Path) -> None:
+    """Its name in the index is a hard link, so that the change is there too. Its digest is not."""
+    wheel = next(make(tmp_path / "dist").glob("*.whl"))
+    package_index.make(tmp_path / "site", [wheel])
+    with wheel.open("r+b") as stream:
+        stream.seek(100)
+        stream.write(b"changed")
+    (wrong,) = findings.list_wrong(package_index.verify(tmp_path / "site"))
+    assert (wrong.id, wheel.name in wrong.evidence) == ("files", True)
+
+
+def test_a_wheel_that_changes_while_its_index_is_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = next(make(tmp_path / "dist").glob("*.whl"))
+    os.utime(wheel, (1, 1))
+    (wheel.parent / "SHA256SUMS").unlink()
+    link = Path.hardlink_to
+
+    def change(self: Path, target: Path) -> None:
+        target.write_bytes(target.read_bytes() + b"more")
+        link(self, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", change)
+    with pytest.raises(IntegrityError, match="while it was copied"):
+        package_index.make(tmp_path / "site", [wheel])
+    assert not (tmp_path / "site").exists()
+
+
+def test_wheels_are_unpacked_by_verify_and_by_make_only_if_nothing_says_where_they_come_from(
+    tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index of twenty wheels would take minutes otherwise."""
+    (tmp_path / "own").mkdir()
+    unpacked: list[Path] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(variant, "inspect", unpacked.append)
+        package_index.make(tmp_path / "site", sources)
+        assert unpacked == []
+        alone = shutil.copy(next(sources[1].glob("*.whl")), tmp_path / "own")
+        package_index.make(tmp_path / "site", [Path(alone)])
+        assert unpacked == [Path(alone)]
+    # A record that lies: --verify reads the machine code itself.
+    liar = spoil_variant(tmp_path / "own", variants={"sm120": {"nvidia": {"sm_arch": ["121_real"]}}})
+    statement = json.loads((sources[1] / "provenance.intoto.json").read_text())
+    statement["subject"] = [{"name": liar.name, "digest": {"sha256": digest.read_file(liar).removeprefix("sha256:")}}]
+    properties = {"label": "sm120", "properties": {"nvidia": {"sm_arch": ["121_real"]}}}
+    statement["predicate"]["buildDefinition"]["externalParameters"] = properties
+    liar.with_name("provenance.intoto.json").write_text(json.dumps(statement))
+    package_index.make(tmp_path / "site", [liar])
+    with pytest.raises(CheckError, match="has no such GPU code"):
+        package_index.verify(tmp_path / "site")
 
 
 def test_a_disk_that_fills_up_leaves_no_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
