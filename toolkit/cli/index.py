@@ -16,7 +16,11 @@ def variant(
     session: Session,
     sources: Sources = None,
     label: Annotated[
-        str, typer.Option(metavar="TEXT", help="Label of the variant; by default its GPUs, such as `sm120`.")
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Label of the variant; by default its GPUs, such as `sm120`. `null`: for machines that no other fits.",
+        ),
     ] = "",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished variants.")] = Path("variants"),
 ) -> None:

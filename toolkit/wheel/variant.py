@@ -37,12 +37,15 @@ PROVIDERS: Final = {
     }
 }
 BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:variant:v1"
+NULL: Final = "null"
+"""The label of the variant without properties, which an installer takes where no other one fits."""
+REPAIRED: Final = "repaired"
+"""The local version of a wheel in which only search paths and the like were corrected."""
 _LABEL: Final = re.compile(r"[0-9a-z._]{1,16}")
 _NAME: Final = re.compile(r"(?P<plain>[^-]+-[^-]+(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+?)-(?P<label>[0-9a-z._]+)\.whl")
 _PART: Final = re.compile(r"[0-9a-z_]+")  # of a namespace or a feature
 _VALUE: Final = re.compile(r"[0-9a-z_.]+")
 _GPU_CODE: Final = re.compile(r"(?P<number>\d+)_(?P<kind>real|virtual)")
-_NULL: Final = "null"  # the label of the variant without properties
 
 Properties = Mapping[str, Mapping[str, list[str]]]
 """Values of each feature, by namespace and feature."""
@@ -74,10 +77,15 @@ def compose(variants: Iterable[Variant]) -> bytes:
 def describe(wheel: Inspection, label: str = "") -> Variant:
     """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
 
-    ``label``: the variant's label; without it, the label follows from the wheel. Raises UsageError if the text cannot
-    be a label, or if none follows from the wheel, and UnsupportedError if the wheel has no machine code that a
-    property can name.
+    ``label``: the variant's label; without it, the label follows from the wheel. The label ``null`` has no properties:
+    it is that of a wheel which was only repaired, and an installer takes it where no other variant fits. Raises
+    UsageError if the text cannot be a label, or if none follows from the wheel, and UnsupportedError if the wheel has
+    no machine code that a property can name.
     """
+    parts = (Version(wheel.version).local or "").split(".")
+    cards = [part for part in parts if re.fullmatch(r"sm\d+", part)]
+    if label == NULL or (not label and not cards and REPAIRED in parts):
+        return Variant(label=NULL, properties={})
     # NVIDIA's provider has no word for code with a suffix (sm_90a), which runs on fewer GPUs than its number says.
     names = [name for name in wheel.architectures if re.fullmatch(r"sm_\d+", name)]
     if not names:
@@ -85,11 +93,10 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
         raise UnsupportedError(
             f"{wheel.file} has no machine code that a variant can name",
             why=f"it has {others}, for one GPU alone" if others else "it has none for any GPU",
-            remedy="put it into the index as it is: it is chosen without a variant",
+            remedy="put it into the index as it is, or make it the variant for all other machines: --label null",
         )
-    local = Version(wheel.version).local or ""
-    chosen = label or "_".join(re.findall(r"sm\d+", local)) or "_".join(name.replace("_", "") for name in names)
-    if not _LABEL.fullmatch(chosen) or chosen == _NULL:
+    chosen = label or "_".join(cards or (name.replace("_", "") for name in names))
+    if not _LABEL.fullmatch(chosen):
         raise UsageError(
             f"not a label of a variant: {chosen[:60]!r}",
             why="it has up to 16 small letters, digits, dots and underscores",
@@ -178,7 +185,7 @@ def require_draft(name: str, schema: object) -> None:
 
 def _has_form(value: object, label: str) -> bool:
     """Return whether a value can be the properties of a label: none of ``null``, and some of each other one."""
-    return isinstance(value, dict) and bool(value) == (label != _NULL) and all(map(_are_features, value.items()))
+    return isinstance(value, dict) and bool(value) == (label != NULL) and all(map(_are_features, value.items()))
 
 
 def _are_features(named: tuple[str, object]) -> bool:

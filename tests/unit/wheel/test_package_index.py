@@ -75,7 +75,7 @@ def test_a_variant_has_the_files_of_its_wheel_and_says_what_it_runs_on(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("label", "why"), [("SM120", "not a label"), ("a-b", "not a label"), ("x" * 17, "not a label"), ("null", "not a")]
+    ("label", "why"), [("SM120", "not a label"), ("a-b", "not a label"), ("x" * 17, "not a label")]
 )
 def test_a_label_that_is_none_is_refused(tmp_path: Path, label: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
@@ -89,6 +89,21 @@ def test_code_that_no_property_can_name_is_left_out(tmp_path: Path) -> None:
     assert described.properties["nvidia"]["sm_arch"] == ["90_real"]
     with pytest.raises(UnsupportedError, match="sm_90a, for one GPU alone"):
         variant.describe(replace(found, architectures=("sm_90a",)))
+
+
+@pytest.mark.parametrize(("version", "label"), [("2.21.0+repaired", ""), ("2.21.0+mine", "null")])
+def test_a_repaired_wheel_is_for_all_machines_that_no_other_variant_fits(
+    tmp_path: Path, version: str, label: str
+) -> None:
+    """An installer prefers the label null to the plain wheel, which pip takes."""
+    made = variant.make(make(tmp_path / "dist", version), tmp_path / "variants", label)
+    assert made.name == f"tensorflow-2.21.0-{TAG}-null.whl"
+    graft = variant.make(make(tmp_path / "dist", "2.21.0+sm120", 120), tmp_path / "variants")
+    package_index.make(tmp_path / "site", [made.parent, graft.parent, make(tmp_path / "dist")])
+    described = json.loads((tmp_path / "site/tensorflow/tensorflow-2.21.0-variants.json").read_text())["variants"]
+    assert described["null"] == {}
+    assert described["sm120"]
+    assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
 
 
 def test_another_variant_of_the_same_name_is_kept(tmp_path: Path) -> None:
