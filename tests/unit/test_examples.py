@@ -107,7 +107,7 @@ GRAFT = f'''
 test "$1" = graft || exec "{sys.executable}" -m toolkit "$@"
 "{sys.executable}" -m toolkit "$@" --dry-run >&2
 mkdir -p dist
-cp -r "grafts/$5" dist/
+cp -r "grafts/${{5:-repaired}}" dist/
 '''
 """A stand-in for the program that plans a graft, and takes one that is there."""
 
@@ -117,30 +117,29 @@ def test_the_workflow_publishes_an_index_whose_wheels_are_in_a_release(tmp_path:
     workflow = load("index.yml")
     (install, *steps) = [step["run"] for step in workflow["jobs"]["wheels"]["steps"] if "run" in step]
     assert install == read_github()[0][0]
-    for capability in workflow["env"]["CAPABILITIES"].split():
-        number = int(capability.replace(".", ""))
-        folder = tmp_path / "grafts" / capability
+    tag = PUBLISHED.removeprefix("tensorflow-2.21.0-").removesuffix(".whl")
+    numbers = {name: int(name.replace(".", "")) for name in workflow["env"]["CAPABILITIES"].split()}
+    wheels = {name: (f"2.21.0+sm{number}.only", (number,)) for name, number in numbers.items()}
+    for name, (version, cubins) in {**wheels, "repaired": ("2.21.0+repaired", (80, 89))}.items():
+        folder = tmp_path / "grafts" / name
         folder.mkdir(parents=True)
-        library = make_library([make_container("one", cubins=(number,))])
-        tag = PUBLISHED.removeprefix("tensorflow-2.21.0-").removesuffix(".whl")
-        make_tensorflow(folder, library, version=f"2.21.0+sm{number}.only", tag=tag)
+        make_tensorflow(folder, make_library([make_container("one", cubins=cubins)]), version=version, tag=tag)
         wheel_folder.write_sums(folder)
-    library = make_library([make_container("one", cubins=(80, 89))])
-    make_tensorflow(tmp_path, library, version="2.21.0", tag=tag)
+    make_tensorflow(tmp_path, make_library([make_container("one", cubins=(80, 89))]), version="2.21.0", tag=tag)
     shell = Shell(tmp_path, toolkit=GRAFT, python=f"mkdir plain && cp {PUBLISHED} plain/")
     variables = {**workflow["env"], "RELEASE": "wheels-1", "GITHUB_REPOSITORY": "owner/wheels"}
     for step in steps:
         done = shell(step, **variables)
         assert done.returncode == 0, done.stderr
     names = {path.name for path in (tmp_path / "wheels").iterdir() if path.suffix == ".whl"}
-    assert len(names) == 3
+    assert len(names) == 4
     assert {path.name for path in (tmp_path / "wheels").iterdir()} == names | {f"{name}.metadata" for name in names}
     page = (tmp_path / "site/tensorflow/index.html").read_text()
     for name in names:
         assert f'href="https://github.com/owner/wheels/releases/download/wheels-1/{name}#sha256=' in page
     assert not list((tmp_path / "site").rglob("*.whl"))
     (path,) = (tmp_path / "site").rglob("*-variants.json")
-    assert set(json.loads(path.read_text())["variants"]) == {"sm90", "sm120"}
+    assert set(json.loads(path.read_text())["variants"]) == {"null", "sm90", "sm120"}
 
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
