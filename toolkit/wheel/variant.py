@@ -280,7 +280,7 @@ def is_recorded(source: Source, variant: Variant) -> bool:
     match statement:
         case {"subject": subjects, "predicate": {"buildDefinition": {"buildType": kind, "externalParameters": given}}}:
             subject = {"name": source.path.name, "digest": wheel_documents.split(source.digest)}
-            return kind == BUILD_TYPE and subjects == [subject] and given == _describe_choice(variant)
+            return bool(kind == BUILD_TYPE and subjects == [subject] and given == _describe_choice(variant))
     return False
 
 
