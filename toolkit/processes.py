@@ -102,7 +102,7 @@ class CommandPool:
 
     commands: Mapping[int, LoggedCommand]
     variables: Mapping[str, str]  # that the commands get besides those of this program
-    held: int  # descriptor of a lock that the commands inherit
+    lock: int  # descriptor of a lock that the commands inherit
     grace: float  # seconds between asking a command to stop and killing it
     begin: Callable[[int, Path], None]  # told of each start, and of its log; one at a time
     end: Callable[[int, int], None]  # told of each end, and of its exit code; one at a time
@@ -148,7 +148,7 @@ class CommandPool:
                     stderr=subprocess.STDOUT,
                     text=True,
                     start_new_session=True,
-                    pass_fds=[self.held],
+                    pass_fds=[self.lock],
                 )
                 self._running.append(process)
                 self.begin(number, command.log)

@@ -226,7 +226,7 @@ def run(
             if member.number not in complete
         }
         return processes.CommandPool(
-            commands, variables=variables, held=lock, grace=training.GRACE_SECONDS + 30, begin=begin, end=end
+            commands, variables=variables, lock=lock, grace=training.GRACE_SECONDS + 30, begin=begin, end=end
         ).run(processes.share_cores(slots))
 
 

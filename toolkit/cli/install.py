@@ -170,7 +170,7 @@ def _resolve(session: Session, settings: "Settings", python: "Interpreter", whee
 
 def _ask(session: Session, changes: "Changes") -> bool:
     """Ask whether packages may be changed. Raises UsageError if there is no terminal to ask on."""
-    names = [each.describe() for each in changes.changed] + list(changes.broken)
+    names = [change.describe() for change in changes.changed] + list(changes.broken)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "nothing was changed: packages of the environment would be, and there is no terminal to ask on",

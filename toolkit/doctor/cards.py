@@ -248,12 +248,12 @@ def _find_entries(plain: str) -> Sequence[_Entry]:
 def _find_short(name: str) -> list[_Entry]:
     index, words = _load_index(), _load_words()
     short, given = words.shorten(name), words.strict & {*words.split(name)}
-    found = index.short.get(short, [])
-    if not found and any(character.isdigit() for character in short):
+    entries = index.short.get(short, [])
+    if not entries and any(character.isdigit() for character in short):
         # A letter more, as in K40 and K40c.
         longer = [key for key in index.short if key.startswith(short) and key[len(short) :].isalpha()]
-        found = [entry for key in longer for entry in index.short[key]]
-    return [entry for entry in found if given <= {*words.split(_plain(entry.name)), _find_architecture(entry)}]
+        entries = [entry for key in longer for entry in index.short[key]]
+    return [entry for entry in entries if given <= {*words.split(_plain(entry.name)), _find_architecture(entry)}]
 
 
 def _find_architecture(entry: _Entry) -> str:

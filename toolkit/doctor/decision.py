@@ -107,7 +107,7 @@ def decide(machine: Machine, wishes: Wishes | None = None, table: Table | None =
         return _Decider(table=table, machine=machine, wishes=wishes).decide()
     named = name_card(machine, wishes.card)
     decision = _Decider(table=table, machine=named, wishes=wishes).decide()
-    same = [number for number, each in enumerate(machine.devices) if each.capability == named.devices[0].capability]
+    same = [number for number, device in enumerate(machine.devices) if device.capability == named.devices[0].capability]
     return replace(decision, visible=_list_visible(same, machine))
 
 

@@ -50,7 +50,7 @@ class _Answer:
 
     devices: tuple[Device, ...] = ()
     code: int = 0
-    said: str = ""
+    text: str = ""
     hangs: bool = False
 
 
@@ -109,7 +109,7 @@ def _read_devices(place: _Place, seconds: float) -> tuple[tuple[Device, ...], Fa
     if answer is None:
         return _describe_silent(place)
     devices = _complete(answer.devices, place)
-    if answer.code or answer.said or answer.hangs or not devices:
+    if answer.code or answer.text or answer.hangs or not devices:
         fault = _find_fault(answer, place, seconds)
         return devices or _list_cards(place), fault
     return devices, None
@@ -145,11 +145,11 @@ _BY_DRIVER = {"nouveau": "nouveau", "nvidia": "no-program"}
 
 def _find_fault(answer: _Answer, place: _Place, seconds: float) -> Fault:
     rows = [row for row in _load_faults()["answers"] if "where" not in row or place.is_container]
-    fitting = [row for row in rows if _says(answer.said, row)]
+    fitting = [row for row in rows if _says(answer.text, row)]
     fitting += [row for row in rows if answer.code in row["codes"]]
     name = "hangs" if answer.hangs else "not-understood"
     row = fitting[0] if fitting and not answer.hangs else next(row for row in rows if row["id"] == name)
-    message = re.split(r"\. ", " ".join(answer.said.split()))[0][:200]
+    message = re.split(r"\. ", " ".join(answer.text.split()))[0][:200]
     if answer.hangs:
         message = f"it has not answered in {seconds:g} s"
     elif not message:

@@ -64,7 +64,7 @@ def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tu
     if wheel := find_wheel(dist, decision, python):
         return settings, wheel
     raise UsageError(
-        f"no published wheel will do for {' and '.join(dict.fromkeys(each.name for each in decision.devices))}",
+        f"no published wheel will do for {' and '.join(dict.fromkeys(device.name for device in decision.devices))}",
         why=f"{decision.reason}; {dist} has no such wheel yet",
         remedy=f"`{decision.command}`, and then this command again; --card none installs the CPU set",
     )
@@ -164,7 +164,7 @@ def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
 
     Raises UnsupportedError: it is for another Python; UsageError: its set is not known.
     """
-    found = inspection.inspect(wheel)
+    inspected = inspection.inspect(wheel)
     pythons = list_pythons(settings, wheel)
     if python not in pythons:
         raise UnsupportedError(
@@ -172,18 +172,18 @@ def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
             why=f"it is for Python {', '.join(pythons)}",
             remedy=f"name a new environment: --into DIR --python {pythons[-1]}" if pythons else "give another wheel",
         )
-    settings = replace(settings, tensorflow=found.public_version, python=python)
-    if settings.cuda or not found.build.is_cuda:
+    settings = replace(settings, tensorflow=inspected.public_version, python=python)
+    if settings.cuda or not inspected.build.is_cuda:
         return settings
     record = manifest.read(wheel.parent)
-    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == found.digest else {}
+    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == inspected.digest else {}
     if spec.get("cuda") and spec.get("cudnn"):
         return replace(settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    words = unused.name_wheel_flags(found.public_version, python, found.build.cuda).split()
+    words = unused.name_wheel_flags(inspected.public_version, python, inspected.build.cuda).split()
     if not words:
         raise UsageError(
             f"the set of {wheel.name} is not known",
-            why=f"there is no record beside it, and no known set has CUDA {found.build.cuda} or a later one for it",
+            why=f"there is no record beside it, and no known set has CUDA {inspected.build.cuda} or a later one for it",
             remedy="give --cuda and --cudnn",
         )
     return replace(settings, cuda=words[1], cudnn=words[3])

@@ -90,7 +90,7 @@ def _change(what: Installation, console: Console) -> None:
         if what.changes.removed:
             what.pip.uninstall(copied.python, what.changes.removed, locks=(stage.lock,))
         _fill(what, copied.python, stage, console)
-        if what.has_gpu_libraries and any(each.is_tensorflow for each in what.changes.wanted):
+        if what.has_gpu_libraries and any(package.is_tensorflow for package in what.changes.wanted):
             _mend(copied.packages, console)
         exchange.relocate(copied.prefix, folder, copied.packages)
         exchange.commit(copied, python, stage.path)

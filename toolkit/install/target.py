@@ -134,9 +134,9 @@ def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
     own_version = f"{sys.version_info.major}.{sys.version_info.minor}"
     order = sorted(pythons, key=lambda version: (version == own_version, numbers.parse(version)), reverse=True)
     for version in [asked] if asked else order:
-        found = interpreters.search(version)
+        path = interpreters.search(version)
         with suppress(PreflightError):
-            if found and (python := interpreters.ask(found)).minor == version:
+            if path and (python := interpreters.ask(path)).minor == version:
                 return python
     wanted = asked or pythons[-1]
     raise PreflightError(

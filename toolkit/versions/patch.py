@@ -105,14 +105,14 @@ def _edit_row(row: str, fields: list[str], value: Any) -> str:
     for name in fields[1:]:
         inner = _find_value(row[start:end], _WITHIN, name)
         start, end = start + inner[0], start + inner[1]
-    found, name = start >= 0, fields[-1]
-    if not found:  # a new field goes before the last one, which every row has
+    is_there, name = start >= 0, fields[-1]
+    if not is_there:  # a new field goes before the last one, which every row has
         start = end = row.rindex("    sources: " if block else "sources: ")
     if block and len(fields) == 1:
         line = "" if value is None else _render_field(name, value)
-        return row[: row.rindex("\n", 0, start) + 1] + line + row[end + found :]
+        return row[: row.rindex("\n", 0, start) + 1] + line + row[end + is_there :]
     shown = value if isinstance(value, str) and _PLAIN.fullmatch(value) else _render(value)
-    return row[:start] + (shown if found else f"{name}: {shown}, ") + row[end:]
+    return row[:start] + (shown if is_there else f"{name}: {shown}, ") + row[end:]
 
 
 def _find_value(text: str, before: str, name: str) -> tuple[int, int]:

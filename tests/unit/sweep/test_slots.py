@@ -23,7 +23,7 @@ def make(tmp_path: Path, lock: int, programs: Sequence[str], ended: list[int]) -
         for number, program in enumerate(programs)
     }
     end = lambda number, _code: ended.append(number)  # noqa: E731
-    return CommandPool(commands, variables={"WORD": "x"}, held=lock, grace=10, begin=lambda *_: None, end=end)
+    return CommandPool(commands, variables={"WORD": "x"}, lock=lock, grace=10, begin=lambda *_: None, end=end)
 
 
 def test_one_that_fails_leaves_the_others_alone(tmp_path: Path, lock: int) -> None:
