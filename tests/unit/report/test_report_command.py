@@ -55,7 +55,7 @@ def test_a_broken_link_is_said_and_the_page_is_written(call: Call) -> None:
     ("words", "code", "said"),
     [
         (["no-such-run"], 2, "there is no no-such-run"),
-        (["."], 8, "is neither"),
+        (["."], 8, "holds no wheel"),
         (["RUN", "--with", "gone"], 8, "has nothing to show"),
         (["RUN", "--out", "/proc/page.html"], 4, "cannot write"),
         (["RUN", "--trust", "gone.pub"], 2, "gone.pub"),
