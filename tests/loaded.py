@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
+LIBRARIES = ("keras", "matplotlib.pyplot", "pydantic.type_adapter", "pydantic.types", "sklearn.datasets", "tensorflow")
+"""What a job loads, but for its own modules: signals come while these are loaded, too."""
+
 # The shell finds the interpreter, because the first line of a program allows no space in a path.
 CLIENT = """#!/bin/sh
 '''exec' "{python}" -IS "$0" "$@"
@@ -65,7 +68,7 @@ def make(interpreter: str, variables: Mapping[str, str]) -> Path:
 
 def serve(address: str, ready: int) -> None:
     gc.disable()
-    for name in ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow"):
+    for name in LIBRARIES:
         importlib.import_module(name)
     gc.freeze()
     gc.enable()
