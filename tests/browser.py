@@ -68,10 +68,6 @@ class Browser:
         while self.run("document.readyState") != "complete":
             pass
 
-    def print_on(self) -> None:
-        """Show the page as it is printed."""
-        self._ask("Emulation.setEmulatedMedia", media="print")
-
     def run(self, expression: str) -> Any:
         """Return the value of an expression in the page."""
         found = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

@@ -1,6 +1,5 @@
 import fcntl
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -89,17 +88,6 @@ def test_a_run_is_complete_or_stopped_or_running(place: Path) -> None:
 def test_a_damaged_record_is_no_finished_run(place: Path, value: Any) -> None:
     make_run("odd", value)
     assert find()["runs/odd"].state == "stopped: no epoch"
-
-
-def test_the_table_is_aligned_and_says_how_old_things_are(place: Path) -> None:
-    folder = make_run("done", COMPLETE)
-    os.utime(folder / "manifest.json", (0, 0))
-    (item,) = find().values()
-    assert item.age.endswith(" d")
-    lines = inventory.render([item, Item(kind="cache", name="tensorflow", state="in use", bytes=31_200_000_000)])
-    head, run, cache = lines.splitlines()
-    assert head.index("size") + len("size") == cache.index("31.2 GB") + len("31.2 GB")
-    assert head.index("state") == run.index("complete") == cache.index("in use")
 
 
 @pytest.mark.parametrize(

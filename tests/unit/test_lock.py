@@ -59,14 +59,6 @@ def test_the_lock_of_the_default_set_in_the_repository_fits() -> None:
     assert locked.floating == ("base-digest", "apt-snapshot"), "only an engine and the user can name these"
 
 
-def test_lock_is_read_back(tmp_path: Path) -> None:
-    path = tmp_path / lock.FILE
-    written = lock.collect(SPEC, TABLE, **FULL)
-    lock.write(path, written)
-    assert lock.read(path) == written
-    lock.require_fit(written, lock.collect(SPEC, TABLE, **FULL))
-
-
 @given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, TEXT))
 def test_any_lock_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, names: dict[str, str], pins: dict[str, str]
@@ -89,10 +81,6 @@ def test_a_lock_names_run_time_sets_and_notices_their_change(tmp_path: Path) -> 
     for name in ("docker/requirements/cpu-2.20.0.txt", "docker/requirements/none.txt"):
         with pytest.raises(CheckError, match="set docker/requirements/"):
             lock.require_fit(replace(locked, sets={name: "sha256:0"}), present)
-
-
-def test_no_lock_is_none(tmp_path: Path) -> None:
-    assert lock.read(tmp_path / lock.FILE) is None
 
 
 @pytest.mark.parametrize(

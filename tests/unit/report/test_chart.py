@@ -26,17 +26,6 @@ def test_ticks_are_round_numbers(low: float, high: float, unit: str, labels: lis
     assert [label for _, label in chart.list_ticks(Range(low, high), unit=unit)] == labels
 
 
-@given(NUMBERS, st.floats(1e-6, 1e9))
-def test_ticks_lie_on_the_axis_and_are_few(low: float, width: float) -> None:
-    axis = Range(low, low + width)
-    if axis.high - axis.low < 1e-9 * max(abs(axis.low), 1):
-        return
-    ticks = [value for value, _ in chart.list_ticks(axis)]
-    assert 1 <= len(ticks) <= 2 * chart.TICKS
-    room = 1e-6 * (axis.high - axis.low)
-    assert all(axis.low - room <= value <= axis.high + room for value in ticks)
-
-
 @given(st.lists(NUMBERS, min_size=1, max_size=50))
 @example([5e-324])
 def test_points_lie_in_the_plot(values: list[float]) -> None:

@@ -13,7 +13,6 @@ from toolkit import digest, manifest
 from toolkit.artifacts import Environment
 from toolkit.errors import IntegrityError
 from toolkit.manifest import Manifest
-from toolkit.report import comparison
 from train.config.configuration import digest_fields
 from train.use.compare import list_different, tabulate
 
@@ -75,13 +74,6 @@ def test_equal_runs_are_called_so(place: Place) -> None:
     root = read(place, place.run, copy)
     assert root.find("p", class_="lead")[0].text == "They have the same configuration."
     assert "Every option has the same value" in root.find("section", id="configuration")[0].text
-
-
-def test_many_runs_have_their_options_as_columns(place: Place) -> None:
-    many = [repeat(place, seed, 0.1) for seed in range(10, 20)]
-    (table,) = read(place, *many).find("section", id="configuration")[0].find("table")
-    assert [each.text for each in table.find("th", scope="col")] == ["Run", "seed"]
-    assert len(table.find("tr")) == 11
 
 
 def test_an_environment_is_read_once_for_all_runs(
@@ -171,7 +163,3 @@ def test_a_sweep_with_hostile_names_runs_no_script(place: Place, others: list[Pa
     chromium.open(path, 390)
     assert chromium.complaints == []
     assert chromium.run("document.documentElement.scrollWidth") <= 390
-
-
-def test_curves_beyond_the_colours_are_dashed() -> None:
-    assert len(comparison.COLORS) == 8

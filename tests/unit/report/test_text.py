@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.report.conftest import Place
 from toolkit.cli import app
 from toolkit.report import text
-from toolkit.report.page_model import Cell, Chain, Link, Matrix, Number, Page, Section, Table
+from toolkit.report.page_model import Chain, Link, Matrix, Number, Page, Section
 
 
 @pytest.fixture
@@ -47,17 +47,6 @@ def make_page(*parts: object) -> Page:
     return Page(
         kind="Wheel", title="a", lead="b", numbers=numbers, sections=[Section(id="s", title="Part", parts=parts)]
     )
-
-
-def test_tables_are_aligned_and_closed_ones_are_left_out() -> None:
-    rows = [("first", Cell(text="1", note="least")), ("second", "20")]
-    table = Table(caption="", columns=("Name", "Count"), rows=rows, numeric=frozenset({1}))
-    closed = Table(caption="", columns=("Hidden",), rows=[("x",)], folded="More")
-    said = text.render(make_page(table, closed))
-    assert "Hidden" not in said
-    assert "first   1 (least)" in said
-    assert "second         20" in said
-    assert "Accuracy  99 %  of 360" in said
 
 
 def test_a_matrix_that_no_terminal_holds_is_left_out() -> None:

@@ -174,11 +174,6 @@ def fill(folder: Path) -> Path:
     return path
 
 
-def test_a_whole_folder_passes(tmp_path: Path) -> None:
-    fill(tmp_path)
-    collection.require_whole(tmp_path)
-
-
 def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     path = fill(tmp_path)
     path.write_bytes(CONTENT[:-1] + b"?")

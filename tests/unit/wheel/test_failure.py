@@ -158,23 +158,9 @@ def test_the_lines_that_continue_a_cause_are_few() -> None:
     assert len(causes) == 7
 
 
-def test_the_remedy_for_a_full_disk_keeps_the_cache_mounts_of_bazel() -> None:
-    """Without a filter ``docker builder prune`` removes these mounts, which cost hours of compiling."""
-    found = bazel_output.explain(
-        BuildError("the build failed", why=f"{STEP}28\n wheel: the disk is full: x", remedy=""), []
-    )
-    assert "`docker builder prune --filter type=regular`" in found.remedy
-    assert "compiled files are used again" in found.remedy
-
-
 def test_causes_are_few_and_short() -> None:
     said = "\n".join(f"x.cc:{at}: error: {'y' * 1000} does not match" for at in range(100))
     causes = bazel_output.find_causes(said)
     assert len(causes) == 8
     assert all(len(line) <= 301 for line in causes)
     assert all(line.startswith("x.cc:") and line.endswith("y does not match") for line in causes)
-
-
-def test_a_failure_without_words_stays_what_it_was() -> None:
-    found = bazel_output.explain(BuildError("the build failed", why="exit code 1", remedy="the log"), [])
-    assert (found.what, found.why, found.remedy) == ("the build failed", "exit code 1", "the log")
