@@ -18,7 +18,7 @@ from tests.command import Run
 from toolkit import diagnosis, doctor, training, versions
 from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
-from toolkit.engine import Job
+from toolkit.engine import Job, buildx
 from toolkit.errors import EngineError, JobError, UsageError
 from toolkit.processes import describe_full_disk
 from toolkit.smoke.checks import device
@@ -285,6 +285,7 @@ def test_a_row_is_shown_by_its_id_and_by_that_of_the_version_table(run: Run) -> 
     for asked in ("offsetof-extension", "P5"):
         assert "--copt=-Wno-gnu-offsetof-extensions" in run("diagnose", "--id", asked).stdout
     assert run("diagnose", "--id", "none").returncode == 2
+    assert "`toolkit diagnose --id offsetof-extension`" in run("matrix").stdout
 
 
 def test_the_newest_log_of_the_clone_is_found(run: Run, tmp_path: Path) -> None:
@@ -316,6 +317,12 @@ def test_each_cause_of_a_missing_gpu_that_the_checks_know_has_its_row() -> None:
         "driver-compat",
         "driver-state",
     ]
+
+
+def test_a_full_disk_of_the_engine_names_its_row_and_what_keeps_compiled_files() -> None:
+    error = buildx.describe_full_disk("write /x: no space left on device")
+    assert "docker builder prune --filter type=regular" in error.remedy
+    assert error.remedy.endswith("see `toolkit diagnose --id disk-engine`")
 
 
 def test_a_full_disk_while_packages_are_installed_names_its_row() -> None:

@@ -65,6 +65,7 @@ def matrix(
     """
     from dataclasses import asdict
 
+    from toolkit.diagnosis import list_known
     from toolkit.versions.matrix import list_cells, narrow, render, render_grid
     from toolkit.versions.table import load_table, split_span
 
@@ -83,6 +84,7 @@ def matrix(
         ]
         session.console.result({"cells": [asdict(cell) for cell in cells]}, render_grid(cells))
         return
+    explained = list_known()
     value = {
         "updated": shown.updated,
         "rows": [asdict(row) for row in shown.rows()],
@@ -94,13 +96,16 @@ def matrix(
         "toolchains": [asdict(item) for item in shown.toolchains],
         "published": [asdict(item) for item in shown.published],
         "failures": [
-            asdict(failure) | {"when": {name: split_span(span) for name, span in failure.when.items()}}
+            asdict(failure)
+            | {"failure": explained.get(failure.id, "")}
+            | {"when": {name: split_span(span) for name, span in failure.when.items()}}
             for failure in shown.failures
         ],
         "advisories": [asdict(item) for item in shown.advisories.values()],
         "sources": {name: asdict(source) for name, source in shown.sources.items()},
     }
-    session.console.result(value, render(shown))
+    references = {name: f"`toolkit diagnose --id {row}`" for name, row in explained.items()}
+    session.console.result(value, render(shown, references))
 
 
 def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int, *, untried: bool) -> None:

@@ -1,7 +1,7 @@
 """Reads any log by a table of known failures, and says what ended the program, why, and what to do."""
 
 from toolkit.diagnosis.answer import Cause, Diagnosis, diagnose, explain, explain_exit_code
-from toolkit.diagnosis.table import FailureTable, Row, load, load_row, to_clause
+from toolkit.diagnosis.table import FailureTable, Row, list_known, load, load_row, to_clause
 
 __all__ = [
     "Cause",
@@ -11,6 +11,7 @@ __all__ = [
     "diagnose",
     "explain",
     "explain_exit_code",
+    "list_known",
     "load",
     "load_row",
     "to_clause",

@@ -161,6 +161,12 @@ def load_row(name: str) -> Row:
     return _build(row)
 
 
+def list_known() -> Mapping[str, str]:
+    """Return the id of each row that the version table has too, by its id there."""
+    found = {name: _KNOWN.search(text) for name, text in _split().items()}
+    return {match[1]: name for name, match in found.items() if match}
+
+
 @functools.cache
 def _split() -> Mapping[str, str]:
     """Return the text of each row by its id."""
@@ -168,6 +174,7 @@ def _split() -> Mapping[str, str]:
     return {row.partition("\n")[0]: f"  - id: {row}" for row in rows}
 
 
+_KNOWN: Final = re.compile(r"^    known: (\S+)$", re.MULTILINE)
 _ROWS: Final = re.compile(r"^  - id: ", re.MULTILINE)
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
 _LISTS: Final = ("sources", "examples", "commands", "follows", "unless")

@@ -26,14 +26,6 @@ from train.system.progress import Work
 GRACE_SECONDS = 30
 TAIL_LINES = 30
 
-FULL_DISK = "the engine's disk filled up during the build"
-PRUNE = "docker builder prune --filter type=regular"
-"""Removes unused layers. Without the filter it would also remove Bazel's cache mounts, which take hours to refill."""
-FULL_DISK_REMEDY = (
-    f"free space with `toolkit clean` or `{PRUNE}`, and run this again: compiled files are used again; "
-    "keep the filter, because without it the compiled files are removed too"
-)
-
 _CACHE_SECONDS = 120
 _CACHE_RECORD = re.compile(r"^ID:\s+", re.MULTILINE)
 _CACHE_ID = re.compile(r"\S+")
@@ -167,10 +159,18 @@ def _explain(transcript: Transcript, log: Path, code: int) -> ToolkitError:
     printed = [*transcript.tail, *(transcript.failed or ())[1:]]
     full = [line.strip() for line in printed if processes.DISK_FULL.search(line)]
     if full and processes.EXECUTOR_FULL not in text:
-        return PreflightError(FULL_DISK, why=full[-1], remedy=FULL_DISK_REMEDY)
+        return describe_full_disk(full[-1])
     name, reason = transcript.failed or ("docker buildx build", f"exit code {code}")
     lines = "\n    ".join([reason, *transcript.tail[-12:]])
     return BuildError(f"the build failed at {name}", why=lines, remedy=f"the whole log is {log}")
+
+
+def describe_full_disk(why: str) -> PreflightError:
+    from toolkit import diagnosis  # only a failure needs it
+
+    failure = diagnosis.load_row("disk-engine")
+    remedy = f"{diagnosis.to_clause(failure.remedy)}; {failure.reference}"
+    return PreflightError("the engine's disk filled up during the build", why=why, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

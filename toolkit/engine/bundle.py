@@ -19,7 +19,7 @@ from toolkit import digest, files, ownership, processes
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
-from toolkit.errors import EngineError, IntegrityError, PreflightError, UsageError
+from toolkit.errors import EngineError, IntegrityError, UsageError
 
 FILE: Final = "bundle.json"
 IMAGES: Final = "images.tar"
@@ -151,7 +151,7 @@ def load(bundle: Bundle, client: docker.DockerClient, state: Path) -> None:
             client.images.load(stream)
         except docker.errors.DockerException as error:
             if processes.DISK_FULL.search(str(error)):
-                raise PreflightError(buildx.FULL_DISK, why=str(error)[:300], remedy=buildx.FULL_DISK_REMEDY) from error
+                raise buildx.describe_full_disk(str(error)[:300]) from error
             raise
     if not _has(client, bundle):
         raise IntegrityError(f"{path} does not have the images that {FILE} names", remedy=_AGAIN)

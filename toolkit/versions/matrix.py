@@ -206,14 +206,15 @@ def _list_refusals(cells: Sequence[Cell]) -> Iterable[str]:
         yield f"{', '.join(dict.fromkeys(combinations))}: {why}"
 
 
-def render(table: Table) -> str:
+def render(table: Table, explained: Mapping[str, str] | None = None) -> str:
+    """Return the table for people. ``explained``: where a known failure is explained, by its id."""
     notes = [f"  {name}: {source.what}, {source.date}" for name, source in sorted(table.sources.items())]
     parts = [
         [*_align([_TENSORFLOW, *_list_tensorflow(table)]), *_list_incomplete(table)],
         _align([_CUDA, *_list_cuda(table)]),
         ["platforms", *(line for row in table.platforms.values() for line in _describe_platform(row))],
         ["security advisories", *(line for item in table.advisories.values() for line in _describe_advisory(item))],
-        ["known failures", *(line for failure in table.failures for line in _describe(failure))],
+        ["known failures", *(line for failure in table.failures for line in _describe(failure, explained or {}))],
         [f"updated {table.updated}; sources:", *notes],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts)
@@ -246,10 +247,12 @@ def _describe_platform(row: PlatformRow) -> Iterable[str]:
         yield f"    {row.untried}"
 
 
-def _describe(failure: Failure) -> Iterable[str]:
+def _describe(failure: Failure, explained: Mapping[str, str]) -> Iterable[str]:
     span = " and ".join(f"{name} {_bound(split_span(span))}" for name, span in failure.when.items())
     yield f"  {failure.id}{f', {span}' if span else ''}: {failure.symptom} ({', '.join(failure.issues)})"
     yield f"    answer: {failure.ours}"
+    if failure.id in explained:
+        yield f"    explained by: {explained[failure.id]}"
 
 
 def _describe_advisory(item: Advisory) -> Iterable[str]:
