@@ -142,7 +142,7 @@ def test_a_line_that_looks_alike_is_not_taken_for_the_failure(line: str) -> None
         lambda text: b"\xef\xbb\xbf" + text.encode(),
         lambda text: gzip.compress(text.encode()),
         lambda text: gzip.compress(text.encode()) + gzip.compress(b"x" * 3_000_000),
-        lambda text: gzip.compress(text.encode() + os.urandom(3_000_000))[:2_000_000],
+        lambda text: gzip.compress(text.encode() + os.urandom(3_000_000).hex().encode())[:2_000_000],
         lambda text: gzip.compress(b"\xff\xfe" + text.encode("utf-16-le")),
     ],
     ids=[
@@ -173,6 +173,22 @@ def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
 def test_what_is_packed_in_another_way_is_refused(start: bytes) -> None:
     with pytest.raises(UsageError, match="is packed by"):
         read(start + b"\x00\x01")
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="not text"):
+        read(Path(sys.executable).read_bytes()[:100_000])
+
+
+def test_an_empty_log_says_where_errors_are_printed() -> None:
+    assert "2>&1 | toolkit diagnose" in read("").render()
+
+
+def test_an_id_that_nearly_fits_is_proposed(run: Run) -> None:
+    for asked in ("diskfull", "full"):
+        done = run("diagnose", "--id", asked)
+        assert done.returncode == 2
+        assert "disk-full" in done.stderr
 
 
 def test_what_cannot_be_read_is_one_message(run: Run, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
+import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -18,7 +19,7 @@ def diagnose(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="FILE", help="Logs; `-` or none reads standard input.")
     ] = None,
-    name: Annotated[str, typer.Option("--id", metavar="ID", help="Show what is known of one failure.")] = "",
+    name: Annotated[str | None, typer.Option("--id", metavar="ID", help="Show what is known of one failure.")] = None,
     last: Annotated[
         bool, typer.Option("--last", help="Read the newest log that the toolkit wrote in this clone.")
     ] = False,
@@ -30,9 +31,9 @@ def diagnose(
     from toolkit.diagnosis import load
 
     files = files or []
-    if sum([bool(files), bool(name), last]) > 1:
+    if sum([bool(files), name is not None, last]) > 1:
         raise UsageError("FILE, --id and --last exclude each other", remedy="give one of them")
-    if name:
+    if name is not None:
         row = load().find(name)
         session.console.result(row.to_json(), row.render())
         return
@@ -74,14 +75,20 @@ def _open(files: list[str], stack: ExitStack) -> Iterator[tuple[str, BinaryIO]]:
         except IsADirectoryError as error:
             raise UsageError(f"{file} is a folder", remedy="give the files of the logs in it") from error
         except OSError as error:
-            raise PreflightError(f"cannot read {file}", why=error.strerror or str(error)) from error
+            denied = isinstance(error, PermissionError)
+            remedy = f"read it as its owner: sudo cat {file} | toolkit diagnose" if denied else ""
+            raise PreflightError(f"cannot read {file}", why=error.strerror or str(error), remedy=remedy) from error
         yield shown, stack.enter_context(stream)
 
 
 def _find_last(state: Path) -> Path:
     """Return the newest log below the state folder, or traceback of a run. Raises UsageError if there is none."""
     places = [*state.glob("*/*.log"), *state.glob("*/*/*.log"), *Path("runs").glob("*/failure*.txt")]
-    logs = [(path.stat().st_mtime_ns, path) for path in places if path.is_file()]
+    logs = []
+    for path in places:
+        with suppress(OSError):  # another command may remove it meanwhile
+            status = path.stat()
+            logs += [(status.st_mtime_ns, path)] if stat.S_ISREG(status.st_mode) else []
     if not logs:
         raise UsageError(f"there is no log in {state} or runs", remedy="name the file of a log")
     return max(logs)[1]

@@ -16,6 +16,7 @@ from train.system.output import inline
 _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
 _WORD: Final = re.compile(r"\{(\w+)\}")
+PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
 REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
 
 
@@ -120,7 +121,9 @@ class Diagnosis:
 
     def render(self) -> str:
         parts = [cause.render() for cause in self.causes]
-        if not parts:
+        if not parts and not self.found.lines:
+            parts.append(f"the log is empty; programs print errors apart from their output: {PIPE} has both")
+        elif not parts:
             parts.append(f"nothing known was found in {self.found.lines} lines")
         if self.unexplained:
             shown = [_show(line.number, line.text, line.source) for line in self.unexplained]

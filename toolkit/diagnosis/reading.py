@@ -18,6 +18,9 @@ _COLORS: Final = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|\\(?:u001b|x1b|033)\[[0-9;]*m"
 )
 """Commands to a terminal, and how JSON and Python write them."""
+_CONTROLS: Final = bytes({*range(32), 127} - {*b"\a\b\t\n\v\f\r\x1b"})
+_MOST_CONTROLS: Final = 0.05
+_START: Final = 1024
 _BOMS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _GZIP: Final = b"\x1f\x8b\x08"
 _ARCHIVES: Final = ((b"PK\x03\x04", "zip"), (b"\xfd7zXZ\x00", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"))
@@ -31,14 +34,23 @@ class Block:
 
 
 def read(stream: BinaryIO) -> Iterator[Block]:
+    """Yield the blocks of a log. Raises UsageError if it is not text, or packed in another way than by gzip."""
     number = 1
     for piece in _cut(_decode(_unpack(stream))):
         text = _COLORS.sub(b"", piece) if b"\x1b" in piece or b"\\" in piece else piece
+        if number == 1 and _is_binary(text):
+            raise UsageError("this is no log: it is not text", remedy="give what the program printed when it failed")
         # To look for one character is quick, and most logs have none of these.
         numbered = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         numbered = numbered.replace(b"\x08", b"\r") if b"\x08" in numbered else numbered
         yield Block(numbered.replace(b"\r", b"\n"), numbered, number)
         number += numbered.count(b"\n")
+
+
+def _is_binary(text: bytes) -> bool:
+    """Return whether the start of a log has more control characters than any text has."""
+    start = text[:_START]
+    return len(start) - len(start.translate(None, _CONTROLS)) > len(start) * _MOST_CONTROLS
 
 
 def _unpack(stream: BinaryIO) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Reads failures.yaml: what programs print when they fail, why, and what to do."""
 
+import difflib
 import functools
 import re
 from collections.abc import Mapping
@@ -128,8 +129,11 @@ class FailureTable:
         known = {row.known.lower(): row for row in self.rows.values() if row.known}
         if row := self.rows.get(name.lower()) or known.get(name.lower()):
             return row
+        near = difflib.get_close_matches(name.lower(), [*self.rows, *known], n=5, cutoff=0.4)
+        near += [row for row in self.rows if name and name.lower() in row and row not in near][:10]
+        question = f"did you mean {', '.join(near)}? " if near else ""
         raise UsageError(
-            f"there is no failure {name!r}", remedy=f"one of {', '.join(self.rows)}; docs/troubleshooting.md has them"
+            f"there is no failure {name!r}", remedy=f"{question}docs/troubleshooting.md has the names of all"
         )
 
 
