@@ -434,9 +434,8 @@ def _name_cause(error: ToolkitError) -> None:
         return
     from toolkit import diagnosis  # only a failure needs it
 
-    if cause := diagnosis.explain(f"{error.what}\n{error.why}"):
-        reference = f"cause: {cause.cause.rstrip('.')}; see `toolkit diagnose --id {cause.row.id}`"
-        error.remedy = f"{error.remedy}\n{reference}".strip()
+    message = f"{error.what}\n{error.why}"
+    error.remedy = f"{error.remedy}\n{diagnosis.name_cause(message)}".strip()
 
 
 def _describe_interrupt() -> InterruptionError:

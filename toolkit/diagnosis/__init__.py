@@ -1,6 +1,6 @@
 """Reads any log by a table of known failures, and says what ended the program, why, and what to do."""
 
-from toolkit.diagnosis.answer import Cause, Diagnosis, diagnose, explain, explain_exit_code
+from toolkit.diagnosis.answer import Cause, Diagnosis, diagnose, explain, explain_exit_code, name_cause
 from toolkit.diagnosis.table import FailureTable, Row, list_known, load, load_row, to_clause
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "list_known",
     "load",
     "load_row",
+    "name_cause",
     "to_clause",
 ]

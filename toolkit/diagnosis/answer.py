@@ -41,7 +41,12 @@ class Cause:
     def advice(self) -> str:
         """What to do, for a message of the toolkit. Commands of other programs would mislead there."""
         commands = [command for command in self.commands if command.startswith("toolkit ")]
-        return "\n".join([self.remedy, *commands, f"see `toolkit diagnose --id {self.row.id}`"])
+        return "\n".join([self.remedy, *commands, self.row.reference])
+
+    @property
+    def sentence(self) -> str:
+        """The cause, and where it is explained, for a message."""
+        return f"{self.cause.rstrip('.')}; {self.row.reference}"
 
     @property
     def commands(self) -> list[str]:
@@ -176,6 +181,14 @@ def explain(text: str, *, certain: bool = True) -> Cause | None:
     causes = diagnose([("", io.BytesIO(text.encode("utf-8", "replace")))]).serious
     first = [cause for cause in causes if not cause.consequence]
     return next((cause for cause in first if not certain or cause.row.certainty == "certain"), None)
+
+
+def name_cause(text: str, *, certain: bool = True) -> str:
+    """Return a line for a message: the cause that a log shows and where it is explained; empty if it shows none."""
+    if cause := explain(text):
+        return f"cause: {cause.sentence}"
+    likely = None if certain else explain(text, certain=False)
+    return f"perhaps: {likely.sentence}" if likely else ""
 
 
 def explain_exit_code(code: int) -> Cause | None:

@@ -454,8 +454,11 @@ def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
     if any(processes.OTHER_BYTES.search(line) for line in lines):
         return processes.describe_wrong_package(f"see {log}")
     program = command[command.index("-m") :]
+    from toolkit import diagnosis  # only a failure needs it
+
+    cause = diagnosis.name_cause("\n".join(lines))
     return BuildError(
         f"{' '.join(program[:3])} failed with exit code {code}",
         why="its last lines:\n    " + "\n    ".join(lines[-12:]),
-        remedy=f"the whole log is {log}",
+        remedy=f"the whole log is {log}\n{cause}".strip(),
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files
+from toolkit import diagnosis, digest, files
 from toolkit.errors import BuildError
 from toolkit.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
@@ -184,10 +184,12 @@ def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running:
     if DISK_FULL.search(output):
         raise describe_full_disk(f"of {assembler.cache} filled up")
     if code < 0:
+        message = f"ptxas was ended by signal {-code}"
+        cause = diagnosis.name_cause(f"{message}\n{output}", certain=False)
         raise BuildError(
-            f"ptxas was ended by signal {-code}",
+            message,
             why="most often because memory ran out" if code == -9 else output[-500:],
-            remedy="run the same command again when more memory is free: it goes on where it stopped",
+            remedy=f"run the same command again when more memory is free: it goes on where it stopped\n{cause}".strip(),
         )
     return output.strip()[:500] or f"exit code {code}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit import digest, files, processes
+from toolkit import diagnosis, digest, files, processes
 from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, PreflightError
 
@@ -99,7 +99,8 @@ def _download(argv: list[str]) -> None:
             remedy=f"{sys.executable} -m ensurepip, or install python3-pip",
         )
     lines = "\n    ".join(output.strip().splitlines()[-_TAIL_LINES:])
-    raise BuildError("the download failed", why=f"pip's last lines:\n    {lines}", remedy="run the same command again")
+    remedy = f"run the same command again\n{diagnosis.name_cause(output)}".strip()
+    raise BuildError("the download failed", why=f"pip's last lines:\n    {lines}", remedy=remedy)
 
 
 def unpack_ptxas(wheel: Path, cache: Path) -> Path:

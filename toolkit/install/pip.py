@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from toolkit import interpreters, processes
+from toolkit import diagnosis, interpreters, processes
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 from toolkit.versions import numbers
 from train.system.addresses import hide
@@ -126,9 +126,10 @@ def _explain(lines: Sequence[str], code: int) -> ToolkitError:
         wrong = next(line.strip() for line in lines if processes.OTHER_BYTES.search(line))
         return processes.describe_wrong_package(f"pip says: {wrong}")
     errors = [line for line in lines if line.startswith("ERROR:")] or last
+    cause = diagnosis.name_cause("\n".join(lines))
     return BuildError(
         f"pip failed with exit code {code}; the environment is as it was before",
         why="pip says:\n    " + "\n    ".join(errors[-_SHOWN_LINES:]),
         remedy="look at what it names; without a network, give the folder of `toolkit collect` with --downloads, and "
-        "behind a proxy that re-signs https, --ca-bundle",
+        f"behind a proxy that re-signs https, --ca-bundle\n{cause}".strip(),
     )

@@ -85,12 +85,21 @@ class Report:
         """Raise CheckError with all failures and the remedy of the first one, unless the verdict is ``pass``."""
         if self.verdict == "pass":
             return
-        first = self.failures[0]
+        remedy = self.failures[0].remedy
         raise CheckError(
             f"smoke: {', '.join(check.id for check in self.failures)} failed",
             why="; ".join(check.evidence for check in self.failures),
-            remedy=first.remedy,
+            remedy=remedy if "toolkit diagnose" in remedy else f"{remedy}\n{self._find_cause()}".strip(),
         )
+
+    def _find_cause(self) -> str:
+        """Return the known failure that the evidence of the failed checks shows, and where it is explained."""
+        from toolkit import diagnosis  # only a failure needs it
+
+        seen = [check.facts["evidence"] for check in self.failures]
+        lines = [line for each in seen for name in ("traceback", "stderr") for line in each.get(name) or ()]
+        text = "\n".join(map(str, [*(check.evidence for check in self.failures), *lines]))
+        return diagnosis.name_cause(text, certain=False)
 
 
 def parse(output: str) -> Report:

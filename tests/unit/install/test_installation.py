@@ -14,7 +14,7 @@ from tests.ending import end_in_child
 from tests.unit.install.index import Index
 from toolkit import digest, files, interpreters
 from toolkit.console import Console
-from toolkit.errors import IntegrityError, PreflightError
+from toolkit.errors import BuildError, IntegrityError, PreflightError
 from toolkit.install import exchange, installation
 from toolkit.install.changes import compare, list_installed
 from toolkit.install.installation import Installation
@@ -277,3 +277,15 @@ def test_a_file_that_a_package_changes_in_its_place_is_not_shared(target: Target
     with (copied.packages / "paths.pth").open("a") as stream:
         stream.write("after\n")
     assert (target.python.packages / "paths.pth").read_text() == "before\n"
+
+
+def test_a_pip_without_a_network_is_not_said_to_have_met_a_conflict(tmp_path: Path) -> None:
+    script = tmp_path / "pip"
+    script.write_text(
+        "echo \"WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(': Failed to "
+        "establish a new connection: [Errno -2] Name or service not known')': /simple/x/\"\n"
+        "echo 'ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/'\nexit 1\n"
+    )
+    with pytest.raises(BuildError) as caught:
+        Pip(command=("sh", str(script)), variables={}).install(tmp_path, show=lambda _line: None, held=())
+    assert caught.value.remedy.endswith("see `toolkit diagnose --id network-names`")

@@ -38,6 +38,16 @@ CHECKS = (
 )
 REPORT = Report("2.19.0", "3.11.7", {"asked": "auto", "gpus": 0}, CHECKS, "fail")
 
+
+def test_a_failed_check_names_the_failure_that_its_evidence_shows() -> None:
+    first_line = "ImportError: numpy.core.multiarray failed to import"
+    traceback = [f"{first_line}\n\nA module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.1.2"]
+    check = make_check(id="tensorflow.import", evidence={"why": first_line, "traceback": traceback}, remedy="look")
+    with pytest.raises(CheckError) as caught:
+        Report(None, "3.11.7", {}, (check,), "fail").require_pass()
+    assert caught.value.remedy.endswith("see `toolkit diagnose --id numpy-too-new`")
+
+
 texts = st.text(st.characters(codec="utf-8"))
 checks = st.builds(
     make_check,
