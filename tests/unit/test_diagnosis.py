@@ -120,6 +120,21 @@ NEAR_MISSES = {
         "cudart-missing",
         "gpu-library-missing",
     ],
+    "cc1plus: warning: unrecognized command line option '-std=c++17'": [],
+    "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.": ["gpu-lost"],
+    "watchdog: BUG: soft lockup - CPU#6 stuck for 22s! [python:1]": [],
+    "AttributeError: 'str' object has no attribute 'decode'": [],
+    "pcieport 0000:00:1c.5: AER: Corrected error received: 0000:2d:00.0": [],
+    "tf2xla conversion failed\nDetected unsupported operations when trying to compile graph": ["xla-unsupported"],
+    "ModuleNotFoundError: No module named 'tensorflow.contrib'": ["tensorflow-1-code"],
+    "ModuleNotFoundError: No module named 'tensorflow.keras'": ["keras-internals"],
+    "nvidia-smi: command not found": ["nvidia-smi-missing"],
+    "zipfile.BadZipFile: File is not a zip file": [],
+    "PermissionError: [Errno 13] Permission denied: '/usr/lib/python3/dist-packages/x'": ["pip-permission"],
+    "+ pip install tensorflow || echo pip: command failed": [],
+    "warning: Failed to hardlink files; falling back to full copy.": [],
+    "Epoch 3/10 - indices in [0, 30522)": [],
+    "Collecting uv: No interpreter constraints": [],
 }
 
 
