@@ -259,11 +259,11 @@ def describe(report: Report) -> Iterator[str]:
 
 
 def _require_none(reports: Sequence[Report]) -> None:
-    found = Counter(finding.kind for report in reports for finding in report.findings)
-    if found:
+    counts = Counter(finding.kind for report in reports for finding in report.findings)
+    if counts:
         raise CheckError(
             "a GPU would not run this job as it should",
-            why=", ".join(f"{count} findings of kind {kind}" for kind, count in found.items()),
+            why=", ".join(f"{count} findings of kind {kind}" for kind, count in counts.items()),
         )
 
 

@@ -187,6 +187,6 @@ def _strip(line: str) -> str:
 @explain_errors
 def main(argv: Sequence[str] | None = None) -> int:
     options = read(sys.argv[1:] if argv is None else argv)
-    found = rehearse(options)
-    output.show(json.dumps(found.as_dict(), indent=2) if options.json else found.as_text())
-    return 7 if found.findings else 0
+    report = rehearse(options)
+    output.show(json.dumps(report.as_dict(), indent=2) if options.json else report.as_text())
+    return 7 if report.findings else 0

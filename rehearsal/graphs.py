@@ -130,17 +130,17 @@ def read_graphs(metadata: Any) -> Iterator[Any]:
 
 
 def list_host_operations(graphs: Iterable[Any]) -> list[Placement]:
-    found = {}
+    placements = {}
     for graph in graphs:
         for node in graph.node:
             if "/device:CPU" in node.device and node.op not in _CARRIERS:
-                found[node.name] = Placement(node.name, node.op, _dtypes(node), _explain(node))
-    return sorted(found.values())
+                placements[node.name] = Placement(node.name, node.op, _dtypes(node), _explain(node))
+    return sorted(placements.values())
 
 
 def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
     """List operations on the GPU that read a value of the GPU in host memory, by ``_Send`` and ``_HostRecv`` nodes."""
-    found = {}
+    placements = {}
     for graph in graphs:
         makers = {node.attr["tensor_name"].s: node.input[0] for node in graph.node if node.op == "_Send"}
         received = {
@@ -154,8 +154,8 @@ def list_crossings(graphs: Iterable[Any]) -> list[Placement]:
                     dtypes = _dtypes(node)
                     types = "".join(f" for {name}={value}" for name, value in dtypes.items())
                     reason = f"its kernel{types} takes {received[source]} in host memory, and the GPU has made it"
-                    found[node.name] = Placement(node.name, node.op, dtypes, reason)
-    return sorted(found.values())
+                    placements[node.name] = Placement(node.name, node.op, dtypes, reason)
+    return sorted(placements.values())
 
 
 def _dtypes(node: Any) -> dict[str, str]:

@@ -174,9 +174,9 @@ def _move(finished: Path, folder: Path) -> None:
 def _find_compiler() -> str:
     asked = os.environ.get("CC")
     for name in [asked] if asked else ["cc", "gcc", "clang"]:
-        found = shutil.which(name)
-        if found:
-            return found
+        compiler = shutil.which(name)
+        if compiler:
+            return compiler
     raise PreflightError(
         f"there is no C compiler: {asked or 'cc, gcc and clang'} not found",
         why="the emulated GPU is a small C library that is compiled for the headers of the TensorFlow at hand",

@@ -114,8 +114,8 @@ def build_compiler(tensorflow: Path, cache: Path) -> Path:
 def find_assembler(tensorflow: Path) -> Path:
     """Find the folder with ``bin/ptxas`` and ``nvvm``: that of the wheel, else that on PATH."""
     beside = tensorflow.parent / "nvidia" / "cuda_nvcc"
-    found = shutil.which("ptxas")
-    for folder in (beside, *([Path(found).parents[1]] if found else [])):
+    assembler = shutil.which("ptxas")
+    for folder in (beside, *([Path(assembler).parents[1]] if assembler else [])):
         if (folder / "bin" / "ptxas").is_file():
             return folder
     raise PreflightError("there is no ptxas", remedy=f"pip install 'nvidia-cuda-nvcc-cu12=={CUDA[0]}.{CUDA[1]}.*'")

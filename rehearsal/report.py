@@ -92,12 +92,12 @@ def find_faults(request: Request, record: Mapping[str, Any], steps: list[Step], 
 
 def _check_binaries(request: Request, record: Mapping[str, Any]) -> Iterator[Finding]:
     """Report a device that TensorFlow has no code for. It is checked first, because its other errors vary by chance."""
-    found = record.get("counts", {}).get("fat binary", {})
-    if set(found) == {"none"}:
+    binaries = record.get("counts", {}).get("fat binary", {})
+    if set(binaries) == {"none"}:
         capability = ".".join(map(str, request.device.capability))
         yield Finding(
             "no device code",
-            f"none of the {found['none']} fat binaries has code for capability {capability}: "
+            f"none of the {binaries['none']} fat binaries has code for capability {capability}: "
             "no kernel image is available for execution on the device",
         )
 
@@ -111,14 +111,14 @@ def _check_machine_code(request: Request, record: Mapping[str, Any]) -> Iterator
     if not request.machine_code:
         return
     counts = record.get("counts", {})
-    held = counts.get("fat binary", {})
+    binaries = counts.get("fat binary", {})
     loaded = {
         name.removeprefix(CONTAINER): count
         for name, count in counts.get("module", {}).items()
         if name.startswith(CONTAINER)
     }
-    for found, what in ((held, "fat binaries"), (loaded, "modules of elementwise kernels")):
-        left = {name: count for name, count in found.items() if name.startswith("PTX")}
+    for counted, what in ((binaries, "fat binaries"), (loaded, "modules of elementwise kernels")):
+        left = {name: count for name, count in counted.items() if name.startswith("PTX")}
         if left:
             listed = ", ".join(f"{count} {name}" for name, count in sorted(left.items()))
             yield Finding("PTX", f"{sum(left.values())} {what} have no machine code for the device: {listed}")
@@ -146,11 +146,11 @@ def _shorten(message: str) -> str:
 
 def _check_placement(record: Mapping[str, Any], limits: Limits) -> Iterator[Finding]:
     for kind, what in (("on_host", "placed on the CPU"), ("crossings", "computed in host memory")):
-        found = record.get(kind, [])
-        if len(found) > limits.get(kind, len(found)):
-            listed = "; ".join(f"{each['operation']} at {each['node']}: {each['reason']}" for each in found[:5])
-            more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
-            yield Finding(kind.replace("_", " "), f"{len(found)} operations are {what}: {listed}{more}")
+        placed = record.get(kind, [])
+        if len(placed) > limits.get(kind, len(placed)):
+            listed = "; ".join(f"{each['operation']} at {each['node']}: {each['reason']}" for each in placed[:5])
+            more = f"; and {len(placed) - 5} more" if len(placed) > 5 else ""
+            yield Finding(kind.replace("_", " "), f"{len(placed)} operations are {what}: {listed}{more}")
 
 
 def _check_steps(steps: list[Step], limits: Limits) -> Iterator[Finding]:
@@ -264,8 +264,8 @@ class Report:
         yield "passed" if not self.findings else f"failed: {len(self.findings)} findings"
 
     def _list_binaries(self) -> Iterator[str]:
-        found = self.record.get("counts", {}).get("fat binary", {})
-        for name, count in sorted(found.items()):
+        binaries = self.record.get("counts", {}).get("fat binary", {})
+        for name, count in sorted(binaries.items()):
             if name == "none":
                 yield f"{count} fat binaries have no code for this device"
             elif name.startswith("PTX for"):

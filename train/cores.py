@@ -28,13 +28,13 @@ def read_quota(proc: Path = PROC) -> float | None:
 
 def find_groups(controller: str, proc: Path = PROC) -> Iterator[Path]:
     """Yield the folders of the groups of this process, and of those around them, by a controller such as ``cpu``."""
-    own = dict(_read_memberships(controller, proc))
+    memberships = dict(_read_memberships(controller, proc))
     for kind, root, folder in _read_mounts(controller, proc):
-        if kind not in own:
+        if kind not in memberships:
             continue
         # Inside a container the mount often begins at the container's own group, but the path is the whole one.
         # A namespace can name groups outside of it as /../..: of those, only the mounted one can be read.
-        inside = own[kind].relative_to(root) if own[kind].is_relative_to(root) else PurePosixPath()
+        inside = memberships[kind].relative_to(root) if memberships[kind].is_relative_to(root) else PurePosixPath()
         if ".." in inside.parts:
             inside = PurePosixPath()
         for part in (inside, *inside.parents):

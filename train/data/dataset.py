@@ -181,8 +181,10 @@ def find_alike(names: Sequence[str], source: str) -> tuple[str, ...]:
     groups = [" and ".join(group) for group in alike.values() if len(group) > 1]
     if not groups:
         return ()
-    said = f"{', '.join(groups[:_SHOWN])} of {source} are different classes, because their names differ in case, spaces"
-    return (f"{said} or the encoding of accents; if they are the same thing, put their images into one folder",)
+    sentence = (
+        f"{', '.join(groups[:_SHOWN])} of {source} are different classes, because their names differ in case, spaces"
+    )
+    return (f"{sentence} or the encoding of accents; if they are the same thing, put their images into one folder",)
 
 
 def find_overlap(splits: Mapping[str, Split], source: str) -> tuple[str, ...]:
@@ -220,10 +222,10 @@ def _compare_images(dataset: Dataset, splits: Mapping[str, Split]) -> Iterator[s
 def _count_classes(dataset: Dataset, splits: Mapping[str, Split]) -> Iterator[str]:
     names = [f"{label} ({name})" if name != str(label) else name for label, name in enumerate(dataset.class_names)]
     for split_name, split in splits.items():
-        found = set(np.unique(split.labels).tolist())
-        missing = [name for label, name in enumerate(names) if label not in found]
-        if len(found) == 1 and len(split) > 1:
-            yield f"all {len(split)} {split_name} images of {dataset.source} are of one class, {names[found.pop()]}"
+        labels = set(np.unique(split.labels).tolist())
+        missing = [name for label, name in enumerate(names) if label not in labels]
+        if len(labels) == 1 and len(split) > 1:
+            yield f"all {len(split)} {split_name} images of {dataset.source} are of one class, {names[labels.pop()]}"
         elif split_name == "training" and missing:
             shown = ", ".join(missing[:_SHOWN]) + ", …" * (len(missing) > _SHOWN)
             yield f"{len(missing)} of {len(names)} classes have no training image in {dataset.source}: {shown}"

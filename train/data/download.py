@@ -142,11 +142,11 @@ def find_in_hub_cache(repository: str, patterns: list[str], folder: Path) -> Pat
     from huggingface_hub import errors
 
     try:
-        found = _snapshot(repository, patterns, root, local_files_only=True)
+        snapshot = _snapshot(repository, patterns, root, local_files_only=True)
     except errors.LocalEntryNotFoundError as error:
         raise DataError(f"{folder} does not hold {repository} whole", why=str(error)) from error
-    _check_hub_files(found, patterns)
-    return found
+    _check_hub_files(snapshot, patterns)
+    return snapshot
 
 
 def _name_cache(repository: str) -> str:

@@ -97,15 +97,15 @@ def describe_others(place: Place, names: Sequence[str]) -> str:
     suffixes = Counter(os.path.splitext(name)[1].lower() or "no suffix" for name in names)  # noqa: PTH122
     homes = Counter(name.rpartition("/")[0] or "the folder itself" for name in names)
     text = f"{_count(len(names), 'file')} without the suffix of an image ({_list(suffixes)}; in {_list(homes)})"
-    found = [(name, kind) for name in names if (kind := read_kind(place.folder / name)).name]
-    readable = [(name, kind) for name, kind in found if kind.use == "read"]
+    known = [(name, kind) for name in names if (kind := read_kind(place.folder / name)).name]
+    readable = [(name, kind) for name, kind in known if kind.use == "read"]
     if readable:
         name, kind = readable[0]
         text += (
             f", of which {len(readable)} {'is an image' if len(readable) == 1 else 'are images'} by content, such as "
             f"{place.show(name)} ({kind.name}): let the name end with the suffix of the format, here {kind.suffix}"
         )
-    foreign = Counter(kind.name for _, kind in found if kind.use in {"convert", "heif"})
+    foreign = Counter(kind.name for _, kind in known if kind.use in {"convert", "heif"})
     if foreign:
         text += f", of which {sum(foreign.values())} could be converted to PNG or JPEG ({_list(foreign)})"
     return text
@@ -198,9 +198,9 @@ def _find_empty(place: Place, start: str, tops: Collection[str], inside: Iterabl
     depth = 1 if tops else 0
     filled = {"/".join(parts[: depth + 1]) for parts in inside if len(parts) > depth + 1}
     homes = [f"{top}/" for top in sorted(tops)] or [""]
-    found = [f"{home}{name}" for home in homes for name in _list_folders(place.folder / start / home)]
+    folders = [f"{home}{name}" for home in homes for name in _list_folders(place.folder / start / home)]
     repeated = {f"{top}/{top}".lower() for top in tops}
-    return [name for name in found if name not in filled and name.lower() not in repeated]
+    return [name for name in folders if name not in filled and name.lower() not in repeated]
 
 
 def _list_folders(folder: Path) -> Iterator[str]:

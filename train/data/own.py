@@ -67,11 +67,11 @@ def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> D
         np.concatenate([split.images.shapes for split in splits.values()]), config.image_size
     )
     config = complete(config, size, opened.names)
-    held = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
+    fits_memory = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
     warnings = (*opened.warnings, *find_alike(opened.names, source), *find_overlap(splits, source))
     for use, split in splits.items():
         pictures = replace(split.images, size=config.shape, center=config.center)
-        array = held and not (use == "train" and config.resized and config.augment)
+        array = fits_memory and not (use == "train" and config.resized and config.augment)
         splits[use] = Split(pictures[:] if array else pictures, split.labels)
     validation = splits.get("validation")
     return Dataset(splits["train"], splits["test"], opened.names, source, validation, warnings, tuple(notes))

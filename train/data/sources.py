@@ -71,9 +71,9 @@ def load_digits() -> Dataset:
     ``digits.txt``: 1,437 to train on and then 360 to test on. scikit-learn itself is not imported: that takes a second
     of the processor. Raises a DataError if its file is not there.
     """
-    found = find_spec("sklearn")
+    package = find_spec("sklearn")
     try:
-        with gzip.open(Path(found.origin or "" if found else "").parent / DIGITS, "rt") as file:
+        with gzip.open(Path(package.origin or "" if package else "").parent / DIGITS, "rt") as file:
             table = np.loadtxt(file, delimiter=",", dtype=np.int32)
     except OSError as error:
         raise DataError(
@@ -106,9 +106,9 @@ def _load_known(config: TrainConfig) -> Dataset:
         folder, source = snapshot / hub["folder"], f"{hub['repository']} at {snapshot.name}"
     if place := _find_tables(folder):
         names = {"image": columns["image"], "label": columns[config.labels]}
-        found = tables.open_folder(Place(place, str(place)), cache, source, parts, **names, numbered=True).splits
-        pictures = {use: replace(split.images, size=config.shape, exactly=True) for use, split in found.items()}
-        splits = {use: Split(pictures[use][:], split.labels) for use, split in found.items()}
+        opened = tables.open_folder(Place(place, str(place)), cache, source, parts, **names, numbered=True).splits
+        pictures = {use: replace(split.images, size=config.shape, exactly=True) for use, split in opened.items()}
+        splits = {use: Split(pictures[use][:], split.labels) for use, split in opened.items()}
     else:
         splits = read_published(facts, folder, parts, config.labels)
     if not splits:
@@ -172,8 +172,8 @@ def read_matlab(content: bytes, _: str) -> Arrays:
     """
     from scipy.io import loadmat  # type: ignore[import-untyped]
 
-    found = loadmat(io.BytesIO(content), variable_names=["X", "y"])
-    return found["X"].transpose(3, 0, 1, 2), found["y"].ravel() % 10
+    arrays = loadmat(io.BytesIO(content), variable_names=["X", "y"])
+    return arrays["X"].transpose(3, 0, 1, 2), arrays["y"].ravel() % 10
 
 
 READERS: Final = {"pickle": read_pickle, "idx": read_idx, "matlab": read_matlab}
@@ -202,8 +202,8 @@ def read_published(facts: Mapping[str, Any], folder: Path, parts: Parts, label: 
 
 
 def _find_published(facts: Mapping[str, Any], folder: Path, first: str) -> Callable[[str, str], bytes] | None:
-    found = (place for pattern in facts["published"]["places"] for place in sorted(folder.glob(pattern)))
-    for place in (folder, *found):
+    places = (place for pattern in facts["published"]["places"] for place in sorted(folder.glob(pattern)))
+    for place in (folder, *places):
         if (place / first).is_file() or (place / f"{first}.gz").is_file():
             return lambda name, digest: _open(place / name, digest)
     for name, file in facts.get("files", {}).items():

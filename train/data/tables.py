@@ -62,8 +62,8 @@ def open_folder(
     numbers, and stay as they are. Raises a DataError that says what is wrong.
     """
     kind, arranged = _find_splits(place, {name for names in parts.values() for name in names})
-    found = arranged.splits
-    uses = choose_splits(found, parts, source)
+    contents = arranged.splits
+    uses = choose_splits(contents, parts, source)
     named = {use: f"the {use} split of {source}" for use in uses}
     # The images of a table that is a file by itself lie beside it.
     alone = place.folder.is_file()
@@ -71,7 +71,7 @@ def open_folder(
     if kind == "images":
         if image or label:
             raise DataError(f"{source} has no column {image or label}", why="it holds files of images, not tables")
-        files = {use: [file for name in uses[use] for file in found[name]] for use in uses}
+        files = {use: [file for name in uses[use] for file in contents[name]] for use in uses}
         labels, names = _number({use: [label for _, label in files[use]] for use in uses}, str, source, numbered=False)
         paths = {use: Files(tuple(path for path, _ in files[use])) for use in uses}
         pictures = {use: Pictures(paths[use], named[use], folder, shown) for use in uses}
@@ -82,7 +82,7 @@ def open_folder(
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # an error of it becomes a DataError
     with explain(source):
-        tables = {use: _join(kind, [part for name in uses[use] for part in found[name]], cache) for use in uses}
+        tables = {use: _join(kind, [part for name in uses[use] for part in contents[name]], cache) for use in uses}
     features = next(iter(tables.values())).features
     image = image or _choose("image", [name for name, kind in features.items() if _is_image(kind)], features, source)
     classes = [name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)]
