@@ -19,6 +19,11 @@ inline void store(float *to, Vector x, int64_t count) {
   if (count >= 8) return store(to, x);
   _mm256_maskstore_ps(to, mask_8(count), x.value);
 }
+template <int LENGTH>
+inline Vector load_runs(const float *from, const int64_t *at) {
+  if constexpr (LENGTH >= 8) return {_mm256_loadu_ps(from + at[0])};
+  return {_mm256_loadu2_m128(from + at[1], from + at[0])};
+}
 inline Vector broadcast(float x) { return {_mm256_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm256_add_ps(x.value, y.value)}; }
 inline Vector subtract(Vector x, Vector y) { return {_mm256_sub_ps(x.value, y.value)}; }

@@ -17,6 +17,15 @@ inline void store(float *to, Vector x) { _mm512_storeu_ps(to, x.value); }
 inline __mmask16 mask(int64_t count) { return count < 16 ? static_cast<__mmask16>((1U << count) - 1) : __mmask16(-1); }
 inline Vector load(const float *from, int64_t count) { return {_mm512_maskz_loadu_ps(mask(count), from)}; }
 inline void store(float *to, Vector x, int64_t count) { _mm512_mask_storeu_ps(to, mask(count), x.value); }
+template <int LENGTH>
+inline Vector load_runs(const float *from, const int64_t *at) {
+  if constexpr (LENGTH >= 16) return {_mm512_loadu_ps(from + at[0])};
+  const auto half = [&](int i) {
+    if constexpr (LENGTH >= 8) return _mm256_loadu_ps(from + at[i]);
+    return _mm256_loadu2_m128(from + at[i + 1], from + at[i]);
+  };
+  return {_mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(half(0))), _mm256_castps_pd(half(2)), 1))};
+}
 inline Vector broadcast(float x) { return {_mm512_set1_ps(x)}; }
 inline Vector add(Vector x, Vector y) { return {_mm512_add_ps(x.value, y.value)}; }
 inline Vector subtract(Vector x, Vector y) { return {_mm512_sub_ps(x.value, y.value)}; }

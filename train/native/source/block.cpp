@@ -297,6 +297,7 @@ template <typename Value>
 struct Grower {
   Value *packed;
   Norm *norms;
+  int64_t *runs = nullptr;
   Arena::Each<Value> padded, arranged, result;
 
   Grower(const Plan &plan, Arena &arena)
@@ -304,7 +305,13 @@ struct Grower {
         norms(arena.take<Norm>(plan.shape.inner)),
         padded(arena.take_each<Value>(plan.shape.inner * plan.widest.length())),
         arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, plan.widest.length()))),
-        result(arena.take_each<Value>(plan.shape.growth * plan.widest.pixels())) {}
+        result(arena.take_each<Value>(plan.shape.growth * plan.widest.pixels())) {
+    if (has_runs<Value>(plan.widest)) runs = arena.take<int64_t>(count_runs(plan.widest));
+  }
+
+  void prepare(const Plan &plan) const {
+    if (runs != nullptr) list_runs(plan.widest, runs);
+  }
 
   void pack(const Plan &plan, const Layer &layer, const float *mean, const float *deviation) const {
     pack_kernel(layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
@@ -318,6 +325,13 @@ struct Grower {
     for (int64_t input = 0; input < plan.shape.inner; input++)
       primitives<Value>().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
                               padded.mine() + input * length);
+    if (runs != nullptr) {
+      return each_tile(plan, first, images, [&](const Tile &tile) {
+        const Rows<Value> y = locate(to, tile);
+        convolve_runs<Value>(padding, SIZE, runs, tile.start, padded.mine(), plan.shape.inner, packed, plan.shape.growth,
+                             false, y.data + channel * y.stride, y.stride, tile.count);
+      });
+    }
     convolve_padded(padding, SIZE, arrange(padded.mine(), length, plan.shape.inner, length, arranged.mine()),
                     plan.shape.inner, packed, plan.shape.growth, false, result.mine());
     for (int64_t output = 0; output < plan.shape.growth; output++)
@@ -365,6 +379,7 @@ struct GradientScratch {
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
   TapPlaces *places;  // of the 3x3 kernel
+  int64_t *runs = nullptr;
   Norm *norms;
   Arena::Each<Value> rectified, d_inner, arranged1, columns1;
   Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
@@ -384,6 +399,7 @@ struct GradientScratch {
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
     places = arena.take<TapPlaces>(count_places<Value>(plan.widest, SIZE));
+    if (has_runs<Value>(plan.widest)) runs = arena.take<int64_t>(count_runs(plan.widest));
     rectified = arena.take_each<Value>(last * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
@@ -393,7 +409,7 @@ struct GradientScratch {
     columns2 = arena.take_each<Value>(count_transposed<Value>(plan.widest, shape.inner, shape.growth));
     d_padded = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
     arranged2 = arena.take_each<Value>(count_arranged<Value>(shape.growth, length));
-    d_rectified = arena.take_each<Value>(shape.inner * plan.widest.pixels());
+    d_rectified = arena.take_each<Value>(shape.inner * std::max<int64_t>(plan.widest.pixels(), TILE));
   }
 
   // Sums of a piece for the gradient of a 3x3 kernel, of which those of a share of its inputs lie together.
@@ -492,8 +508,20 @@ struct Backward {
                               padded + i * length);
     accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, inner, d_kernel, memory.columns2.mine(),
                       memory.places);
+    const Value *weights = memory.packed2 + count_packed<Value>(begin, shape.growth, TAPS);
+    if (memory.runs != nullptr) {
+      return each_tile(plan, first, images, [&](const Tile &tile) {
+        const Rows<Value> y = locate(d_between, tile);
+        convolve_runs<Value>(padding, SIZE, memory.runs, tile.start, d_padded, shape.growth, weights, inner, true, result,
+                             TILE, tile.count);
+        const Runs runs{memory.runs + tile.start / RUN, padding.width};
+        for (int64_t i = 0; i < inner; i++)
+          primitives<Value>().pass_runs(runs, result + i * TILE, padded + i * length + origin(padding), tile.count,
+                                        y.data + (begin + i) * y.stride);
+      });
+    }
     convolve_padded(padding, SIZE, arrange(d_padded, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
-                    memory.packed2 + count_packed<Value>(begin, shape.growth, TAPS), inner, true, result);
+                    weights, inner, true, result);
     for (int64_t i = 0; i < inner; i++) {
       primitives<Value>().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
       unpad(padding, result + i * pixels, d_between.at(first, begin + i), d_between.image_stride());
@@ -599,6 +627,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     });
   };
 
+  memory.grower.prepare(plan);
   clear_rest(plan, maps);
   memory.sums.add_all(input, 0, input, 0, shape.first);
   normalize(input, 0, 0, shape.first);
@@ -638,6 +667,7 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
   const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
   list_places<Value>(plan.widest, SIZE, memory.places);
+  if (memory.runs != nullptr) list_runs(plan.widest, memory.runs);
   copy_maps(plan, given_gradient, gradient);
   clear_rest(plan, gradient);
   if (!plan.is_direct()) {
@@ -676,6 +706,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
       scale[i] = to_float(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
   };
   deviate(variance, plan.all, memory.scale);
+  memory.grower.prepare(plan);
   plan.each_band([&](int64_t first, int64_t images) {
     standardize(plan, input, 0, maps, 0, 0, shape.first, mean, memory.scale, first, images);
   });

@@ -62,6 +62,16 @@ int64_t offset_of(const Padding &padding, int64_t size, int64_t tap) {
   return (tap / size - before) * padding.pitch() + tap % size - before;
 }
 
+// The same of all taps, for a convolution or for the gradient of its input.
+struct Offsets {
+  int64_t of_tap[MAX_SIZE * MAX_SIZE];
+
+  Offsets(const Padding &padding, int64_t size, bool backward) {
+    for (int64_t tap = 0; tap < size * size; tap++)
+      of_tap[tap] = backward ? -offset_of(padding, size, tap) : offset_of(padding, size, tap);
+  }
+};
+
 template <typename Value>
 void unpad_all(const Padding &padding, const Value *y, int64_t channels, Value *images) {
   const int64_t plane = padding.height * padding.width;
@@ -133,12 +143,26 @@ template <typename Value>
 void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
                      int64_t outputs, bool backward, Value *y) {
   const int64_t pixels = padding.pixels(), values = std::is_same_v<Value, float> ? 1 : 2;  // a pixel of arranged maps
-  int64_t offsets[MAX_SIZE * MAX_SIZE];
-  for (int64_t tap = 0; tap < size * size; tap++)
-    offsets[tap] = backward ? -offset_of(padding, size, tap) : offset_of(padding, size, tap);
+  const Offsets offsets(padding, size, backward);
   for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
-    primitives<Value>().multiply(x + (origin(padding) + pixel) * values, padding.length(), inputs, offsets, size * size,
+    primitives<Value>().multiply(x + (origin(padding) + pixel) * values, padding.length(), inputs, offsets.of_tap, size * size,
                                  packed, outputs, y + pixel, pixels, std::min<int64_t>(TILE, pixels - pixel));
+}
+
+void list_runs(const Padding &padding, int64_t *at) {
+  for (int64_t image = 0; image < padding.images; image++)
+    for (int64_t row = 0; row < padding.height; row++)
+      for (int64_t column = 0; column < padding.width; column += RUN)
+        *at++ = image * padding.step() + row * padding.pitch() + column;
+}
+
+template <typename Value>
+void convolve_runs(const Padding &padding, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
+                   int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
+                   int64_t width) {
+  const Offsets offsets(padding, size, backward);
+  primitives<Value>().multiply_runs({runs + pixel / RUN, padding.width}, x + origin(padding), padding.length(), inputs,
+                                    offsets.of_tap, size * size, packed, outputs, y, y_stride, width);
 }
 
 template <typename Value>
@@ -225,6 +249,8 @@ void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outp
                                 Value *);                                                                             \
   template void accumulate_kernel(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
                                   Value *, const TapPlaces *);                                                        \
+  template void convolve_runs(const Padding &, int64_t, const int64_t *, int64_t, const Value *, int64_t,             \
+                              const Value *, int64_t, bool, Value *, int64_t, int64_t);                               \
   template void list_places<Value>(const Padding &, int64_t, TapPlaces *);                                            \
   template void unpad(const Padding &, const Value *, Value *, int64_t);                                              \
   template void pack_kernel(const float *, int64_t, int64_t, int64_t, bool, Value *);                                 \

@@ -42,6 +42,28 @@ template <typename Value>
 void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
                      int64_t outputs, bool backward, Value *y);
 
+// Returns whether a tile is computed without padding: in float32, where maps are whole vectors and rows whole runs. Runs of
+// four take more loads, which pays only where a third of a tile would be padding. In bfloat16 pairs of channels lie
+// together, so that runs are not as in the maps.
+template <typename Value>
+bool has_runs(const Padding &padding) {
+  const bool suits = padding.width % (2 * RUN) == 0 || padding.width == RUN;
+  return std::is_same_v<Value, float> && suits && padding.height * padding.width % LANES == 0;
+}
+
+// Where the runs of padded maps are, from the first pixel on.
+inline int64_t count_runs(const Padding &padding) {
+  return round_up(padding.images * padding.height * padding.width, TILE) / RUN;
+}
+void list_runs(const Padding &padding, int64_t *at);
+
+// Convolves padded maps with packed weights as `convolve_padded`, for `width` pixels of a tile, which begins at `pixel`
+// of those without padding.
+template <typename Value>
+void convolve_runs(const Padding &padding, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
+                   int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
+                   int64_t width);
+
 // The pixels of a tile, of those without padding, at which a tap of a kernel reads within the map: there in the padded
 // gradient of the result, and in the padded input.
 struct TapPlaces {

@@ -29,6 +29,10 @@ inline Vector load(const float *from) {
   return x;
 }
 inline void store(float *to, Vector x) { std::memcpy(to, &x, sizeof x); }
+template <int>
+inline Vector load_runs(const float *from, const int64_t *at) {
+  return load(from + at[0]);
+}
 inline Vector broadcast(float x) { return {vdupq_n_f32(x)}; }
 inline Vector add(Vector x, Vector y) { return {vaddq_f32(x.value, y.value)}; }
 inline Vector subtract(Vector x, Vector y) { return {vsubq_f32(x.value, y.value)}; }

@@ -26,10 +26,26 @@ void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *sca
   }
 }
 
+// The pixels of a product, a vector after the other: side by side, or in runs of at least LENGTH.
+struct SideBySide {
+  Vector load_vector(const float *x, int q) const { return load(x + q * Vector::LANES); }
+  SideBySide from(int64_t) const { return *this; }
+  int64_t skip(int64_t pixel) const { return pixel; }
+};
+template <int LENGTH>
+struct InRuns {
+  const int64_t *at;
+  Vector load_vector(const float *x, int q) const {
+    return load_runs<LENGTH>(x, at + q * Vector::LANES / native::RUN);
+  }
+  InRuns from(int64_t pixel) const { return {at + pixel / native::RUN}; }
+  int64_t skip(int64_t) const { return 0; }
+};
+
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
-template <int R, int Q, bool settled = false>
-inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
+template <int R, int Q, bool settled = false, typename Pixels>
+inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
+                          int64_t taps, const float *weights, float *y, int64_t y_stride, int64_t rows) {
   Vector sums[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
@@ -41,7 +57,7 @@ inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const 
       const float *from = of_input + offsets[tap];
       Vector values[Q];
 #pragma GCC unroll 8
-      for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
+      for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
 #pragma GCC unroll 8
       for (int row = 0; row < R; row++) {
         const Vector weight = broadcast(by[row]);
@@ -50,7 +66,8 @@ inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const 
       }
     }
   if constexpr (!settled)
-    if (take_underflow()) return multiply_rows<R, Q, true>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+    if (take_underflow())
+      return multiply_rows<R, Q, true>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++) {
     if (row >= rows) break;
@@ -60,25 +77,55 @@ inline void multiply_rows(const float *x, int64_t stride, int64_t inputs, const 
 }
 
 // Computes at most ROWS rows of a product; of fewer, no more than one is computed in vain.
-template <int Q>
+template <int Q, typename Pixels = SideBySide>
 inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
-  if (rows > 4) return multiply_rows<ROWS, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
-  if (rows > 2) return multiply_rows<4, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
-  multiply_rows<2, Q>(x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+                          const float *weights, float *y, int64_t y_stride, int64_t rows, const Pixels &pixels = {}) {
+  if (rows > 4) return multiply_rows<ROWS, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+  if (rows > 2) return multiply_rows<4, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+  multiply_rows<2, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
 }
 
-void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-              const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+template <typename Pixels>
+void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
+                     int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
   for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps) {
     const int64_t left = rows - row < ROWS ? rows - row : ROWS;
     float *to = y + row * y_stride;
     int64_t pixel = 0;
     for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
-      multiply_some<COLUMNS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+      multiply_some<COLUMNS>(x + pixels.skip(pixel), stride, inputs, offsets, taps, weights, to + pixel, y_stride, left,
+                             pixels.from(pixel));
     for (; pixel < width; pixel += LANES)
-      multiply_some<PARTS>(x + pixel, stride, inputs, offsets, taps, weights, to + pixel, y_stride, left);
+      multiply_some<PARTS>(x + pixels.skip(pixel), stride, inputs, offsets, taps, weights, to + pixel, y_stride, left,
+                           pixels.from(pixel));
   }
+}
+
+void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
+              const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  multiply_pixels(SideBySide(), x, stride, inputs, offsets, taps, weights, rows, y, y_stride, width);
+}
+
+// Calls work(pixels) with the greatest length of runs, up to a vector's, that these have.
+template <typename Work>
+void with_runs(const native::Runs &runs, const Work &work) {
+  if (Vector::LANES >= 16 && runs.length % 16 == 0) return work(InRuns<16>{runs.at});
+  if (Vector::LANES >= 8 && runs.length % 8 == 0) return work(InRuns<8>{runs.at});
+  work(InRuns<4>{runs.at});
+}
+
+void multiply_runs(const native::Runs &runs, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
+                   int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  with_runs(runs, [&](auto pixels) {
+    multiply_pixels(pixels, x, stride, inputs, offsets, taps, weights, rows, y, y_stride, width);
+  });
+}
+
+void pass_runs(const native::Runs &runs, const float *x, const float *by, int64_t count, float *y) {
+  with_runs(runs, [&](auto pixels) {
+    for (int64_t i = 0; i < count; i += Vector::LANES)
+      store(y + i, pass(load(x + i), pixels.from(i).load_vector(by, 0)));
+  });
 }
 
 void arrange(const float *, int64_t, int64_t, int64_t, float *) {}  // they are as they should be
@@ -312,11 +359,24 @@ void pass_where(const Value *x, const Value *by, int64_t count, Value *y) {
 
 template <typename Value>
 constexpr native::PrimitivesOf<Value> make_primitives() {
-  using Accumulate = decltype(native::PrimitivesOf<Value>::accumulate_places);
-  Accumulate places = nullptr;
-  if constexpr (sizeof(Value) == sizeof(float)) places = accumulate_places;
-  return {rectify_rows<Value>, arrange,          multiply,   accumulate, places,           differentiate_reader<Value>,
-          project<Value>,      standardize<Value>, transpose<Value>, sum<Value>, pad<Value>, pass_where<Value>};
+  native::PrimitivesOf<Value> made{};
+  made.rectify = rectify_rows<Value>;
+  made.arrange = arrange;
+  made.multiply = multiply;
+  made.accumulate = accumulate;
+  made.differentiate_reader = differentiate_reader<Value>;
+  made.project = project<Value>;
+  made.standardize = standardize<Value>;
+  made.transpose = transpose<Value>;
+  made.sum = sum<Value>;
+  made.pad = pad<Value>;
+  made.pass = pass_where<Value>;
+  if constexpr (sizeof(Value) == sizeof(float)) {
+    made.multiply_runs = multiply_runs;
+    made.accumulate_places = accumulate_places;
+    made.pass_runs = pass_runs;
+  }
+  return made;
 }
 
 }  // namespace

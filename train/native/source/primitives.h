@@ -54,6 +54,15 @@ struct Place {
   int32_t x, y;
 };
 
+constexpr int RUN = 4;  // pixels of a row at least that follow each other in padded maps, where `Runs` are used
+
+// Where the pixels of a tile are in padded maps: of each RUN of them the first. `length` pixels, a multiple of RUN, follow
+// each other.
+struct Runs {
+  const int64_t *at;
+  int64_t length;
+};
+
 // A norm with known statistics, of one channel.
 struct Norm {
   float mean, scale, shift;
@@ -76,6 +85,11 @@ struct PrimitivesOf {
   // LANES up to TILE. x is arranged, weights are packed by `pack_weights`.
   void (*multiply)(const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
                    const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
+
+  // The same with the pixels of a tile at their places in padded maps, so that none of the padding is computed. For
+  // float32 alone.
+  void (*multiply_runs)(const Runs &runs, const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets,
+                        int64_t taps, const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
   // sums[row][column] += sum over pixels of x[row][pixel] * y[pixel][column]; columns is a multiple of LANES. In
   // bfloat16, pixels are rounded up to DEPTH, and x and sums must have memory for a multiple of LANES rows.
@@ -112,6 +126,9 @@ struct PrimitivesOf {
 
   // y = x where `by` is positive, else 0.
   void (*pass)(const Value *x, const Value *by, int64_t count, Value *y);
+
+  // The same with `by` in padded maps, for a multiple of LANES pixels. For float32 alone.
+  void (*pass_runs)(const Runs &runs, const Value *x, const Value *by, int64_t count, Value *y);
 };
 
 struct Instructions {

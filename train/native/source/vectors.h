@@ -7,6 +7,7 @@
 //   COLUMNS, ACCUMULATED  vectors of a row that are computed together, in `multiply` and `accumulate`: by registers
 //   Vector                LANES values, and the NAME of the set
 //   load, store, broadcast, add, subtract, multiply
+//   load_runs             a vector from runs of so many values, at most LANES: of each RUN of them, where the first is
 //   multiply_add          x * y + z, rounded once; `multiply_add<false>` may be wrong next to the least normal number if
 //                         `take_underflow` returns true after it, see underflow.h
 //   rectify               max(x, 0), and x where it is not a number
