@@ -67,6 +67,9 @@ def _check(line: str) -> None:
             assert service in SERVICES or service == "-v"
         case (
             ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
+            | ["TOOLKIT_CUDA=12.6.1", _, ".venv/bin/python", "benchmarks/confirm.py", *_]
+            | [".toolkit/environment-cpu-*/venv/bin/python", "-m", "train.plot" | "train.compare", *_]
+            | ["(umask", *_]
             | ["docker", "compose", "down"]
             | ["export", *_]
             | [".toolkit/environment-cpu-*/venv/bin/tensorboard", "--logdir", _]
