@@ -78,6 +78,7 @@ def _check(line: str) -> None:
             | ["python3", "-m", "venv", _]
             | [".", ".venv/bin/activate"]
             | ["pip", "install", "."]
+            | ["pip", "download", *_]
             | ["git", "clone", "--branch", _, "--depth", "1", _]
             | ["module", "load", "apptainer"]
             | ["course-env/bin/pip", "install", ".[train]", "jupyterlab"]
