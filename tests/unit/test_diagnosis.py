@@ -85,6 +85,9 @@ def test_an_ordinary_log_has_nothing() -> None:
 
 
 NEAR_MISSES = {
+    "ValueError: Only instances of `keras.Layer` can be added to a Sequential model. Received: 5 (of type int)": [],
+    "AttributeError: 'Tensor' object has no attribute 'read_value'": [],
+    "running bdist_wheel": [],
     "Exception ignored in: <function IteratorResourceDeleter.__del__ at 0x7f20>": [],
     "zsh: illegal hardware instruction  python train.py": ["rosetta"],
     "ValueError: Attempt to convert a value (<map object>) with an unsupported type (<class 'map'>) to a Tensor.": [],
