@@ -15,8 +15,10 @@ from train.system.files import replacing
 BATCH, STEPS, EPOCHS = 240, 5, 3
 """Images of a step, steps of an epoch, and epochs of a run."""
 
-ARGUMENTS = ("digits", "--depth", "10", "--epochs", str(EPOCHS), "--threads", str(THREADS), "--progress", "plain")
-ARGUMENTS += ("--batch-size", str(BATCH))
+ARGUMENTS: tuple[str, ...] = (
+    *("digits", "--depth", "10", "--epochs", str(EPOCHS), "--threads", str(THREADS), "--progress", "plain"),
+    *("--batch-size", str(BATCH)),
+)
 
 
 def run(out: Path, *options: str) -> int:
