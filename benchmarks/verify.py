@@ -44,7 +44,7 @@ START = "import toolkit.cli.verify, toolkit.record.verification, toolkit.signing
 
 def make(root: Path) -> signed.World:
     pieces = (os.urandom(10**6) for _ in range(MEGABYTES))
-    trained = maker.train(root / "trained", parent=maker.describe_environment(root / "trained"))
+    trained = maker.train(root / "trained", draws=True, parent=maker.describe_environment(root / "trained"))
     world = signed.make(root / "world", trained, lambda wheel: replace_wheel(wheel, pieces))
     packages = world.environment / "venv/lib/python3.11/site-packages"
     shutil.rmtree(packages)
