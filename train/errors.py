@@ -170,7 +170,7 @@ _PREAMBLE: Final = ("Graph execution error", "Detected at node", "File ", "<stac
 def explaining_failures(report: Path) -> Iterator[None]:
     """Turn the errors of TensorFlow into one message: a PreflightError if the job gets no memory, else a ToolkitError.
 
-    The whole traceback of a ToolkitError goes into the file ``report``. Other errors stay as they are.
+    Its whole traceback goes into the file ``report``, as does that of an unexpected error, which stays as it is.
     """
     try:
         with _explaining_memory():
@@ -179,6 +179,8 @@ def explaining_failures(report: Path) -> Iterator[None]:
         # TensorFlow's classes are known by their names, because loading TensorFlow takes seconds.
         kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
         if not any(kind.endswith(("errors_impl.OpError", "XlaRuntimeError")) for kind in kinds):
+            if not isinstance(error, ToolkitError | OSError):  # such as a TensorFlow that cannot be imported
+                _write_traceback(report)
             raise
         text = str(error)
         operation = next((match[1] or match[2] for match in _NODE.finditer(text)), "")

@@ -248,6 +248,7 @@ def test_an_error_that_comes_again_is_not_said_to_go_on(error: Exception, again:
 def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(KeyError), explaining_failures(tmp_path / "failure"):
         raise KeyError("name")
+    assert "KeyError: 'name'" in (tmp_path / "failure").read_text()
 
 
 def test_tensorboards_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
