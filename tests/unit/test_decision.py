@@ -1,13 +1,16 @@
 """The decision which TensorFlow fits a machine."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from toolkit import diagnosis
 from toolkit.doctor.decision import Decision, Wishes, decide
+from toolkit.doctor.drivers import REFERENCES
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.errors import UnsupportedError
 
@@ -167,3 +170,15 @@ def test_all_lines_of_an_answer_name_one_tensorflow() -> None:
         if found.way != "cpu" and found.uses_gpu:
             named = {each.tensorflow for each in found.alternatives if each.way != "cpu"}
             assert named <= {found.tensorflow}
+
+
+def test_a_driver_that_is_too_old_names_the_failure_that_explains_it() -> None:
+    found = decide(meet(("Tesla T4", "7.5", "450.80.02")))
+    assert found.driver == "too-old"
+    (named,) = re.findall(r"see `toolkit diagnose --id ([\w-]+)`$", found.remedy)
+    assert named == diagnosis.load_row(named).id
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values())
+def test_each_driver_that_does_not_fit_has_its_row(reference: str) -> None:
+    assert any(row.reference == reference for row in diagnosis.load().rows.values())

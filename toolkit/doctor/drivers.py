@@ -1,5 +1,6 @@
 """Holds the driver of a machine against the CUDA that it is to run, and against the card that it is to know."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,6 +15,12 @@ Fit = Literal["exact", "minor", "too-old", "too-new", "unknown", "n/a"]
 
 RUNNING: Final[frozenset[Fit]] = frozenset({"exact", "minor", "unknown"})
 """What a driver may be for a command to use the GPU."""
+
+REFERENCES: Final[Mapping[Fit, str]] = {
+    "too-old": "see `toolkit diagnose --id driver-too-old`",
+    "too-new": "see `toolkit diagnose --id driver-does-not-support-card`",
+}
+"""Where a driver that does not fit is explained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +95,11 @@ class DriverRules:
         }[fit]
 
     def find_remedy(self, device: Device, cuda: str, fit: Fit) -> str:
-        """Return what to do about a driver that is too old or too new."""
-        if fit not in {"too-old", "too-new"}:
-            return ""
+        """Return what to do about a driver that is too old or too new, and where that failure is explained."""
+        return f"{self._name_driver(device, cuda)}; {REFERENCES[fit]}" if fit in REFERENCES else ""
+
+    def _name_driver(self, device: Device, cuda: str) -> str:
+        """Return which driver to install, and where."""
         branch, driver = self.find_branch(device), self.name_own(device, cuda)
         if branch:
             driver = f"a driver of branch {' or '.join(branch.install)}, and no later one"
@@ -107,7 +116,7 @@ class DriverRules:
     def check(self, device: Device, cuda: str) -> Finding:
         """Check that the driver of a card runs a CUDA release that was asked for, and knows the card."""
         fit, driver = self.compare(device, cuda), device.driver
-        least, remedy = self.name_least(device, cuda), self.find_remedy(device, cuda, fit)
+        least = self.name_least(device, cuda)
         facts = {"driver": driver, "cuda": cuda}
         if fit == "exact":
             return Finding(id="driver", state="ok", evidence=f"the driver runs CUDA {cuda}", facts=facts)
@@ -122,14 +131,16 @@ class DriverRules:
             unknown_card = least != self._name_compatible(cuda)
             lacking = f"compute capability {device.capability}" if unknown_card else f"CUDA {cuda}"
             evidence = f"driver {driver} is too old for {lacking}, which needs {least}"
+            remedy = self._name_driver(device, cuda)
             if least != self.name_own(device, cuda):
                 remedy += f"; {least} is the oldest that runs CUDA {cuda}, by minor-version compatibility"
-            remedy += self._name_running(device)
+            remedy += f"{self._name_running(device)}; {REFERENCES[fit]}"
             return Finding(id="driver", state="fail", evidence=evidence, remedy=remedy, facts=facts)
         if fit == "too-new":
             branch = self.find_branch(device)
             last = f": {branch.last} is the last branch that knows it" if branch else ""
             evidence = f"driver {driver} is too new for {device.name}{last}"
+            remedy = self.find_remedy(device, cuda, fit)
             return Finding(id="driver", state="fail", evidence=evidence, remedy=remedy, facts=facts)
         evidence = f"it is not known which driver CUDA {cuda} needs"
         return Finding(id="driver", state="fail", advisory=True, evidence=evidence, facts=facts)
