@@ -64,7 +64,7 @@ def explain_stock(config: TrainConfig) -> str:
 def measure_last_map(config: TrainConfig) -> int:
     """Return the pixels along the shorter side of the maps of the last dense block.
 
-    Native kernels fill their tiles with the pixels of one image, so maps of one pixel leave most of a tile empty.
+    A 3x3 convolution of maps of one pixel is mostly padding, which native kernels compute and TensorFlow's do not.
     ``benchmarks/training/README.md`` has the measurement: suite ``small-images``.
     """
     side = min(config.shape[:2])

@@ -51,7 +51,8 @@ def make(job: dict[str, Any]) -> Training:
     import tensorflow as tf
 
     images, labels = make_batch(job)
-    model = build_application(images.shape[1:]) if job.get("model") == "121" else build(job.get("depth", 100))
+    shape = images.shape[1:]
+    model = build_application(shape) if job.get("model") == "121" else build(job.get("depth", 100), shape=shape)
     optimizer = keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
     criterion = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if job["loop"] == "fit":
