@@ -1,4 +1,4 @@
-"""Draws pictures of the pages as SVG, from what the program answers: which way for a card, `advise`, and a graft."""
+"""Draws pictures of the pages as SVG, from what the program answers: ways, `advise`, a graft, workers."""
 
 import re
 import textwrap
@@ -11,6 +11,7 @@ from toolkit.doctor.cards import find_card
 from toolkit.doctor.decision import Decision, Way, decide
 from toolkit.doctor.machine import Device, Machine
 from toolkit.versions import load_table
+from train.cluster.cluster import Cluster
 
 CARDS = (
     *("GTX 1080", "Tesla T4", "RTX 3090", "A100", "RTX 4090", "L40S", "H100"),
@@ -122,6 +123,33 @@ def draw_graft() -> str:
     return _finish(lines, width, 230)
 
 
+def draw_workers() -> str:
+    """Return which parts of a batch each worker computes, and who writes the run's folder."""
+    width, shards, workers, row, lines = 540, 4, 2, 92, list[str]()
+    middle = 20 + workers * row / 2
+    lines += [*_draw_box(8, 20, 96, workers * row - 12, "ask"), '<text class="strong" x="20" y="44">a batch</text>']
+    for index in range(workers):
+        top = 20 + index * row
+        parts = Cluster(("",) * workers, index).divide(shards)
+        for part in parts:
+            y = top + (part - parts.start) * row / len(parts)
+            lines += _draw_box(118, y, 84, row / len(parts) - 12, "published")
+            lines += [f'<text x="130" y="{y + 23:g}">shard {part}</text>']
+            lines += [f'<path class="line" d="M202 {y + 17:g}L236 {top + 40}"/>']
+        lines += _draw_box(236, top, 104, row - 12, "graft")
+        lines += [f'<text class="strong" x="248" y="{top + 46}">worker {index}</text>']
+        lines += [f'<path class="line" d="M340 {top + 40}L376 {middle - 6:g}"/>']
+    lines += _draw_box(376, middle - 46, 156, 80, "ask")
+    added = ("gradients, added", f"from shard 0 to {shards - 1}", "by all workers")
+    lines += [f'<text x="388" y="{middle - 20 + 22 * line:g}">{text}</text>' for line, text in enumerate(added)]
+    bottom = 20 + workers * row
+    lines += _draw_box(236, bottom + 14, 296, 56, "build")
+    lines += [f'<path class="line" d="M454 {middle + 34:g}V{bottom + 14}"/>']
+    lines += [f'<text class="strong" x="248" y="{bottom + 38}">checkpoints and metrics</text>']
+    lines += [f'<text x="248" y="{bottom + 58}">written by worker 0 alone</text>']
+    return _finish(lines, width, bottom + 84)
+
+
 def draw_advice() -> str:
     """Return what `toolkit advise` answers for an RTX 5090, as a terminal shows it."""
     card, driver, columns = "RTX 5090", "580.65.06", 88
@@ -159,5 +187,5 @@ def _finish(lines: list[str], width: int, height: int) -> str:
     return "\n".join([*head, *lines, "</svg>"]) + "\n"
 
 
-DRAWINGS = {"ways.svg": draw_ways, "graft.svg": draw_graft, "advise.svg": draw_advice}
+DRAWINGS = {"ways.svg": draw_ways, "graft.svg": draw_graft, "advise.svg": draw_advice, "workers.svg": draw_workers}
 """What draws each picture of docs/."""
