@@ -41,7 +41,10 @@ def test_the_number_of_workers_does_not_change_the_weights(
 
 
 def test_averages_and_early_ends_are_the_chiefs(tmp_path: Path) -> None:
-    options = (*DIGITS, *("--epochs", "9", "--validation", "237", "--patience", "2", "--best", "--ema", "0.9"))
+    options: tuple[str, ...] = (
+        *DIGITS,
+        *("--epochs", "9", "--validation", "237", "--patience", "2", "--best", "--ema", "0.9"),
+    )
     options = (*options, "--mixup", "0.2", "--dropout", "0.1", "--learning-rate", "3", "--checkpoint-every", "7")
     found = [train(count, *options, "--out", str(tmp_path / str(count))) for count in (1, 2)]
     assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
