@@ -150,14 +150,14 @@ class Reader:
 
     def end(self) -> list[str]:
         """End the servers; return what those said that did not end well."""
-        return [f"{process.args}: {fault}" for process in self.served if (fault := _end(process))]
+        return [f"{process.args!r}: {fault}" for process in self.served if (fault := _end(process))]
 
     def type(self, line: str) -> str:
         """Run a command; return what it said if it did not end well."""
         rule = find_rule(line)
         if rule.makes:
             THINGS[rule.makes](self.folder)
-        if rule.how == "skip":
+        if rule.how == "skip" or (rule.how == "optional" and not shutil.which(line.split(maxsplit=1)[0])):
             return ""
         line = _MADE.sub(self._find, line)
         line = self._replace(line)
@@ -262,6 +262,7 @@ class Library:
             maker.make_environment(folder / ".toolkit", loaded.start())
         for name in things:
             THINGS[name](folder)
+        self.registry.copy(Registry())  # each page has an empty one
         return Reader(folder, self.registry)
 
     def follow(self, page: Path) -> list[str]:
