@@ -11,7 +11,7 @@ from toolkit.doctor.cards import find_card
 from toolkit.doctor.decision import Decision, Way, decide
 from toolkit.doctor.machine import Device, Machine
 from toolkit.versions import load_table
-from train.cluster.cluster import Cluster
+from train.cluster.tf_config import Cluster
 
 CARDS = (
     *("GTX 1080", "Tesla T4", "RTX 3090", "A100", "RTX 4090", "L40S", "H100"),
