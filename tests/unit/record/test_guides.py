@@ -1,5 +1,6 @@
 """Follow the guides: the commands of each page, in order, in one folder with no more than the page asks of a reader."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from tests.unit.exchange import oci
 from tests.unit.record.reader import THINGS, Library, Reader, find_rule
-from tests.unit.test_docs import EXAMPLES, ROOT, list_guides
+from tests.unit.test_docs import EXAMPLES, ROOT
 
 ELSEWHERE = {
     "toolkit clean",
@@ -19,6 +20,15 @@ ELSEWHERE = {
 """Examples that pages run: the reader of the examples has the key already, still serves, and has no audited run."""
 
 EXAMPLE_LINES = sorted({line for line in EXAMPLES.values() if find_rule(line).how != "skip"} - ELSEWHERE)
+
+
+def list_guides() -> list[Path]:
+    """Return the tutorials and how-to guides of the site."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    part = text[text.index("- Tutorials:") : text.index("- Reference:")]
+    return [ROOT / name for name in re.findall(r"docs/[\w-]+\.md", part)]
+
+
 PAGES = [ROOT / "README.md", *list_guides()]
 
 
