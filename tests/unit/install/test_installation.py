@@ -287,5 +287,5 @@ def test_a_pip_without_a_network_is_not_said_to_have_met_a_conflict(tmp_path: Pa
         "echo 'ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/'\nexit 1\n"
     )
     with pytest.raises(BuildError) as caught:
-        Pip(command=("sh", str(script)), variables={}).install(tmp_path, show=lambda _line: None, held=())
+        Pip(command=("sh", str(script)), variables={}).install(tmp_path, show=lambda _line: None, locks=())
     assert caught.value.remedy.endswith("see `toolkit diagnose --id network-names`")
