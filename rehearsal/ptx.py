@@ -122,7 +122,10 @@ def find_assembler(tensorflow: Path) -> Path:
 
 
 def compile_step(hlo: bytes, device: Device, cache: Path) -> list[CompiledKernel]:
-    """Compile HLO for a device; returns its kernels by name. Raises a PreflightError: a tool is missing; CheckError."""
+    """Compile HLO for a device, and return its kernels, sorted by name.
+
+    Raises a PreflightError if a tool is missing, and a CheckError if XLA or ptxas fails.
+    """
     tensorflow = find_tensorflow()
     program, cuda = build_compiler(tensorflow, cache), find_assembler(tensorflow)
     with tempfile.TemporaryDirectory(prefix="ptx-") as work:

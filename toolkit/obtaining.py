@@ -15,7 +15,7 @@ from toolkit.wheel.wheel_plan import WheelPlan
 
 @dataclass(frozen=True)
 class WheelSource:
-    """The registry that may have a wheel, and whose signatures are required of wheels that are not made now."""
+    """The registry that may have a wheel, and the policy that a wheel must meet if this command does not make it."""
 
     registry: str  # empty: no registry is asked
     policy: Policy  # empty: no signature is required

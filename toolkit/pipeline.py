@@ -1,4 +1,4 @@
-"""Plans the tasks that commands share: wheel, environment, smoke, train."""
+"""Chooses the versions and the engine of a command, and plans its tasks: environment, smoke checks, training."""
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ class Request:
     elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
     runs: bool = True  # whether anything is to run in it; if not, it may be for another platform than this machine's
     dry_run: bool = False  # only print what would run; no image is pulled
-    # raises an error unless what lies there, and is of this digest, may be reused; by default everything may
+    # raises an error if the artifact at this path with this digest must not be reused; by default all may be reused
     require_trusted: Callable[[Path, str], object] = lambda _place, _identity: None
 
 
@@ -103,8 +103,8 @@ ANSWER_SECONDS = 5
 def choose_set(request: Request, console: Console, decision: "Decision | None" = None) -> Request:
     """Return the request with the set that fits the GPUs of this machine, or the card that is named.
 
-    What was found and what was decided is said, unless the ``decision`` is given. Versions and a wheel that were asked
-    for stay as they are. If the decision is a graft, a finished one is taken.
+    It prints the cards and the decision, unless the caller passes a ``decision``. Versions and a wheel that the user
+    named stay as they are. If the decision is a graft, a finished graft is taken.
 
     Raises GpuError if a GPU was asked for and cannot be used, or if the graft has still to be made; UnsupportedError if
     what was asked for does not fit the card.
@@ -196,7 +196,10 @@ def _change(settings: Settings, chosen: Mapping[str, str]) -> Settings:
 
 
 def _choose_cpu_set(request: Request) -> Request:
-    """Return the request of a user who wants no GPU, or who has chosen: with the newest CPU set, or as it is."""
+    """Return a request for which no card decides: with the newest CPU set, or unchanged if the user has chosen.
+
+    Without named versions, an archive decides: the request then has the versions of the image in it.
+    """
     settings = request.settings
     if settings.card == "none" and request.gpu is None:
         request = replace(request, gpu=False)
@@ -272,7 +275,7 @@ def _say_decision(machine: "Machine", decision: "Decision", console: Console, *,
 def resolve(request: Request, console: Console) -> ReadyEnvironment:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
-    A missing base image is pulled, except in a dry run. It is said in a line if set and GPU do not go together.
+    A missing base image is pulled, except in a dry run. If the set and the GPUs do not go together, a line says so.
 
     Raises UsageError if a GPU is asked for and the set cannot use one, UnsupportedError if the versions are
     incompatible or the wheel cannot run, IntegrityError if the wheel is damaged, EngineError, and PreflightError if
@@ -396,7 +399,7 @@ def _is_trusted(request: Request, place: Path, environment: Environment, console
 
 
 def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> EngineChoice:
-    """Choose an engine; ``auto``: apptainer if there is an archive, else docker if it can build here, else the host.
+    """Choose an engine. ``auto`` takes Apptainer for an archive, else Docker if it can build here, else the host.
 
     Raises EngineError or PreflightError.
     """

@@ -15,7 +15,10 @@ from toolkit.errors import IntegrityError, PreflightError, UsageError
 from train.system import signals
 
 LISTEN_SECONDS: Final = 0.5
-"""Longest wait for commands without a look at interrupts: one that comes as a wait begins does not end it."""
+"""The longest wait for commands before this program looks for interrupts again.
+
+An interrupt that comes just as a wait begins does not end that wait.
+"""
 
 DISK_FULL = re.compile(
     r"(?i:no space left on device|disk quota exceeded|the disk is full)|You don't have enough free space in"
@@ -64,7 +67,7 @@ def starting(
 
 
 def describe_full_disk(message: str) -> PreflightError:
-    """Return the error of a disk that is full. ``what`` begins with a verb: ``filled up while installing``."""
+    """Return the error of a full disk. ``message`` begins with a verb, as in ``filled up while installing``."""
     return PreflightError(f"the disk {message}", remedy="free space, or set TOOLKIT_STATE to a larger disk")
 
 

@@ -1,4 +1,4 @@
-"""Plans and runs a rehearsal on the host: its emulated GPU is compiled, and the images have no compiler."""
+"""Plans and runs a rehearsal on the host. The emulated GPU has to be compiled, and the images have no compiler."""
 
 import json
 from collections.abc import Sequence

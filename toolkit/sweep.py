@@ -329,8 +329,10 @@ def describe_members(sweep: Sweep, codes: Mapping[int, int]) -> list[dict[str, A
 
 
 def require_complete(sweep: Sweep, codes: Mapping[int, int], console: Console) -> None:
-    """List the members that are not complete. Raises JobError with the exit code of the first that failed; CheckError:
-    none failed, but some have not run.
+    """Print the members that are not complete.
+
+    Raises JobError, with the exit code of the first member that failed, and CheckError if none failed but some have not
+    run.
     """
     members = [value for value in describe_members(sweep, codes) if value["status"] != "complete"]
     failed = [value for value in members if value["status"] == "failed"]

@@ -26,7 +26,7 @@ PREDICATE: Final = "https://model_signing/signature/v1.0"
 BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 UNSIGNED: Final = (SIGNATURE, signing.ENVELOPE, ".git", ".gitattributes", ".github", ".gitignore")
-"""Entries of the folder that are not signed: signatures, and what the peer leaves out unless it is told otherwise."""
+"""Entries of the folder that are not signed: the signatures, and what ``model_signing`` leaves out by default."""
 
 _METHOD: Final = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
 

@@ -350,7 +350,7 @@ def read_origin(
 
 
 def read_level(text: str) -> "Level":
-    """Return the level that --accept names. Raises UsageError if there is no such level, or if it is below all."""
+    """Return the level that --accept names. Raises UsageError if there is no such level, and for ``below R1``."""
     from toolkit.record.rebuild import LEVELS
 
     level = next((level for level in LEVELS[1:] if level == text), None)

@@ -31,10 +31,10 @@ USAGE: Final = 2
 """The exit code of a wrong command line."""
 
 LISTED_KINDS: Final = "{kinds}"
-"""What stands in a declaration for the kinds that `toolkit ls` knows; help names them, and alone loads what does."""
+"""Placeholder in a help text for the kinds that `toolkit ls` knows. Only help loads the modules that name them."""
 
 TYPES: Final = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT", "path": "PATH"}
-"""What Typer calls the type of a value, and what the help calls it, where the declaration has no name for it."""
+"""The help's name for each of Typer's types. It is used where the declaration of an option has no name of its own."""
 
 
 def describe_parameter(parameter: Any, context: Any) -> tuple[str, str] | None:

@@ -56,8 +56,7 @@ def _is_binary(text: bytes) -> bool:
 def _unpack(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a stream, and what gzip packed in it as far as it is whole.
 
-    Raises:
-        UsageError: if it is packed in another way.
+    Raises UsageError if it is packed in another way.
     """
     data = stream.read(BLOCK)
     packed = zlib.decompressobj(31) if data.startswith(_GZIP) else None

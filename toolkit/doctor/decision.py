@@ -442,7 +442,7 @@ class _Decider:
         return row is None or cuda.startswith(f"{row.cuda}.") or cuda == row.cuda
 
     def _decide_jetson(self) -> Decision:
-        """A Jetson has the driver of its JetPack, and the CUDA that came with it."""
+        """Return the decision for a Jetson, which has the driver of its JetPack and the CUDA that came with it."""
         machine, row = self.machine, self.table.jetson.get(self.machine.jetson_release)
         device = next(iter(machine.devices), None)
         capability = numbers.strip_suffix(device.capability) if device and parse_capability(device.capability) else ""
@@ -483,7 +483,7 @@ class _Decider:
         return replace(decision, warnings=tuple(self.warnings), alternatives=(self._name_cpu(),))
 
     def _refuse_cards(self, cards: Sequence[_Card]) -> Decision:
-        """No set is for any of the cards."""
+        """Return the CPU set, because no TensorFlow of the table runs on any of the cards."""
         device = cards[0].device
         branch = self.drivers.find_branch(device)
         ends = f", and {branch.last} is the last branch of its drivers" if branch else ""
@@ -494,7 +494,7 @@ class _Decider:
         return replace(refused, devices=tuple(card.device for card in cards))
 
     def _report_fault(self) -> Decision:
-        """The driver does not answer: run on the processor, and say what to do first."""
+        """Return the CPU set, because the driver does not answer, and say what to do first."""
         fault = self.machine.fault
         if fault is None:
             raise AssertionError("there is no fault")

@@ -67,7 +67,7 @@ def inspect(
 
     ``identity``: the digest that its manifest must have. ``fingerprint``: of what is there. ``compare`` reads
     everything, and returns what is not as its manifest says, else nothing, with the fingerprint of before. Raises
-    PreflightError: others can read the key of this user.
+    PreflightError if others can read the key of this user.
     """
     record = manifest.read(folder)
     if record is None or record.digest != identity:

@@ -36,8 +36,8 @@ class Choice:
 def decide_for(settings: Settings, python: str = "") -> Decision | None:
     """Return what fits the card of this machine, or the one that is named; None if versions or --card none say it.
 
-    ``python``: that of the environment, or empty. Raises UnsupportedError: what was asked for does not fit the card;
-    UsageError: no such card is known.
+    ``python``: the Python of the environment, or empty. Raises UnsupportedError if what was asked for does not fit the
+    card, and UsageError if no such card is known.
     """
     named = settings.card not in {AUTO, NONE}
     if settings.card == NONE or (settings.cuda and not named):
@@ -112,8 +112,8 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
 def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
     """Return the set for a Python ``X.Y``, with a wheel of the user's own or the published one.
 
-    Raises UnsupportedError: there is no such set, or the wheel cannot run here; IntegrityError: the wheel is damaged,
-    or contradicts its record; UsageError: the set of a wheel is not known.
+    Raises UnsupportedError if there is no such set or the wheel cannot run here, IntegrityError if the wheel is damaged
+    or contradicts its record, and UsageError if the set of the wheel is not known.
     """
     table = load_table()
     settings = _read_wheel(settings, wheel, python) if wheel else _pick(table, settings, python)
@@ -142,7 +142,7 @@ def _keep_roots(packages: Sequence[str], place: PlatformRow, *, own_wheel: bool)
 
 
 def _pick(table: Table, settings: Settings, python: str) -> Settings:
-    """Return the settings of the newest set for a Python. Raises UnsupportedError: there is none for it."""
+    """Return the settings of the newest set for a Python. Raises UnsupportedError if there is no set for it."""
     sets = _list_sets(table, settings)
     for item in sets:
         if python in item.python:
@@ -162,7 +162,7 @@ def _pick(table: Table, settings: Settings, python: str) -> Settings:
 def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
     """Return the settings of the set in which a wheel runs: by its record, or without one by what is in it.
 
-    Raises UnsupportedError: it is for another Python; UsageError: its set is not known.
+    Raises UnsupportedError if the wheel is for another Python, and UsageError if its set is not known.
     """
     inspected = inspection.inspect(wheel)
     pythons = list_pythons(settings, wheel)

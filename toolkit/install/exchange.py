@@ -45,7 +45,7 @@ class Copy:
 
 
 def copy(python: Interpreter, folder: Path, stage: Path) -> Copy:
-    """Copy the packages of an environment. Raises PreflightError: a file cannot be read, or the disk is full."""
+    """Copy the packages of an environment. Raises PreflightError if a file cannot be read or the disk is full."""
     prefix = stage / "env"
     inside = python.packages.relative_to(python.prefix)
     packages = prefix / inside
@@ -114,7 +114,7 @@ def _link(source: str, target: Path) -> None:
 def relocate(prefix: Path, final: Path, packages: Path) -> None:
     """Let the programs and settings of an environment name the folder in which it will lie.
 
-    Raises PreflightError: the disk is full.
+    Raises PreflightError if the disk is full.
     """
     before, after = os.fsencode(prefix), os.fsencode(final)
     changed = {}
@@ -154,8 +154,8 @@ def _read_rows(record: Path) -> Iterator[list[str]]:
 def commit(copied: Copy, python: Interpreter, stage: Path) -> None:
     """Let a copy take the place of the environment's packages.
 
-    Raises PreflightError: the environment was changed meanwhile, or its file system cannot do that. It is then as
-    before.
+    Raises PreflightError if the environment was changed meanwhile or its file system cannot do that. The environment is
+    then as before.
     """
     if _read_state(python.packages) != copied.state:
         raise PreflightError(
@@ -178,8 +178,8 @@ def commit(copied: Copy, python: Interpreter, stage: Path) -> None:
 def recover(python: Interpreter) -> None:
     """Finish what a killed command has begun to move in an environment, and remove what it has left there.
 
-    The environment may be one whose folder of packages has no name at the moment. Raises PreflightError: a file cannot
-    be moved.
+    The folder of packages of the environment may have no name at the moment. Raises PreflightError if a file cannot be
+    moved.
     """
     above = python.packages.parent
     if any(files.is_abandoned(stage) for stage in files.find_staging(above)):
@@ -192,7 +192,7 @@ def recover(python: Interpreter) -> None:
 
 @contextmanager
 def locking(folder: Path) -> Iterator[None]:
-    """Hold the lock of an environment while it is changed. Raises PreflightError: another command holds it."""
+    """Hold the lock of an environment while it is changed. Raises PreflightError if another command holds it."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # on a file system without locks, nothing tells commands apart

@@ -42,8 +42,8 @@ class Installation:
 def install(what: Installation, console: Console) -> None:
     """Carry out what was planned. However it ends, the environment is as before, or has everything.
 
-    Raises PreflightError: the disk is full, or another command changed the environment; BuildError: pip failed;
-    IntegrityError: a package has another hash.
+    Raises PreflightError if the disk is full or another command changed the environment, BuildError if pip failed, and
+    IntegrityError if a package has another hash.
     """
     cuda = any(package.name.startswith(NVIDIA) for package in what.changes.wanted)
     _require_space(what.target, NEEDED_BYTES["cuda" if cuda else "cpu"] if what.changes.wanted else 0)
@@ -115,7 +115,7 @@ def _fill(what: Installation, python: Path, stage: files.Staging, console: Conso
 def write_requirements(path: Path, packages: Sequence[Package], title: str) -> None:
     """Write a file for ``pip install -r``. A wheel is named by its path from the folder of the file.
 
-    Raises PreflightError: the file cannot be written.
+    Raises PreflightError if the file cannot be written.
     """
     lines = [f"# {title}"]
     folder = path.absolute().parent

@@ -77,8 +77,8 @@ def resolve(
     pip is not asked about NVIDIA's packages. They need only each other, all are among the roots, and an index without
     separate metadata would send gigabytes for the answer.
 
-    ``wheel``: a file, of this digest, in place of the TensorFlow of the set. Raises IntegrityError: a package is needed
-    that is not in the set; BuildError: the index does not answer.
+    ``wheel``: a file that is installed in place of the TensorFlow of the set. ``digest``: its digest. Raises
+    IntegrityError if a package is needed that is not in the set, and BuildError if the index does not answer.
     """
     with tempfile.TemporaryDirectory() as folder:
         constraints, report = Path(folder, "constraints.txt"), Path(folder, "report.json")

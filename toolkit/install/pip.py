@@ -40,8 +40,8 @@ class Pip:
     ) -> None:
         """Run ``pip install`` for the environment of a Python. Only wheels are taken, so no code of a package runs.
 
-        ``show`` gets lines that say how far it is. ``locks``: descriptors of locks that pip inherits. Raises
-        BuildError: pip failed; IntegrityError: a package has another hash; PreflightError: the disk is full.
+        ``show`` gets lines that say how far pip is. ``locks``: descriptors of locks that pip inherits. Raises
+        BuildError if pip failed, IntegrityError if a package has another hash, and PreflightError if the disk is full.
         """
         self._run(python, ["install", "--no-input", "--no-user", "--only-binary=:all:", *arguments], show, locks)
 
@@ -74,8 +74,8 @@ class Pip:
 def find(python: Path, *, ca_bundle: str = "", packages: Path | None = None) -> Pip:
     """Return the pip of this program, or that of an environment, given by its Python.
 
-    ``packages``: folder of packages that are taken in place of an index. Raises PreflightError: neither has one that is
-    new enough.
+    ``packages``: folder of packages that are taken in place of an index. Raises PreflightError if neither has a
+    pip that is new enough.
     """
     variables = {"PIP_CERT": ca_bundle} if ca_bundle else {}
     if packages:

@@ -32,8 +32,8 @@ class Target:
 def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target | None:
     """Return the environment of ``--into``, or the active one; None if ``--into`` names a folder that is to be made.
 
-    Raises UsageError: there is none, or the folder holds something else; PreflightError: it is the Python of the
-    system, belongs to another user, or does not run.
+    Raises UsageError if there is no environment or the folder holds something else. Raises PreflightError if it is the
+    Python of the system, belongs to another user, or does not run.
     """
     if into is not None:
         folder = Path(os.path.abspath(into.expanduser()))  # noqa: PTH100 - a link in the path stays one
@@ -122,8 +122,8 @@ def plan_new(folder: Path, python: Interpreter) -> Target:
 def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
     """Return a Python of this machine for a new environment: that asked for, else this program's, else the newest.
 
-    ``pythons``: the versions ``X.Y`` for which there is a wheel. Raises UnsupportedError: there is none for the Python
-    that was asked for; PreflightError: this machine has none of them.
+    ``pythons``: the versions ``X.Y`` for which there is a wheel. Raises UnsupportedError if there is no wheel for the
+    Python that was asked for, and PreflightError if this machine has none of these versions.
     """
     if asked and asked not in pythons:
         raise UnsupportedError(

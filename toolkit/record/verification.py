@@ -1,7 +1,7 @@
 """Verifies an artifact: its signatures, the chain behind them, and its record.
 
-The chain is a tree of links, each with its own findings. They get the names under which they are printed here and in
-:meth:`toolkit.artifacts.Link.list_findings`.
+The chain is a tree of links, each with its own findings. This module and
+:meth:`toolkit.artifacts.Link.list_findings` give the findings the names under which they are printed.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ def _name(kind: str, items: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def _insist(root: Link) -> None:
-    """Let an environment fail whose record does not say what its interpreter reads.
+    """Turn a finding into a failure if it is that a record does not list what the interpreter may read.
 
     A signature of such a record does not cover what would run.
     """

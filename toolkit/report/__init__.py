@@ -1,10 +1,11 @@
 """Writes pages about runs, sweeps, wheels, grafts, environments, images and smoke reports: one HTML file each.
 
 A page must open from a mail attachment years later, and must not run what a name in a record says. So it is one file
-that asks nobody for anything, filled by Jinja2, which escapes every value. Its charts are SVG of our own, with a few
-hundred lines of script for looking closer: a library of charts has more bytes than all of the page, draws nothing
-before it runs, and would have to be kept up to date. There is no build step: style and script are files of this
-package, put in as they are. Nothing on a page depends on when it was made, so the same inputs give the same bytes.
+that loads nothing from elsewhere, and Jinja2 escapes every value in it. This package draws its charts as SVG, with a
+few hundred lines of script for looking closer. A library of charts would have more bytes than the whole page, would
+draw nothing before it runs, and would have to be kept up to date. There is no build step: style and script are files
+of this package, and are copied into the page as they are. Nothing on a page depends on when it was made, so the same
+inputs give the same bytes.
 """
 
 import re

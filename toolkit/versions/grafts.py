@@ -28,11 +28,11 @@ def choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequen
 
 
 def list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
-    """Return the CUDA releases whose ptxas is locked here and knows the cards: those of locked sets first, and the
-    last release of each version.
+    """Return the CUDA releases whose ptxas is locked here and knows the cards, those of locked sets first.
 
-    They are of the major release that the published wheels load. Grafts of all versions of TensorFlow take the
-    first one, so they share what it assembled. Raises UnsupportedError if there is none.
+    Of each version, only the last release is in the list. All are of the major release that the published wheels load.
+    Grafts of all versions of TensorFlow take the first one, so they share what it assembled. Raises UnsupportedError if
+    there is none.
     """
     major = numbers.parse(table.published_code.cuda)[0]
     known = [

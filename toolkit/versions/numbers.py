@@ -59,8 +59,9 @@ def to_number(text: str) -> int:
 
 
 def normalize_capabilities(asked: Iterable[str]) -> tuple[str, ...]:
-    """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX. Raises
-    UsageError: one is not a capability, or plain and prefixed ones are mixed.
+    """Return the list for HERMETIC_CUDA_COMPUTE_CAPABILITIES: lowest first, each once, machine code before PTX.
+
+    Raises UsageError if one is not a capability, or if plain and prefixed ones are mixed.
     """
     items = list(dict.fromkeys(asked))
     parsed = {item: parse_capability(item) for item in items}

@@ -48,8 +48,9 @@ class Proof:
 
 
 def read(path: Path = PATH) -> dict[tuple[str, str, str, str], Proof]:
-    """Return the proofs by platform, TensorFlow, CUDA and clang's major version. Raises ToolkitError if the file is
-    damaged.
+    """Return the proofs by platform, TensorFlow, CUDA and clang's major version.
+
+    Raises ToolkitError if the file is damaged.
     """
     try:
         rows = read_yaml(path.read_bytes())["proofs"]

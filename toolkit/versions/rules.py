@@ -68,11 +68,11 @@ def resolve(
     platform: str | None = None,
     glibc: str = "",
 ) -> Spec:
-    """Return the set to build from source. ``base``: codename of the base image's distribution. ``glibc``: the oldest
-    that the wheel is to run on, or empty.
+    """Return the set to build from source.
 
-    A value of None takes the table's default. Raises UsageError if a value is not a version. Raises UnsupportedError,
-    with every reason and the nearest set that can work, if this set cannot.
+    ``base``: codename of the base image's distribution. ``glibc``: the oldest version that the wheel is to run on, or
+    empty. A value of None takes the table's default. Raises UsageError if a value is not a version. Raises
+    UnsupportedError, with every reason and the nearest set that can work, if this set cannot.
     """
     asked = read(
         table,

@@ -1,4 +1,7 @@
-"""Finds what a build takes from this machine and from the version table: sources, downloads, images, and every pin."""
+"""Finds what a build takes from this machine and from the version table: sources, downloads, images, and every pin.
+
+It also checks and writes the lock file with these pins, for `toolkit lock`.
+"""
 
 import re
 import subprocess

@@ -10,7 +10,8 @@ def assign(names: Collection[str], addresses: Sequence[str]) -> dict[str, str]:
     """Return the address of each wheel that has one, by the name of the wheel.
 
     ``addresses``: one of a folder, which ends in a slash and counts for all wheels, and those of single wheels. Raises
-    UsageError: one is no such address, or that of no wheel, or a wheel or all wheels have two.
+    UsageError if a text is no such address, if no wheel has the name in it, or if one wheel has two addresses
+    or two folders are given.
     """
     folders: list[str] = []
     single: dict[str, str] = {}

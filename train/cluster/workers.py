@@ -1,6 +1,6 @@
-"""Connects the workers of one run by TensorFlow's collective operations: one process a device, gRPC between them.
+"""Connects the workers of one run by TensorFlow's collective operations.
 
-Tensors travel through the memory of the hosts.
+Each device has one process, and gRPC connects the processes. Tensors travel through the memory of the hosts.
 
 A thread checks the others every second by the health check of the collectives. gRPC's own threads answer it, so a
 worker may be busy for hours and still answer. A frozen or unreachable one does not.
@@ -51,7 +51,10 @@ _DIRECT: Final = "no_grpc_proxy"
 """gRPC's environment variable with the hosts that it reaches without a proxy."""
 
 GROUP, ORDER, SLICES, PARTS, HELLO, DIGEST, LENGTH, CONTENT, FREE = range(1, 10)
-"""Keys of the group of all workers, and of each kind of exchange. The last one, and all greater keys, are free."""
+"""Keys of the group of all workers, and of each kind of exchange.
+
+The keys from `FREE` on are left to callers of `WorkerGroup.gather_in_graph`.
+"""
 
 KINDS: Final = ("data", "configuration", "code", "environment")
 """Names of the digests that workers exchange before the first step, because all must have the same."""

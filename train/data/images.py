@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "TGA", "JPEG2000", "AVIF")
-"""Formats as Pillow calls them: those of ``train.config.origin.SUFFIXES``. No other reader of Pillow is asked, because
-some start programs.
+"""The formats that are read, as Pillow calls them: those of ``train.config.origin.SUFFIXES``.
+
+No other reader of Pillow is asked, because some start programs.
 """
 
 HEIF: Final = "HEIF"
@@ -43,10 +44,10 @@ MOST_BYTES: Final = 256_000_000
 """Largest size of the file of an image."""
 
 SLOW: Final = 10
-"""How many times fewer pixels an image may have whose decoder Pillow has in Python alone."""
+"""The limit of pixels is divided by this number for an image whose decoder in Pillow is written in Python."""
 
 DENSEST: Final = 128
-"""Most pixels for each byte of a file with such a decoder: a run of pixels has two bytes, and 255 pixels at most."""
+"""Largest number of pixels for each byte of such a file. A run of at most 255 pixels takes two bytes."""
 
 FREE_PIXELS: Final = 65_536
 """Number of pixels up to which `DENSEST` does not matter."""

@@ -61,11 +61,9 @@ def draw_places(seed: int, epoch: int, chosen: NDArray[np.int64], examples: int)
 def cut_out(images: Images, places: NDArray[np.float64], size: int, fill: NDArray[np.uint8]) -> Images:
     """Fill a square around a place of each image, cut at the edges (DeVries and Taylor, "Cutout", arXiv 1708.04552).
 
-    Args:
-        images: (batch, height, width, channels).
-        size: height and width of the square in pixels.
-        places: row and column of each square's center as shares of height and width: (batch, 2).
-        fill: the value that is the mean of the data set, (channels,), which normalization turns into 0.
+    `images` are (batch, height, width, channels). `size` is the height and width of the square in pixels. `places` are
+    the row and column of each square's center as shares of height and width: (batch, 2). `fill` is the mean of the data
+    set, (channels,), which normalization turns into 0.
     """
     inside = []
     for axis in (1, 2):

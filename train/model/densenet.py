@@ -128,8 +128,9 @@ class DenseBlock(_Layer):
 
 
 class ScaleRectify(_Layer):
-    """Scale, shift and ReLU of normalised maps: the rest of norm-ReLU. With `pooling` it also does what `Pool` does
-    after it; only a native kernel can do both.
+    """Scales, shifts and rectifies normalised maps, which is the rest of norm-ReLU.
+
+    With `pooling`, it also does what `Pool` does after it. Only a native kernel can do both.
     """
 
     def __init__(self, *, pooling: operations.Pooling = "", even: bool = False, **options: Any) -> None:

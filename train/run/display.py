@@ -1,4 +1,7 @@
-"""Prints what a job says, its line of progress, and how long it will take by the time of its first steps."""
+"""Prints what a job says and its line of progress, and forecasts how long the run will take.
+
+The forecast follows from the time of the run's first steps.
+"""
 
 import math
 import sys

@@ -1,7 +1,7 @@
 """Counts what the server does, in the text format of Prometheus.
 
-It is less than a client library would take to set up, and needs no package
-(https://prometheus.io/docs/instrumenting/exposition_formats).
+The format is described at https://prometheus.io/docs/instrumenting/exposition_formats. This module is shorter than the
+code that would set up a client library, and it needs no package.
 """
 
 from bisect import bisect_left

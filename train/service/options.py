@@ -1,6 +1,6 @@
-"""The options of the server with their defaults, and who may reach it: this machine, or whoever has the token.
+"""Declares the options of the server with their defaults, and decides who may reach it.
 
-``python -m train serve`` and ``toolkit serve`` share them.
+That is this machine, or whoever has the token. ``python -m train serve`` and ``toolkit serve`` share the options.
 """
 
 import ipaddress

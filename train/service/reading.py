@@ -1,4 +1,7 @@
-"""Reads the images of a request: files by multipart, or JSON with base64, each of which has limits."""
+"""Reads the images of a request, as multipart files or as base64 in JSON, within limits, and decodes them.
+
+A request that is not accepted raises a :class:`Refusal`, of which the server makes its answer.
+"""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Evaluates a network: its loss and accuracy, the classes that it confuses, and whether its probabilities are right."""
+"""Makes the evaluation step, and measures loss, accuracy, confusion matrix and calibration of a network by it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -94,8 +94,9 @@ class HardExample(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss, accuracy, the confusion matrix (true class, predicted class) with counts, calibration, and the worst
-    examples.
+    """The results of a split: mean loss, accuracy, confusion matrix, calibration, and the worst examples.
+
+    The confusion matrix has counts by (true class, predicted class).
     """
 
     loss: float

@@ -78,7 +78,10 @@ ADAM_EPSILON: Final = 1e-8
 
 
 def make_adam(first_decay: float, *, native: bool = False) -> Rule:
-    """Return Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1); all but powers is correctly rounded by IEEE 754."""
+    """Return Adam (Kingma and Ba, arXiv 1412.6980, algorithm 1).
+
+    All of its operations but the powers are correctly rounded by IEEE 754.
+    """
 
     def power(base: float, count: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
         return operations.raise_to(base, count) if native else tf.pow(tf.constant(base, dtype), tf.cast(count, dtype))

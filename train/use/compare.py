@@ -23,7 +23,7 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def list_different(configs: Sequence[Mapping[str, Any]], *, leave_out: frozenset[str] = frozenset()) -> list[str]:
-    """Return the names of the decisive options that have not the same value in all configurations."""
+    """Return the names of the decisive options whose values differ between the configurations."""
     names = [name for name in configs[0] if name not in INCIDENTAL | leave_out]
     return [name for name in names if len({str(config.get(name)) for config in configs}) > 1]
 
