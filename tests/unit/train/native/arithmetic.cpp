@@ -89,7 +89,7 @@ int main(int, char **words) {
   });
   each_part(4, [](size_t i, float *to) {
     double sums[2] = {};
-    MACHINE.floats.sum(&x[i], &y[i], 61, sums);
+    MACHINE.floats.sum(&x[i], 61, &y[i], 61, 1, 61, sums);
     std::memcpy(to, sums, sizeof sums);
   });
   MACHINE.leave(state);
