@@ -50,8 +50,6 @@ def explain_stock(config: TrainConfig) -> str:
         return f"native ones do not work with {option}"
     if _has_device_files() and budget.read_device_memory():
         return "there is a GPU"
-    if measure_last_map(config) == 1:
-        return "native ones are slower on images so small: the last maps have one pixel"
     try:
         library.find()
     except library.CacheError:  # no reason for stock kernels: the next run may keep them, and get other weights
@@ -59,18 +57,6 @@ def explain_stock(config: TrainConfig) -> str:
     except PreflightError as error:
         return f"{error.what}: {error.why}" if error.why else error.what
     return ""
-
-
-def measure_last_map(config: TrainConfig) -> int:
-    """Return the pixels along the shorter side of the maps of the last dense block.
-
-    A 3x3 convolution of maps of one pixel is mostly padding, which native kernels compute and TensorFlow's do not.
-    ``benchmarks/training/README.md`` has the measurement: suite ``small-images``.
-    """
-    side = min(config.shape[:2])
-    if config.stem == "imagenet":
-        side = -(-side // 4)  # a convolution and a pooling, each with stride 2
-    return side >> (len(config.layers) - 1)
 
 
 def _has_device_files(folder: Path = Path("/dev")) -> bool:

@@ -238,12 +238,6 @@ def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     assert (config.kernels, reason) == ("stock", "stock kernels: there is a GPU")
 
 
-@pytest.mark.parametrize(("size", "used"), [(32, "stock"), (63, "native"), (64, "native")])
-def test_auto_takes_stock_kernels_where_the_last_maps_have_one_pixel(size: int, used: str) -> None:
-    config = replace(parse(["cifar10", "--model", "121", "--kernels", "auto"]), image_shape=(size, size, 3))
-    assert kernel_choice.fix_kernels(config, {}).config.kernels == used
-
-
 def test_only_device_files_make_a_gpu_possible(tmp_path: Path) -> None:
     assert not kernel_choice._has_device_files(tmp_path)
     (tmp_path / "nvidia0").touch()
