@@ -11,7 +11,7 @@ from sklearn import datasets
 from tests import browser
 from tests.unit.train.service import serving
 from tests.unit.train.service.test_page import choose, wait
-from train.cli import main as train
+from train import cli
 from train.use import network
 
 PICTURE = Path(__file__).parents[1] / "docs" / "serve.png"
@@ -29,7 +29,7 @@ def main() -> None:
         for number, (content, digit) in enumerate(zip(bright, digits.target, strict=True)):
             (images / str(digit)).mkdir(parents=True, exist_ok=True)
             (images / str(digit) / f"{number}.png").write_bytes(content)
-        assert train([str(images), *OPTIONS, "--out", str(runs)]) == 0
+        assert cli.main([str(images), *OPTIONS, "--out", str(runs)]) == 0
         trained = network.load(next(runs.iterdir()), exact=True)
         with serving.running(serving.make(trained)) as client, browser.start(Path(place) / "profile") as chromium:
             chromium.open(f"http://127.0.0.1:{client.port}/", WIDTH, HEIGHT)

@@ -68,7 +68,7 @@ def lead(program: Callable[[], int]) -> None:
 
 def _leave() -> None:
     drop_output()
-    gc.freeze()  # to search all objects for garbage once more takes half a second, and the process ends anyway
+    gc.freeze()  # else the interpreter searches all objects for garbage once more, for most of a second
 
 
 if __name__ == "__main__":

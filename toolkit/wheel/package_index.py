@@ -13,6 +13,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
@@ -374,15 +375,12 @@ def _place(source: Source, target: Path) -> bool:
     This program replaces wheels, and never writes into one. Where another program does, the digest tells.
     """
     status, (mask, value) = source.status, _LINKED
-    own = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & mask == value
-    try:
-        if own:
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & mask == value:
+        with suppress(OSError):  # another file system, or one without hard links
             target.hardlink_to(source.path.resolve())
-    except OSError:  # another file system, or one without hard links
-        own = False
-    if not own:
-        _copy(source.path, target)
-    return own and _is_unchanged(status, target.stat())
+            return _is_unchanged(status, target.stat())
+    _copy(source.path, target)
+    return False
 
 
 def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:

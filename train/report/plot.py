@@ -30,7 +30,7 @@ def draw_records(records: Sequence[EpochRecord], config: TrainConfig, path: Path
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    # Fixed margins, because computing them takes as long as the drawing, which follows each epoch.
+    # Fixed margins, because computing them takes as long as the drawing, which a short run repeats.
     figure = Figure(figsize=(10, 4.2))
     figure.subplots_adjust(left=0.08, right=0.985, bottom=0.125, top=0.88, wspace=0.34)
     epochs = [record.epoch for record in records]

@@ -65,6 +65,10 @@ def find_rule(line: str) -> Rule:
     return next((rule for rule in RULES if f"{line} ".startswith(rule.start)), Rule(line))
 
 
+def list_commands(page: Path) -> list[str]:
+    return [line for _, kind, text in _BLOCK.findall(page.read_text()) if kind == "sh" for line in _join(text)]
+
+
 def read_needs(page: Path) -> tuple[list[Path], list[str]]:
     """Return the pages that a page wants followed first, and the things that a reader must have."""
     text = "\n".join(_BEFORE.findall(page.read_text()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exchange import oci
-from tests.unit.record.reader import THINGS, Library, Reader, find_rule
+from tests.unit.record.reader import RULES, THINGS, Library, Reader, find_rule, list_commands
 from tests.unit.test_docs import EXAMPLES, ROOT
 
 ELSEWHERE = {
@@ -61,6 +61,13 @@ def reader(library: Library) -> Iterator[Reader]:
 @pytest.mark.parametrize("line", EXAMPLE_LINES)
 def test_the_example_in_the_help_of_a_command_works(reader: Reader, line: str) -> None:
     assert reader.type(line) == ""
+
+
+def test_each_rule_is_needed_and_names_tests_that_exist() -> None:
+    lines = [*EXAMPLES.values(), *(line for page in PAGES for line in list_commands(page))]
+    assert {rule.start for rule in RULES} <= {find_rule(line).start for line in lines}
+    named = re.findall(r"tests/[\w/.]*\w", " ".join(rule.because for rule in RULES))
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_a_command_that_fails_is_found(reader: Reader) -> None:
