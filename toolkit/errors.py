@@ -34,6 +34,7 @@ __all__ = [
     "UsageError",
     "WorkerError",
     "list_exit_codes",
+    "refer",
 ]
 
 
@@ -64,18 +65,23 @@ class UnknownFailureError(ToolkitError):
     meaning = "`toolkit diagnose`: the log has errors, and none of the known failures explains them"
 
 
+def refer(failure: str) -> str:
+    """Name the command that explains a known failure, by its id in the table of failures."""
+    return f"see `toolkit diagnose --id {failure}`"
+
+
 _BY_SIGNAL: dict[int, tuple[str, str]] = {
     signal.SIGILL: (
         "the processor lacks an instruction that TensorFlow uses, most often AVX",
-        "`toolkit smoke` names it; see `toolkit diagnose --id no-avx`",
+        f"`toolkit smoke` names it; {refer('no-avx')}",
     ),
     signal.SIGKILL: (
         "it was killed, most often because memory ran out",
-        "choose a smaller --batch-size; see `toolkit diagnose --id program-killed`",
+        f"choose a smaller --batch-size; {refer('program-killed')}",
     ),
     signal.SIGSEGV: (
         "a library crashed, and the last lines above are the only trace of it",
-        "`toolkit smoke` tells whether TensorFlow alone works; see `toolkit diagnose --id segmentation-fault`",
+        f"`toolkit smoke` tells whether TensorFlow alone works; {refer('segmentation-fault')}",
     ),
     signal.SIGABRT: (
         "TensorFlow, XLA or a library ended it, and said why in the last lines above",

@@ -15,7 +15,7 @@ import pytest
 
 from tests import pages
 from tests.command import Run
-from toolkit import diagnosis, doctor, training, versions
+from toolkit import diagnosis, doctor, project, training, versions
 from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job, buildx
@@ -76,6 +76,13 @@ I0000 gpu_device.cc:2019] Created device /device:GPU:0 with 13272 MB memory: -> 
  => => extracting sha256:3ea009573b472d108af9af31ec35a06fe3649084f6611cf11f7d594b85cf7a7c                   0.4s
 saved model.keras; error on test data 0.2718188762664795
 """
+
+
+def test_each_failure_that_the_code_names_has_a_row() -> None:
+    code = "".join(path.read_text() for path in project.locate("toolkit").rglob("*.py"))
+    named = re.findall(r"""(?:refer|(?<!\.)find_remedy|load_row)\(["']([\w-]+)["']""", code)
+    assert len(named) > 10
+    assert {*named} <= diagnosis.load().rows.keys()
 
 
 def test_an_ordinary_log_has_nothing() -> None:

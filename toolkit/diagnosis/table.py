@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from toolkit.diagnosis.patterns import Filter, Pattern
-from toolkit.errors import UsageError
+from toolkit.errors import UsageError, refer
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -80,7 +80,7 @@ class Row:
     @property
     def reference(self) -> str:
         """The command that shows the row, for a message."""
-        return f"see `toolkit diagnose --id {self.id}`"
+        return refer(self.id)
 
     def stands_in(self, text: str) -> bool:
         """Return whether a text has one of the lines, whatever stands near."""

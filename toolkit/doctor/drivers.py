@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UsageError
+from toolkit.errors import UsageError, refer
 from toolkit.findings import Finding
 from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions import Table, numbers
@@ -17,8 +17,8 @@ RUNNING: Final[frozenset[Fit]] = frozenset({"exact", "minor", "unknown"})
 """What a driver may be for a command to use the GPU."""
 
 REFERENCES: Final[Mapping[Fit, str]] = {
-    "too-old": "see `toolkit diagnose --id driver-too-old`",
-    "too-new": "see `toolkit diagnose --id driver-does-not-support-card`",
+    "too-old": refer("driver-too-old"),
+    "too-new": refer("driver-does-not-support-card"),
 }
 """Where a driver that does not fit is explained."""
 
