@@ -18,8 +18,9 @@ from tests.unit.train.references import (
 )
 from train.config.configuration import Memory
 from train.config.resolution import resolve
+from train.model import normalization
 from train.model.densenet import build
-from train.model.formulation import FOR_CPU
+from train.model.formulation import FOR_CPU, Formulation
 
 MODES: tuple[Memory, ...] = ("plain", "recompute", "shared")
 GRADIENT_BOUND = 5e-6
@@ -38,22 +39,35 @@ def differentiate(model: keras.Model, given: Arrays) -> list[Any]:
     return [gradient.numpy() for gradient in gradients]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_gradients_in_float32(mode: Memory) -> None:
+def measure_gradients(mode: Memory) -> float:
     given, reference = make_small_maps(), ask_torch()["small"]
     model = build(resolve("digits", memory=mode))
     set_weights(model, {name[2:]: value for name, value in given.items() if name.startswith("w:")})
     order = [f"g:{variable.path}" for variable in model.trainable_variables]
     assert sorted(order) == sorted(name for name in reference if name.startswith("g:"))
     found = differentiate(model, given)
-    errors = [measure(value, reference[name]) for value, name in zip(found, order, strict=True)]
-    assert np.median(errors) < GRADIENT_BOUND
+    return float(np.median([measure(value, reference[name]) for value, name in zip(found, order, strict=True)]))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_hidden_states_in_float32(mode: Memory) -> None:
+def test_gradients_in_float32(mode: Memory) -> None:
+    assert measure_gradients(mode) < GRADIENT_BOUND
+
+
+def test_an_error_of_half_a_percent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Any = normalization.scale_shift
+
+    def scale_shift(x: tf.Tensor, gamma: tf.Tensor, *rest: Any) -> tf.Tensor:
+        y = original(x, gamma, *rest)
+        return y + 5e-3 * (y - tf.stop_gradient(y))
+
+    monkeypatch.setattr(normalization, "scale_shift", scale_shift)
+    assert measure_gradients("shared") > 100 * GRADIENT_BOUND
+
+
+def measure_hidden(mode: Memory, form: Formulation) -> float:
     given, reference = make_large_maps(), ask_torch()["large"]
-    model = build(replace(choose_large_maps(), memory=mode), FOR_CPU)
+    model = build(replace(choose_large_maps(), memory=mode), form)
     set_weights(model, {name[2:]: value for name, value in given.items() if name.startswith("w:")})
     value, errors = tf.constant(given["images"]), []
     for layer in model.layers[1:]:
@@ -61,4 +75,14 @@ def test_hidden_states_in_float32(mode: Memory) -> None:
         if layer.name in {"block1", "block2"}:
             errors.append(measure(value.numpy(), reference[f"h:{layer.name}"]))
     assert len(errors) == 2
-    assert max(errors) < HIDDEN_BOUND
+    return max(errors)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_hidden_states_in_float32(mode: Memory) -> None:
+    assert measure_hidden(mode, FOR_CPU) < HIDDEN_BOUND
+
+
+def test_statistics_by_single_sums_are_noticed() -> None:
+    """``longest_sum=None`` uses TensorFlow's fused operation over whole maps."""
+    assert measure_hidden("shared", replace(FOR_CPU, longest_sum=None)) > 1.4 * HIDDEN_BOUND
