@@ -102,7 +102,9 @@ def test_an_empty_folder_is_not_the_current_one(run: Run, variable: str) -> None
 def test_a_failure_is_one_json_object(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, "--json")
     assert done.returncode != 0
-    assert json.loads(done.stdout)["error"]["code"] == done.returncode
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == done.returncode
+    assert error["remedy"]
 
 
 def test_a_reader_who_goes_away_does_not_change_the_verdict(run: Run) -> None:
@@ -143,6 +145,20 @@ def test_auto_takes_the_host_and_says_why(run: Run) -> None:
     assert list(run.folder.iterdir()) == []
 
 
+def test_matrix_shows_each_version_with_its_sources_and_each_known_failure(run: Run) -> None:
+    text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
+    for row in value["rows"]:
+        assert row["sources"]
+        assert set(row["sources"]) <= value["sources"].keys()
+        assert re.search(rf"(?m)^{re.escape(row['version'])} ", text)
+    for row in value["cuda"]:
+        assert re.search(rf"(?m)^{re.escape(row['version'])} +{re.escape(row['driver'] or '-')} ", text)
+    assert "9.5.0" in {row["version"] for row in value["cudnn"]}
+    for failure in value["failures"]:
+        assert f"{failure['symptom']} ({', '.join(failure['issues'])})\n    answer: {failure['ours']}" in text
+    assert "P10, tensorflow before 2.20 and cuda from 12.8: " in text
+
+
 def test_matrix_shows_each_security_advisory_with_the_versions_that_it_affects(run: Run) -> None:
     text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
     assert "CVE-2025-55559, TensorFlow 2.18.0, fixed in 2.18.1, severity high: denial of service" in text
@@ -175,6 +191,11 @@ def test_the_program_alone_says_where_to_start_and_shows_its_commands_by_groups(
     headings = [group.partition(":")[0] for group in groups[1:-1]]
     assert headings == ["Start", "Get a TensorFlow", "Train", "Use a run", "Check and share", "This folder"]
     assert start.startswith("Usage: toolkit")
+
+
+def test_help_shows_the_usual_options_of_the_job_between_the_examples_and_those_of_many_commands(run: Run) -> None:
+    text = run("train", "--help").stdout
+    assert text.index("toolkit train digits") < text.index("\n  --epochs N ") < text.index("--quiet")
 
 
 @pytest.mark.parametrize(("words", "name"), [(("train",), "DATASET"), (("verify",), "TARGET"), (("predict",), "RUN")])
