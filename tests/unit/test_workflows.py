@@ -3,6 +3,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +48,52 @@ def test_actions_are_pinned_to_commits(path: Path) -> None:
     for step in _steps(path):
         if "uses" in step:
             assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+
+
+def test_what_may_write_runs_nothing_that_others_wrote() -> None:
+    used = {
+        name: [step.get("uses", "").partition("@")[0] or step["run"] for step in job["steps"]]
+        for path in WORKFLOWS
+        for name, job in _load(path)["jobs"].items()
+        if "steps" in job and "write" in job["permissions"].values()
+    }
+    assert used == {
+        "attest": ['base64 --decode <<<"$SUMS" >SHA256SUMS', "actions/attest-build-provenance"],
+        "propose": ["actions/checkout", "actions/download-artifact", '.ci/propose "$RUNNER_TEMP/refresh"'],
+        "publish": ["actions/deploy-pages"],
+    }
+
+
+def test_a_stranger_starts_nothing_that_has_a_secret_or_a_card() -> None:
+    # YAML 1.1 reads the key `on` as true.
+    triggers = {path.stem: _load(path)[True] for path in WORKFLOWS}
+    open_to_strangers = {name for name, events in triggers.items() if "pull_request" in events}
+    assert open_to_strangers == {"ci", "gpu"}
+    assert set().union(*triggers.values()) <= {
+        "push",
+        "pull_request",
+        "schedule",
+        "workflow_call",
+        "workflow_dispatch",
+    }, "others run with the rights of the project on what a stranger sent"
+    assert list(triggers["build"]) == ["workflow_call"], "nothing but a release starts it"
+    for name in open_to_strangers:
+        text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
+        assert "secrets" not in text
+        assert "github.token" not in text
+    for path in WORKFLOWS:
+        for name, job in _load(path)["jobs"].items():
+            if path.stem == "gpu":
+                assert [label for label in ("", "bug", "gpu", "graft") if _starts(job, label)] == [name]
+            elif "uses" not in job:
+                assert job["runs-on"] == "ubuntu-24.04"
+
+
+def _starts(job: dict[str, Any], label: str) -> bool:
+    """Return whether a job starts when a pull request gets a label; without one, when it gets other code."""
+    event = SimpleNamespace(label=SimpleNamespace(name=label))
+    names = {"github": SimpleNamespace(event_name="pull_request", event=event), "inputs": SimpleNamespace(graft=None)}
+    return bool(eval(job["if"].replace("||", "or").replace("&&", "and"), names))
 
 
 def test_what_signs_runs_nothing_of_the_repository_and_signs_what_was_built(tmp_path: Path) -> None:
