@@ -14,6 +14,7 @@ import yaml
 
 from tests.drawings import DRAWINGS
 from tests.reference import read_commands
+from tests.site import list_sources
 from toolkit.cli import app
 from toolkit.cli.help import read_examples
 
@@ -147,5 +148,34 @@ def test_a_drawing_shows_what_the_program_answers(name: str) -> None:
     assert DRAWINGS[name]() == (ROOT / "docs" / name).read_text(), "run: python -m tests.pages"
 
 
+UNLIMITED = {"CONTRIBUTING.md", "commands.md", "exit-codes.md", "options.md", "troubleshooting.md", "versions.md"}
 MOST_WORDS, MOST_WORDS_IN_CELL, MOST_LINES_BEFORE_COMMAND = 90, 30, 20
 """What a reader can take in at once. Generated pages are for looking up."""
+
+
+def test_links_lead_to_files_and_from_the_readme_to_every_page() -> None:
+    reached = {ROOT / path for path in list_sources(ROOT, ("README.md",))}
+    assert [page for page in PAGES if page not in reached] == []
+    links = {page: re.findall(r"\]\(([^)#:]+)\)", page.read_text()) for page in PAGES}
+    assert [link for page in PAGES for link in links[page] if not (page.parent / link).exists()] == []
+
+
+def test_no_paragraph_and_no_cell_of_a_table_is_long() -> None:
+    for page in PAGES:
+        if page.name not in UNLIMITED:
+            text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+            text = re.sub(r"\]\([^)]*\)", "]", text)
+            rows = re.findall(r"(?m)^\|.*", text)
+            cells = [cell for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+            paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)", re.sub(r"(?m)^\|.*", "", text))
+            assert [cell for cell in cells if len(cell.split()) > MOST_WORDS_IN_CELL] == [], page
+            assert [each for each in paragraphs if len(each.split()) > MOST_WORDS] == [], page
+
+
+def test_a_guide_begins_with_a_command() -> None:
+    """The tutorials and how-to guides of the site show soon what to do."""
+    text = (ROOT / "mkdocs.yml").read_text()
+    names = re.findall(r"docs/[\w-]+\.md", text[text.index("- Tutorials:") : text.index("- Reference:")])
+    begins = {name: (ROOT / name).read_text().splitlines()[:MOST_LINES_BEFORE_COMMAND] for name in names}
+    assert len(names) > 10
+    assert [name for name in names if not any(line.startswith("```sh") for line in begins[name])] == []
