@@ -31,7 +31,7 @@ LAYERS = (
     {"diagnosis", "lock", "settings"},
     {"advisories", "device_names", "inquiry", "refresh"},
     {"engine"},
-    {"doctor", "smoke", "training"},
+    {"doctor", "smoke", "training_job"},
     {"inference", "wheel"},
     {"graft"},
     {"artifacts", "pipeline"},

@@ -10,7 +10,7 @@ from typing import Any, Final
 from toolkit import files
 from toolkit.engine import Cluster, Engine, Environment, Job, Mount
 from toolkit.errors import JobError, UsageError
-from toolkit.training import HUB, RUNS, mount_data, mount_report
+from toolkit.training_job import HUB, RUNS, mount_data, mount_report
 from train.config.configuration import TrainConfig
 from train.config.origin import refuse_address
 from train.record.reader import CONFIG, read_folder_config

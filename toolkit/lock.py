@@ -11,7 +11,7 @@ import yaml
 
 from toolkit import digest, files, project
 from toolkit.errors import CheckError, UsageError
-from toolkit.versions import Spec, Table, load_table, resolve
+from toolkit.versions import BuildVersions, Table, choose_versions, load_table
 from toolkit.versions.proven_toolchains import find_patches
 from train.system.files import read_regular
 
@@ -68,7 +68,13 @@ def rank(floating: Collection[str]) -> str:
 
 
 def collect(
-    spec: Spec, table: Table, *, base_image: str, base_digest: str = "", apt_snapshot: str = "", commit: str = ""
+    spec: BuildVersions,
+    table: Table,
+    *,
+    base_image: str,
+    base_digest: str = "",
+    apt_snapshot: str = "",
+    commit: str = "",
 ) -> Lock:
     """Return the lock of a set of versions, by the arguments, the table and this clone's files.
 
@@ -110,7 +116,7 @@ def collect(
 
 def collect_default() -> Lock:
     table = load_table()
-    return collect(resolve(table), table, base_image=table.default.base_image)
+    return collect(choose_versions(table), table, base_image=table.default.base_image)
 
 
 RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/checks/gpu_rules.py", "train/cores.py")
@@ -200,13 +206,13 @@ def describe_floating(names: Iterable[str]) -> list[str]:
     return [f"{name} is not pinned: {REMEDIES.get(name, 'lock again')}" for name in names]
 
 
-def _find_patches(spec: Spec) -> list[Path]:
+def _find_patches(spec: BuildVersions) -> list[Path]:
     both = f"{spec.tensorflow}-{spec.cuda}"
     folders = (f"headers/clang-{spec.clang}", f"kernels/{both}", f"tensorflow/{spec.tensorflow}", f"tensorflow/{both}")
     return [path for folder in folders for path in find_patches(folder)]
 
 
-def _find_requirements(spec: Spec, table: Table) -> list[Path]:
+def _find_requirements(spec: BuildVersions, table: Table) -> list[Path]:
     names = ["uv", table.cuda_rows[spec.cuda].parts, spec.requirements, SYSROOT if spec.glibc else ""]
     return [project.locate(f"docker/requirements/{name}.txt") for name in names if name]
 

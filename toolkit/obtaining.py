@@ -57,14 +57,14 @@ def _pull(
 ) -> FinishedWheel | None:
     """Return the wheel that the registry has for a plan, or None. A dry run only says which registry would be asked."""
     from toolkit.engine import registry
-    from toolkit.record import exchange
+    from toolkit.record import transfer
 
     repository = registry.parse(source.registry)
-    tag = repository.tag or exchange.name_tag(plan.digest)
+    tag = repository.tag or transfer.name_tag(plan.digest)
     if dry_run:
         console.heading("registry", f"{repository}:{tag} would be asked for first")
         return None
-    wheel = exchange.pull(
+    wheel = transfer.pull(
         repository,
         plan,
         dist=out,

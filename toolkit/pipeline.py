@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolkit import manifest, training
+from toolkit import manifest, training_job
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform, gpus
 from toolkit.engine.host import HostEngine, find_driver_program, has_gpu, hides_gpus
@@ -118,7 +118,7 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
     from toolkit.graft import graft_plan
     from toolkit.wheel import wheel_folder
 
-    planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
+    planned = graft_plan.plan_graft(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
     wheel = wheel_folder.find(planned, DIST)
     if wheel is None:
         named = " and ".join(dict.fromkeys(device.name for device in decision.devices))
@@ -272,7 +272,7 @@ def _say_decision(machine: "Machine", decision: "Decision", console: Console, *,
         console.say(f"  then: {decision.command}")
 
 
-def resolve(request: Request, console: Console) -> ReadyEnvironment:
+def choose_environment(request: Request, console: Console) -> ReadyEnvironment:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
     A missing base image is pulled, except in a dry run. If the set and the GPUs do not go together, a line says so.
@@ -551,7 +551,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     )
 
 
-def resolve_image(request: Request, reference: str) -> ReadyEnvironment:
+def choose_image(request: Request, reference: str) -> ReadyEnvironment:
     """Return an existing image as the environment. Raises EngineError, and UsageError if there is none."""
     engine, environment = adopt_image(request.settings, reference)
     return ReadyEnvironment(request=request, engine=engine, why="asked for", plan=None, existing=environment)
@@ -622,7 +622,7 @@ def train_task(
     if finished is not None:
         resolved.request.require_trusted(config.run_dir, "")
     quiet = "quiet" in {config.progress, console.mode}
-    plan = partial(training.plan, arguments, config, gpu=resolved.gpu, display=console.mode)
+    plan = partial(training_job.plan, arguments, config, gpu=resolved.gpu, display=console.mode)
 
     def train() -> dict[str, Any]:
         if finished is not None:
@@ -632,7 +632,7 @@ def train_task(
         if (change := find_change(config)) and not quiet:  # the job in a container sees no other run
             console.say(change)
         environment = prepared.result
-        return (run or training.run)(resolved.engine, environment, plan(environment), config)
+        return (run or training_job.run)(resolved.engine, environment, plan(environment), config)
 
     return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 

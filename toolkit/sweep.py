@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, manifest, processes, training
+from toolkit import digest, files, manifest, processes, training_job
 from toolkit.console import Console
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.errors import CheckError, JobError, ToolkitError, UsageError
@@ -93,7 +93,7 @@ def read(file: Path, settings: Settings, *, limit: int) -> Sweep:
     for number, options in enumerate(varied):
         arguments = (dataset, *itertools.starmap(_write_option, (common | dict(options)).items()))
         try:
-            config = training.read_arguments(arguments, settings)
+            config = training_job.read_arguments(arguments, settings)
         except ToolkitError as error:
             name = f"member {number} ({describe_options(options) or 'the only one'})"
             raise UsageError(f"{name} is refused: {error.what}", why=error.why, remedy=error.remedy) from error
@@ -226,7 +226,7 @@ def run(
             if member.number not in complete
         }
         return processes.CommandPool(
-            commands, variables=variables, lock=lock, grace=training.GRACE_SECONDS + 30, begin=begin, end=end
+            commands, variables=variables, lock=lock, grace=training_job.GRACE_SECONDS + 30, begin=begin, end=end
         ).run(processes.share_cores(slots))
 
 
@@ -273,7 +273,7 @@ def group(sweep: Sweep, results: Mapping[int, Mapping[str, Any]]) -> dict[str, d
 def plan_picture(sweep: Sweep, results: Mapping[int, object]) -> Job:
     """Return the job that draws the curves of the complete members; it can read their folders alone."""
     folders = [member.config.run_dir for member in sweep.members if member.number in results]
-    runs = [Mount(source=folder, target=f"{training.RUNS}/{folder.name}") for folder in folders]
+    runs = [Mount(source=folder, target=f"{training_job.RUNS}/{folder.name}") for folder in folders]
     picture = Mount(source=sweep.folder / PICTURE, target=f"/out/{PICTURE}")
     return Job(
         title="compare",

@@ -74,7 +74,9 @@ def test_a_wheel_for_arm_is_cross_compiled_by_bazel_and_runs_in_an_image_for_arm
     workspace = Workspace(tmp_path)
     stages.upgrade(workspace.source, "2.21.0")
     asked = {"cuda": "12.8.1", "cudnn": "9.10.2", "python": "3.11", "capabilities": "compute_90", "clang": "22"}
-    spec = versions.resolve(versions.load_table(), tensorflow="2.21.0", cuda=asked["cuda"], cudnn=asked["cudnn"])
+    spec = versions.choose_versions(
+        versions.load_table(), tensorflow="2.21.0", cuda=asked["cuda"], cudnn=asked["cudnn"]
+    )
     out = tmp_path / "wheel"
     given = {
         "PROVER": "cross-prover",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.private import make_place
-from toolkit import training
+from toolkit import training_job
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine, interpreter
 from train.cli import parse
@@ -80,8 +80,8 @@ def run_on_host(folder: Path, *arguments: str) -> None:
     environment = Environment(kind="environment", digest="", reference=str(workspace), folder=workspace, reused=True)
     words = [*arguments, "--cache-dir", str(folder / "cache")]
     config = parse(words)
-    job = training.plan(words, config, environment, gpu=False, display="quiet")
-    assert training.run(HostEngine(folder / "state"), environment, job, config)["status"] == "complete"
+    job = training_job.plan(words, config, environment, gpu=False, display="quiet")
+    assert training_job.run(HostEngine(folder / "state"), environment, job, config)["status"] == "complete"
 
 
 def read_weights(out: Path) -> str:

@@ -67,7 +67,7 @@ def connect(
     root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
 ) -> Iterator[Machines]:
     """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
-    asked = build_plan.resolve(resolve({}), BuildOptions(), lock_file=Path("none")).plan
+    asked = build_plan.plan_wheel(resolve({}), BuildOptions(), lock_file=Path("none")).plan
     keys.make(root / "key")
     made = root / "first" / "dist" / asked.name
     made.parent.mkdir(parents=True)

@@ -13,7 +13,7 @@ from tests.integration.test_registry import Machines, connect
 from toolkit import digest
 from toolkit.engine.registry import Client, Layer, parse
 from toolkit.errors import RegistryError
-from toolkit.record import exchange
+from toolkit.record import transfer
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
@@ -56,9 +56,9 @@ def talk(machines: Machines, service: tokens.Service, monkeypatch: pytest.Monkey
 def test_a_token_that_expires_is_asked_for_again(
     machines: Machines, talk: Client, service: tokens.Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tag, address = exchange.name_tag(machines.plan.digest), f"https://{machines.registry.host}/v2/"
+    tag, address = transfer.name_tag(machines.plan.digest), f"https://{machines.registry.host}/v2/"
     monkeypatch.setattr(service, "lifetime", 10 - tokens.LEEWAY)
-    layers = talk.find(tag, exchange.KIND)
+    layers = talk.find(tag, transfer.KIND)
     assert layers is not None
     ((_, token),) = service.granted
     header, authority = {"Authorization": f"Bearer {token}"}, str(machines.registry.authority)
@@ -66,7 +66,7 @@ def test_a_token_that_expires_is_asked_for_again(
         pass
     monkeypatch.setattr(service, "lifetime", -3600)
     with pytest.raises(RegistryError, match="answered 401 when it was asked for"):
-        talk.find(tag, exchange.KIND)
+        talk.find(tag, transfer.KIND)
     assert len(service.granted) == 2, "a token that is refused at once is not asked for again and again"
     monkeypatch.setattr(service, "lifetime", 300)
     for layer in layers:

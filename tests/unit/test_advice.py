@@ -39,7 +39,7 @@ def read_flags(command: str) -> dict[str, Any]:
 def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: str) -> None:
     found = ask(capability)
     if found.build:
-        spec = versions.resolve(TABLE, **read_flags(found.build))
+        spec = versions.choose_versions(TABLE, **read_flags(found.build))
         assert "machine code" in (find_coverage(spec.capabilities, capability) or "")
     else:
         assert float(capability) < 5
@@ -48,7 +48,7 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
         assert found.published == "native"
         flags = read_flags(found.run)
         assert versions.find_locked(TABLE, **flags)
-        assert versions.resolve(TABLE, **flags, capabilities=[capability])
+        assert versions.choose_versions(TABLE, **flags, capabilities=[capability])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_runs_on_a_card(capability: str, way: str, published: str, run: str
 @pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0", "12.1"])
 def test_the_graft_that_is_advised_can_be_planned(capability: str) -> None:
     settings = resolve({}, environment={})
-    planned = graft_plan.resolve(TABLE, settings, graft_plan.GraftRequest(cards=[capability]))
+    planned = graft_plan.plan_graft(TABLE, settings, graft_plan.GraftRequest(cards=[capability]))
     assert ask(capability).graft == f"toolkit graft --compute-capability {capability}"
     assert planned.capabilities == (capability,)
     assert "minutes" in ask(capability).graft_cost

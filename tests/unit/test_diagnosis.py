@@ -15,7 +15,7 @@ import pytest
 
 from tests import pages
 from tests.command import Run
-from toolkit import diagnosis, doctor, project, training, versions
+from toolkit import diagnosis, doctor, project, training_job, versions
 from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job, buildx
@@ -388,7 +388,7 @@ def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> 
 
     unused: Any = None
     with pytest.raises(JobError) as caught:
-        training.run(unused, unused, Job(title="training", argv=()), config, execute)
+        training_job.run(unused, unused, Job(title="training", argv=()), config, execute)
     assert "no deterministic GPU version" in caught.value.why
     assert "--id deterministic-operation" in caught.value.remedy
     assert "would fail again" in caught.value.remedy

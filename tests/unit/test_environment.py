@@ -87,7 +87,9 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0", "engine": "host"})
     with pytest.raises(IntegrityError):
-        pipeline.resolve(pipeline.Request(settings=settings, wheel=str(dist), dry_run=dry_run), Console(verbosity=-1))
+        pipeline.choose_environment(
+            pipeline.Request(settings=settings, wheel=str(dist), dry_run=dry_run), Console(verbosity=-1)
+        )
 
 
 @pytest.mark.parametrize(

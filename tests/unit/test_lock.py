@@ -10,7 +10,7 @@ from toolkit import lock, project, versions
 from toolkit.errors import CheckError, PreflightError, UsageError
 
 TABLE = versions.load_table()
-SPEC = versions.resolve(TABLE)
+SPEC = versions.choose_versions(TABLE)
 FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -30,7 +30,7 @@ def test_lock_holds_every_pin_of_the_chain() -> None:
 
 
 def test_a_wheel_has_the_day_of_its_own_version() -> None:
-    newer = versions.resolve(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
+    newer = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
     epochs = [int(lock.collect(spec, TABLE, **FULL).pins["source-date-epoch"]) for spec in (SPEC, newer)]
     assert epochs == [TABLE.default.source_date_epoch, TABLE.tensorflow("2.21.0").source_date_epoch]
     assert epochs[0] < epochs[1]

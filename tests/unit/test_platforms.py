@@ -54,15 +54,15 @@ def test_an_unknown_platform_is_refused(run: Run) -> None:
 @pytest.mark.parametrize("version", [row.version for row in TABLE.rows() if row.version < "2.21"])
 def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that_is_built(version: str) -> None:
     with pytest.raises(UnsupportedError, match="is not built for linux/arm64") as caught:
-        versions.resolve(TABLE, tensorflow=version, platform=ARM)
+        versions.choose_versions(TABLE, tensorflow=version, platform=ARM)
     assert "flags for this platform were read in the tree of 2.21.0 alone" in caught.value.what
     assert "nearest that works: --platform linux/arm64 --tensorflow 2.21.0" in caught.value.remedy
 
 
 def test_a_set_says_what_was_not_run() -> None:
-    spec = versions.resolve(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
+    spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
     assert TABLE.platform(ARM).untried in spec.warnings
-    assert "" not in versions.resolve(TABLE).warnings
+    assert "" not in versions.choose_versions(TABLE).warnings
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_thor_is_built_for_by_cuda_13_and_has_no_image() -> None:
     assert (found.way, found.capability, found.toolchain[:14]) == ("build", "11.0", "proven (cross)")
     assert "--cuda 13.0.0 --cudnn 9.12.0 --compute-capability compute_110" in found.build
     assert "CUDA 13" in found.note
-    spec = versions.resolve(TABLE, tensorflow="2.21.0", cuda="13.0.0", cudnn="9.12.0", capabilities=["11.0"])
+    spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="13.0.0", cudnn="9.12.0", capabilities=["11.0"])
     assert any("no run-time set for CUDA 13.0.0" in line for line in spec.warnings)
     assert not any("toolkit lock" in line for line in spec.warnings)
 
@@ -177,7 +177,7 @@ def test_a_grid_without_refusals_leaves_out_what_is_not_offered() -> None:
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:
     plans = {}
     for name in TABLE.platforms:
-        spec = versions.resolve(TABLE, tensorflow="2.21.0", cuda="12.9.1", cudnn="9.8.0", platform=name)
+        spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="12.9.1", cudnn="9.8.0", platform=name)
         plans[name] = plan(lock.collect(spec, TABLE, base_image="python:3.11-slim-trixie"), BuildOptions())
     here, there = plans[AMD], plans[ARM]
     hashes = TABLE.bazel_rows["7.4.1"].sha256
@@ -215,12 +215,12 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
     for name in ("connect", "require_buildx"):
         monkeypatch.setattr(client, name, lambda: None)
     with pytest.raises(UnsupportedError, match="has what a machine of its own platform needs"):
-        pipeline.resolve(request, console)
+        pipeline.choose_environment(request, console)
     with pytest.raises(PreflightError, match=f"environments and jobs are made for {ARM} on such a machine only"):
-        pipeline.resolve(replace(request, runs=True), console)
+        pipeline.choose_environment(replace(request, runs=True), console)
     monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
     with pytest.raises(PreflightError, match=f"such images are made for {AMD} on such a machine only"):
-        pipeline.resolve(replace(request, settings=replace(given, platform=AMD)), console)
+        pipeline.choose_environment(replace(request, settings=replace(given, platform=AMD)), console)
 
 
 def test_instructions_of_x86_are_refused_for_arm() -> None:

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from toolkit import training
+from toolkit import training_job
 from toolkit.console import Console
 from train.cli import parse
 from train.system import progress
@@ -246,7 +246,7 @@ def test_a_job_is_told_what_its_terminal_does_not_know(
         monkeypatch.setattr(sys, "stderr", stream)
         console = Console(verbosity=verbosity, display=display)
         assert console.mode == mode
-        job = training.plan(["digits"], parse(["digits"]), None, gpu=False, display=console.mode)
+        job = training_job.plan(["digits"], parse(["digits"]), None, gpu=False, display=console.mode)
     asked = ("--progress", mode) if mode != "auto" else ()
     assert job.argv[len(job.argv) - len(asked) :] == asked
 

@@ -66,14 +66,14 @@ def build_wheel(
 
 
 def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
-    """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.resolve` raises."""
+    """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.plan_wheel` raises."""
     from toolkit.lock import FILE
     from toolkit.versions import load_table
     from toolkit.wheel import build_plan
 
     advisories = load_table().list_advisories(session.settings.tensorflow)
     session.console.add({"advisories": [advisory.id for advisory in advisories]})
-    return build_plan.resolve(session.settings, options, lock_file=Path(FILE))
+    return build_plan.plan_wheel(session.settings, options, lock_file=Path(FILE))
 
 
 def obtain_wheel(
@@ -179,7 +179,7 @@ def collect(
     from toolkit.wheel import build_plan, collection
 
     console, settings = session.console, session.settings
-    planned = build_plan.resolve(settings, options, lock_file=Path(lock.FILE))
+    planned = build_plan.plan_wheel(settings, options, lock_file=Path(lock.FILE))
     state = Path(settings.state)
     if dry_run:
         print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
@@ -221,13 +221,13 @@ def push(
     """
     from toolkit import signing
     from toolkit.engine import registry
-    from toolkit.record import exchange
+    from toolkit.record import transfer
 
     console, settings = session.console, session.settings
     _require_order(folder, repository)
     where = registry.parse(repository)
     console.heading("signature", signing.describe(folder))
-    reference = exchange.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
+    reference = transfer.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
     console.result({"reference": reference}, reference)
 
 
@@ -278,7 +278,7 @@ def build_image(
     console, key = session.console, load_key(sign_)
     settings = session.settings
     request = pipeline.Request(settings=settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run, runs=False)
-    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     if not run([prepared], console, dry_run=dry_run):
         return
@@ -304,7 +304,7 @@ def _build_worker(session: Session, options: BuildOptions, *, tag: str, dry_run:
     from toolkit.wheel import build_plan, farm_image
 
     console, settings = session.console, session.settings
-    planned = build_plan.resolve(settings, options, lock_file=Path(FILE))
+    planned = build_plan.plan_wheel(settings, options, lock_file=Path(FILE))
     if not dry_run:
         planned.prepare(Path(settings.state))
     task = farm_image.plan_task(planned, Path(settings.state), console, tag=tag)

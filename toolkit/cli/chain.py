@@ -73,11 +73,11 @@ def up(
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
-    from toolkit import pipeline, training
+    from toolkit import pipeline, training_job
 
     begun = monotonic()
     arguments = [dataset, *context.args]
-    config, key = training.read_arguments(arguments, session.settings), load_key(sign_)
+    config, key = training_job.read_arguments(arguments, session.settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
     _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
@@ -121,14 +121,14 @@ def _train(
     begun: float,
 ) -> None:
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
-    from toolkit import pipeline, training
+    from toolkit import pipeline, training_job
     from toolkit.smoke.checks.check import Expectation
     from toolkit.steps import run
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
     console, settings = session.console, request.settings
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.choose_environment(request, console)
     console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
     if warning := warn_of_advisories(load_table(), settings.tensorflow):
         console.say(f"  {warning}")
@@ -158,7 +158,7 @@ def _train(
         "run": trained.result,
         "seconds": round(seconds, 3),
     }
-    console.result(value, f"{training.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
+    console.result(value, f"{training_job.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
 
 
 def _fit_cards(session: Session, request: "Request", origin: "WheelSource", key: "Signer | None") -> "Request | None":
@@ -176,7 +176,7 @@ def _fit_cards(session: Session, request: "Request", origin: "WheelSource", key:
         return pipeline.choose_set(request, console, decision)
     chosen = pipeline.apply_decision(request, decision)
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
-    planned = graft_plan.resolve(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
+    planned = graft_plan.plan_graft(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
     wheel = obtain_graft(session, planned, origin, key, out=pipeline.DIST, dry_run=request.dry_run)
     return replace(chosen, wheel=str(wheel.folder)) if wheel else None
 

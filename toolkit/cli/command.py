@@ -306,7 +306,7 @@ def write_page(session: Session, folder: Path) -> str:
     Returns its path, or an empty text if it cannot be written.
     """
     from toolkit.manifest import FILE
-    from toolkit.training import PAGE
+    from toolkit.training_job import PAGE
 
     page = folder / PAGE
     try:

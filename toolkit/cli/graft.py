@@ -71,7 +71,7 @@ def graft(
         mode=mode,
         exact=exact,
     )
-    planned = graft_plan.resolve(load_table(), settings, request)
+    planned = graft_plan.plan_graft(load_table(), settings, request)
     source = read_origin(session, "", None, allow_unsigned=False)
     grafted = obtain_graft(session, planned, source, key, out=out, dry_run=dry_run)
     if grafted is None:

@@ -156,7 +156,7 @@ def _resolve(session: Session, settings: "Settings", python: "Interpreter", whee
     tool = pip.find(python.path, ca_bundle=settings.ca_bundle, packages=folder)
     locked = packages.read_locked(chosen.spec.locked.read_text(), packages.describe_environment(python))
     with console.follow("resolve") as status:
-        resolved = packages.resolve(
+        resolved = packages.select_packages(
             tool,
             python,
             locked,

@@ -89,22 +89,22 @@ def local(
 
     Options that are not listed here go to the job, as --shards: see `python -m train --help`.
     """
-    from toolkit import pipeline, training
+    from toolkit import pipeline, training_job
     from toolkit.launch.local import plan_task
     from toolkit.steps import run
     from train.cluster.tf_config import share
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
-    config = training.read_arguments(arguments, settings)
+    config = training_job.read_arguments(arguments, settings)
     share(config.shards, workers)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     trained = plan_task(resolved, prepared, arguments, config, console, workers=workers)
     if run([prepared, trained], console, dry_run=dry_run):
         write_page(session, config.run_dir)
-        console.result(trained.result, training.describe(config, trained.result))
+        console.result(trained.result, training_job.describe(config, trained.result))
     elif resolved.engine.name != "docker":  # whose commands but the last do not wait for the end of a worker
         console.say(f"each of the last {workers} commands needs a shell of its own")
 
@@ -135,7 +135,7 @@ def slurm(
     A job goes on after its time limit, a requeue or a lost machine. Machines share this folder. Options that are not
     listed here go to the job: see `python -m train --help`.
     """
-    from toolkit import files, pipeline, training
+    from toolkit import files, pipeline, training_job
     from toolkit.launch import batch
     from train.cluster.tf_config import share
 
@@ -145,7 +145,7 @@ def slurm(
         runs, folder = [(member.arguments, member.config) for member in planned.members], planned.folder
     else:
         arguments = (dataset, *context.args)
-        runs = [(arguments, training.read_arguments(arguments, settings))]
+        runs = [(arguments, training_job.read_arguments(arguments, settings))]
         folder = runs[0][1].run_dir
     request = batch.SlurmRequest(
         nodes=1 if planned else nodes,
@@ -164,12 +164,12 @@ def slurm(
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
     gpu = False if interpreter else bool(gpus) or None
     asked = pipeline.Request(settings=settings, gpu=gpu, elsewhere=True, dry_run=dry_run)
-    resolved = pipeline.resolve(pipeline.choose_set(asked, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(asked, console), console)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):
         prepared = pipeline.environment_task(resolved, console)
         environment = prepared.action()
-    jobs = [training.plan(arguments, config, environment, gpu=bool(gpus)) for arguments, config in runs]
+    jobs = [training_job.plan(arguments, config, environment, gpu=bool(gpus)) for arguments, config in runs]
     commands = [
         batch.fill_in_interpreter(resolved.engine.commands(resolved.reference, job)[-1], interpreter) for job in jobs
     ]
@@ -212,7 +212,7 @@ def kubernetes(
 
     They are for `kubectl apply -f -`. Options that are not listed here go to the job: see `python -m train --help`.
     """
-    from toolkit import training
+    from toolkit import training_job
     from toolkit.launch import batch
     from train.cluster.tf_config import share
 
@@ -233,7 +233,7 @@ def kubernetes(
         objects = batch.describe_sweep(planned.folder, [member.arguments for member in planned.members], request, slots)
     else:
         arguments = [dataset, *context.args]
-        config = training.read_arguments(arguments, session.settings)
+        config = training_job.read_arguments(arguments, session.settings)
         share(config.shards, workers)
         batch.require_portable(config, arguments, session.settings, request)
         objects = batch.describe_kubernetes(config, arguments, request)

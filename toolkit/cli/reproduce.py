@@ -113,7 +113,7 @@ def reproduce(
 
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     key = load_key(sign_)
-    repeated = reproduction.resolve(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
+    repeated = reproduction.plan(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
     if stretches:
         _train_stretches(session, repeated, stretches, seed, key)
     else:

@@ -109,7 +109,7 @@ def smoke(
     if image is None:
         request = pipeline.choose_set(request, console)
         settings = request.settings
-    resolved = pipeline.resolve(request, console) if image is None else pipeline.resolve_image(request, image)
+    resolved = pipeline.choose_environment(request, console) if image is None else pipeline.choose_image(request, image)
     prepared = pipeline.environment_task(resolved, console)
     checked = pipeline.smoke_task(resolved, prepared, expect(settings), console, force=True)
     if not run([prepared, checked], console, dry_run=dry_run):
@@ -174,20 +174,20 @@ def train(
     dry_run: DryRun = False,
 ) -> None:
     """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
-    from toolkit import pipeline, training
+    from toolkit import pipeline, training_job
     from toolkit.steps import run
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
-    config, key = training.read_arguments(arguments, settings), load_key(sign_)
+    config, key = training_job.read_arguments(arguments, settings), load_key(sign_)
     request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     trained = pipeline.train_task(resolved, prepared, arguments, config, console)
     if run([prepared, trained], console, dry_run=dry_run):
         sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
         write_page(session, config.run_dir)
-        console.result(trained.result, training.describe(config, trained.result))
+        console.result(trained.result, training_job.describe(config, trained.result))
 
 
 @command(
@@ -213,7 +213,7 @@ def sweep(
     Members are runs as `toolkit train` makes them. The same command again goes on, and leaves complete ones alone.
     On a cluster, `toolkit launch slurm --sweep FILE` gives each member a job.
     """
-    from toolkit import pipeline, sweep, training
+    from toolkit import pipeline, sweep, training_job
     from toolkit.processes import share_cores
     from toolkit.steps import run
     from train.use.compare import render
@@ -226,12 +226,12 @@ def sweep(
     settings, wheel = request.settings, request.wheel
     options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
     if dry_run:
-        pipeline.resolve(request, console)
+        pipeline.choose_environment(request, console)
         sweep.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
         return
     share_cores(slots)  # refused before anything is made
     picked = None if member is None else planned.pick(member)
-    resolved = pipeline.resolve(request, console)
+    resolved = pipeline.choose_environment(request, console)
     if resolved.gpu and slots > 1:
         raise UsageError(
             f"--slots {slots} is for processors: each job takes every GPU",
@@ -242,7 +242,7 @@ def sweep(
         trained = pipeline.train_task(resolved, prepared, picked.arguments, picked.config, console)
         run([prepared, trained], console)
         write_page(session, picked.config.run_dir)
-        console.result(trained.result, training.describe(picked.config, trained.result))
+        console.result(trained.result, training_job.describe(picked.config, trained.result))
         return
     run([prepared], console)
     variables = sweep.pass_on(settings, resolved.engine.name)
@@ -312,7 +312,7 @@ def compare_runs(
     console = session.console
     request = pipeline.Request(settings=session.settings)
     then, now = (
-        reproduction.resolve(run, request, data_dir=data_dir, source=source, console=console) for run in (first, second)
+        reproduction.plan(run, request, data_dir=data_dir, source=source, console=console) for run in (first, second)
     )
     others = retraining.list_differences(then.record, now.record)
     if others:

@@ -132,7 +132,7 @@ def serve(
     words = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
     serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
     cluster = resolved.engine.plan_cluster(1, outside=True)
     job = replace(inference.plan_serving(run, serving, cluster), gpu=resolved.gpu)
     prepared = pipeline.environment_task(resolved, console)
@@ -149,7 +149,7 @@ def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, d
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.resolve(pipeline.choose_set(request, console), console)
+    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
     prepared = pipeline.environment_task(resolved, console)
     job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))
 

@@ -18,7 +18,7 @@ from toolkit.engine.user import find_existing
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
-from toolkit.versions import load_table, resolve
+from toolkit.versions import choose_versions, load_table
 from train.cores import count_cores
 from train.system import memory
 
@@ -129,7 +129,7 @@ def check_build(settings: Settings) -> Iterator[Finding]:
 def _check_versions(settings: Settings) -> Finding:
     asked = f"TensorFlow {settings.tensorflow} with CUDA {settings.cuda} and cuDNN {settings.cudnn}"
     try:
-        resolve(
+        choose_versions(
             load_table(),
             tensorflow=settings.tensorflow,
             python=settings.python,

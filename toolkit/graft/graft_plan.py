@@ -122,7 +122,7 @@ def digest_plan(mode: Mode, lock: Lock) -> str:
     return digest.digest_value({"graft": mode, "lock": lock.describe()})
 
 
-def resolve(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
+def plan_graft(table: Table, settings: Settings, request: GraftRequest) -> GraftPlan:
     """Plan a graft. The newest published TensorFlow is taken, unless one was asked for.
 
     Raises UsageError if a name is not that of a card, or no card may be named. Raises UnsupportedError if there is no

@@ -62,7 +62,7 @@ def read_locked(text: str, environment: Mapping[str, str]) -> dict[str, Package]
     return packages
 
 
-def resolve(
+def select_packages(
     pip: Pip,
     python: Interpreter,
     locked: Mapping[str, Package],

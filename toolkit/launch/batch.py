@@ -23,7 +23,7 @@ from toolkit.errors import (
     UsageError,
 )
 from toolkit.settings import Settings
-from toolkit.training import GRACE_SECONDS
+from toolkit.training_job import GRACE_SECONDS
 from train.cli import find_config
 from train.cluster.tf_config import HIGHEST_PORT
 from train.config.configuration import TrainConfig

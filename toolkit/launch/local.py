@@ -13,7 +13,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from toolkit import pipeline, training
+from toolkit import pipeline, training_job
 from toolkit.console import Console
 from toolkit.engine import Cluster, Engine, Environment, Job, Stop, gpus
 from toolkit.errors import GpuError, JobError, PreflightError
@@ -56,10 +56,10 @@ def plan_task(
         logs.mkdir(parents=True, exist_ok=True)
         with engine.join(cluster):
             group = LocalWorkers(engine, environment, divide(job, cluster, logs))
-            return training.run(engine, environment, job, config, group.run)
+            return training_job.run(engine, environment, job, config, group.run)
 
     task = pipeline.train_task(resolved, prepared, arguments, config, console, run=run)
-    single = training.plan(arguments, config, resolved.existing, gpu=resolved.gpu, display=console.mode)
+    single = training_job.plan(arguments, config, resolved.existing, gpu=resolved.gpu, display=console.mode)
     commands = [
         command
         for job in reversed(divide(single, cluster, logs))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from toolkit import artifacts, digest, files, pipeline, project, seals, steps, training
+from toolkit import artifacts, digest, files, pipeline, project, seals, steps, training_job
 from toolkit.artifacts.origins import flatten
 from toolkit.artifacts.run import check_run, describe_unfinished, is_unfinished
 from toolkit.console import Console
@@ -59,7 +59,7 @@ class Outcome:
     kept: Path | None = None  # folder of the second run; None if it was removed
 
 
-def resolve(
+def plan(
     target: Path,
     request: pipeline.Request,
     *,
@@ -190,7 +190,7 @@ def _choose_environment(record: RunRecord, request: pipeline.Request, console: C
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
     settings = _take_tensorflow(record, settings)
     # Without --gpu, the first run decides whether the second gets GPUs, and not this machine.
-    return pipeline.resolve(replace(request, settings=settings, gpu=request.gpu or False), console)
+    return pipeline.choose_environment(replace(request, settings=settings, gpu=request.gpu or False), console)
 
 
 def _take_tensorflow(record: RunRecord, settings: Settings) -> Settings:
@@ -287,12 +287,12 @@ def _publish(reproduction: Reproduction, staged: Path) -> Path:
 def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:
     """Return the tasks (environment, probe, train, compare) and the last of them. ``folder`` gets the second run."""
     record, resolved = reproduction.record, reproduction.resolved
-    config = training.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
+    config = training_job.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
     prepared = pipeline.environment_task(resolved, console)
     job = plan_probe(reproduction.arguments, config, gpu=resolved.gpu)
 
     def check() -> None:
-        console.heading("software", require_same_software(record, training.describe_parent(prepared.result)))
+        console.heading("software", require_same_software(record, training_job.describe_parent(prepared.result)))
         for mount in job.mounts:
             if mount.writable:
                 files.require_writable(mount.source)
@@ -342,7 +342,7 @@ def describe_machine(environment: Mapping[str, Any]) -> str:
 
 def plan_probe(arguments: Sequence[str], config: TrainConfig, *, gpu: bool) -> Job:
     """Return a job that runs ``probe.py`` as the training job would run: same arguments, mounts, network and GPUs."""
-    job = training.plan(arguments, config, None, gpu=gpu)
+    job = training_job.plan(arguments, config, None, gpu=gpu)
     program = Mount(source=PROBE, target="/opt/toolkit/probe.py")
     mounts = (program, *(mount for mount in job.mounts if mount.source != config.run_dir))
     return replace(job, title="probe", argv=("-P", program, *job.argv[3:]), mounts=mounts, terminal=False)

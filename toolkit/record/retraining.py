@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files, pipeline, project, signing, steps, training
+from toolkit import digest, files, pipeline, project, signing, steps, training_job
 from toolkit.artifacts import Run
 from toolkit.console import Console
 from toolkit.engine import Job, Mount
@@ -220,7 +220,7 @@ class Repeat:
     def __init__(self, repeated: Reproduction, folder: Path, console: Console) -> None:
         self.repeated, self.console, resolved = repeated, console, repeated.resolved
         settings = replace(resolved.request.settings, runs=str(folder))
-        self.config = training.read_arguments(repeated.arguments, settings)
+        self.config = training_job.read_arguments(repeated.arguments, settings)
         self.environment = pipeline.environment_task(resolved, console)
 
     def __call__(self, spans: Sequence[Span], every: int) -> list[list[str]]:
@@ -237,7 +237,7 @@ class Repeat:
 
     def _plan(self, spans: Sequence[Span], every: int) -> Job:
         resolved = self.repeated.resolved
-        job = training.plan(self.repeated.arguments, self.config, None, gpu=resolved.gpu, display="quiet")
+        job = training_job.plan(self.repeated.arguments, self.config, None, gpu=resolved.gpu, display="quiet")
         run = Mount(source=self.repeated.record.folder, target="/audited")
         words = (",".join(f"{first}:{last}" for first, last in spans), str(every))
         # The program of this revision, because an image of an older one has none and could not say so.
@@ -247,7 +247,7 @@ class Repeat:
 
     def _run(self, job: Job) -> list[list[str]]:
         used = self.environment.result
-        reproduction.require_same_software(self.repeated.record, training.describe_parent(used))
+        reproduction.require_same_software(self.repeated.record, training_job.describe_parent(used))
         for mount in job.mounts:
             if mount.writable:
                 files.require_writable(mount.source)

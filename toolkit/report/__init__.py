@@ -19,7 +19,7 @@ from toolkit.errors import IntegrityError, UsageError
 from toolkit.report import artifact, comparison, page, run, sweep
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
-from toolkit.training import PAGE
+from toolkit.training_job import PAGE
 
 
 def compose(

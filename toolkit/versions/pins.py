@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import project
-from toolkit.versions.rules import resolve
+from toolkit.versions.rules import choose_versions
 from toolkit.versions.sets import list_packages, name_wheel
 from toolkit.versions.table import CudaRow, Table, load_table
 from train.system import output
@@ -65,8 +65,8 @@ def _list_arguments(table: Table) -> list[str]:
     row = table.tensorflow(default.tensorflow)
     values = {
         "BASE_IMAGE": default.base_image,
-        "LLVM_VERSION": resolve(table).clang,
-        "GCC_VERSION": resolve(table).gcc,
+        "LLVM_VERSION": choose_versions(table).clang,
+        "GCC_VERSION": choose_versions(table).gcc,
         "CUDA_VERSION": default.cuda,
         "CUDNN_VERSION": default.cudnn,
         "COMPUTE_CAPABILITIES": ",".join(default.capabilities),

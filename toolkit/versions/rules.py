@@ -41,7 +41,9 @@ class VersionRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec(VersionRequest):
+class BuildVersions(VersionRequest):
+    """The versions of everything that a build of TensorFlow uses. They work together."""
+
     bazel: str  # version that this TensorFlow is built with
     clang: str  # major version of the toolchain's compiler
     gcc: str  # major version of the g++ whose C++ library it uses
@@ -56,7 +58,7 @@ NO_IMAGE_SINCE = (13,)
 """The first CUDA that wheels are built with, and no images."""
 
 
-def resolve(
+def choose_versions(
     table: Table,
     *,
     tensorflow: str | None = None,
@@ -67,7 +69,7 @@ def resolve(
     base: str | None = None,
     platform: str | None = None,
     glibc: str = "",
-) -> Spec:
+) -> BuildVersions:
     """Return the set to build from source.
 
     ``base``: codename of the base image's distribution. ``glibc``: the oldest version that the wheel is to run on, or
@@ -89,7 +91,7 @@ def resolve(
     locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
     failures = find_failures(table, asked)
     row = table.tensorflow(asked.tensorflow)
-    return Spec(
+    return BuildVersions(
         **vars(asked),
         bazel=row.bazel,
         clang=find_toolchains(table, asked)[0].clang,
@@ -137,7 +139,10 @@ def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) 
 
 
 def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> VersionRequest | None:
-    """Return the nearest set that can be built; what is None is chosen. Raises what :func:`resolve` raises."""
+    """Return the nearest set that can be built; what is None is chosen.
+
+    Raises what :func:`choose_versions` raises.
+    """
     return suggest(table, read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
 
 

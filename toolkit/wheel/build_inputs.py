@@ -15,7 +15,7 @@ from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.lock import Lock
 from toolkit.settings import Settings, find_own_platform
-from toolkit.versions import Spec, Table, find_locked, load_table, plan_set
+from toolkit.versions import BuildVersions, Table, find_locked, load_table, plan_set
 from toolkit.versions.sets import lock_set
 from train.system.addresses import find_credentials
 
@@ -195,7 +195,7 @@ def _find_bazel_digest(client: "DockerClient", bazel: str) -> str:
     return find_digest(client, bazel.removeprefix(IMAGE_SCHEME)) or ""
 
 
-def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> Spec:
+def choose_wheel_versions(settings: Settings, capabilities: Sequence[str], distribution: str = "") -> BuildVersions:
     """Return the set of versions for these settings.
 
     ``distribution``: of the base image, for an image whose name does not tell it.
@@ -208,7 +208,7 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
             why=f"the packages of its compilers are known for {', '.join(table.bases)}",
             remedy=f"--base-image {table.default.base_image}",
         )
-    return versions.resolve(
+    return versions.choose_versions(
         table,
         tensorflow=settings.tensorflow,
         python=settings.python,
@@ -221,7 +221,9 @@ def resolve_spec(settings: Settings, capabilities: Sequence[str], distribution: 
     )
 
 
-def collect_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = "") -> Lock:
+def collect_pins(
+    spec: BuildVersions, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str = ""
+) -> Lock:
     """Return the present pins.
 
     The lock adds the day of Debian's archive if none is given, and TensorFlow's commit if the table has none.
@@ -253,7 +255,7 @@ def check_lock(request: LockRequest, path: Path) -> Lock:
     """Return the lock in a file. Raises CheckError if there is none, or it differs from the present pins."""
     table = load_table()
     plan_set(table, *request.versions)
-    spec = resolve_spec(request.settings, request.capabilities)
+    spec = choose_wheel_versions(request.settings, request.capabilities)
     locked = lock.read(path)
     if locked is None:
         raise CheckError(f"there is no {path}", remedy="write it: toolkit lock")
@@ -266,12 +268,12 @@ def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
     """Write a lock and return it. The run-time set of its versions is made first if there is none."""
     table, settings = load_table(), request.settings
     runtime = plan_set(table, *request.versions)
-    resolve_spec(settings, request.capabilities)  # refuses what cannot work before a set is made for it
+    choose_wheel_versions(settings, request.capabilities)  # refuses what cannot work before a set is made for it
     locked = lock.read(path)  # fails before the work if the lock cannot be read
     if not find_locked(table, *request.versions):
         with console.timed("set", runtime.requirements):
             lock_set(runtime, table, day=request.day or table.updated, ca_bundle=settings.ca_bundle)
-    spec, images = resolve_spec(settings, request.capabilities), find_images(settings)
+    spec, images = choose_wheel_versions(settings, request.capabilities), find_images(settings)
     # The earlier lock's day is kept, because only whoever wrote it knows why it was chosen.
     present = collect_pins(spec, table, images, locked, request.apt_snapshot)
     commit = present.pins["tensorflow-commit"] or lock.ask_commit(present.spec["tensorflow"])

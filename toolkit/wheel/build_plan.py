@@ -10,7 +10,7 @@ from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, Usage
 from toolkit.lock import Lock
 from toolkit.settings import Settings, require_own_platform
 from toolkit.steps import Step, quote_fields, repeat
-from toolkit.versions import Spec, Table, bounds, load_table
+from toolkit.versions import BuildVersions, Table, bounds, load_table
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_inputs import (
@@ -18,6 +18,7 @@ from toolkit.wheel.build_inputs import (
     BuildContext,
     BuildInputs,
     EngineImages,
+    choose_wheel_versions,
     collect_pins,
     find_bazel,
     find_bundle,
@@ -25,7 +26,6 @@ from toolkit.wheel.build_inputs import (
     find_source,
     require_downloads,
     require_version,
-    resolve_spec,
 )
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.wheel_plan import WheelPlan
@@ -135,7 +135,7 @@ class BuildPlan(WheelPlan):
 class PlannedWheel:
     options: BuildOptions
     plan: BuildPlan
-    spec: Spec  # the versions and the warnings about them
+    spec: BuildVersions  # the versions and the warnings about them
     images: EngineImages  # the images that it starts from
     bundle: "Bundle | None" = None  # the images in the folder of --downloads
     obstacle: ToolkitError | None = None  # why nothing can be built on this machine
@@ -151,7 +151,7 @@ class PlannedWheel:
             bundle.load(self.bundle, connect(), state)
 
 
-def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> PlannedWheel:
+def plan_wheel(settings: Settings, options: BuildOptions, *, lock_file: Path) -> PlannedWheel:
     """Plan a wheel.
 
     An engine that does not answer, or has no base image, is no error yet: :meth:`PlannedWheel.prepare` raises it.
@@ -162,7 +162,7 @@ def resolve(settings: Settings, options: BuildOptions, *, lock_file: Path) -> Pl
     # The versions are checked before the engine is asked, unless the engine alone knows the distribution of the base.
     distribution = _name_distribution(settings, table, bundle)
     images = None if distribution else find_images(settings, bazel=options.bazel, bundle=bundle)
-    spec = resolve_spec(settings, options.compute_capability, images.distribution if images else distribution)
+    spec = choose_wheel_versions(settings, options.compute_capability, images.distribution if images else distribution)
     locked = lock.read(lock_file)
     source = find_source(options.source) if options.source else None
     if source:
@@ -306,7 +306,9 @@ def _choose_bazel(text: str, images: EngineImages, bundle: "Bundle | None") -> B
     return BuildContext(**bundle.bazel) if bundle.bazel else None
 
 
-def _choose_pins(spec: Spec, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str) -> Lock:
+def _choose_pins(
+    spec: BuildVersions, table: Table, images: EngineImages, locked: Lock | None, apt_snapshot: str
+) -> Lock:
     """Return the present pins, completed by the lock where they are unknown.
 
     Raises CheckError if a pin differs from the lock, and UnsupportedError if a day of Debian's archive is wanted that

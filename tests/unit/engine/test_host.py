@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import diagnosis, manifest, project, training
+from toolkit import diagnosis, manifest, project, training_job
 from toolkit.console import Console
 from toolkit.digest import digest_file
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host
@@ -277,8 +277,8 @@ def test_a_train_module_in_the_current_folder_is_not_run(
     (tmp_path / "train.py").write_text("raise SystemExit('the wrong train')")
     monkeypatch.chdir(tmp_path)
     arguments = ["digits", "--out", str(tmp_path / "runs")]
-    config = training.read_arguments(arguments, resolve({}, environment={}))
-    job = training.plan([*arguments, "--help"], config, None, gpu=False)
+    config = training_job.read_arguments(arguments, resolve({}, environment={}))
+    job = training_job.plan([*arguments, "--help"], config, None, gpu=False)
     heard: list[str] = []
     assert engine.run(environment, job, heard.append) == 0
     assert any("DenseNet" in line for line in heard)
@@ -294,7 +294,7 @@ def test_no_job_starts_for_a_finished_run(
     other: dict[str, str],
 ) -> None:
     settings = resolve({}, environment={"TOOLKIT_RUNS": str(tmp_path / "runs")})
-    config = training.read_arguments(["digits"], settings)
+    config = training_job.read_arguments(["digits"], settings)
     record = {"status": "complete", "config_sha256": config.digest, **other}
     write_json(config.run_dir / "manifest.json", record)
     jobs: list[Job] = []

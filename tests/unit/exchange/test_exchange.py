@@ -24,7 +24,7 @@ from toolkit.engine import EnvironmentPlan, oci_manifest
 from toolkit.engine.host import HostEngine
 from toolkit.engine.registry import ATTEMPTS, parse
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.record import attestation, exchange, rebuild
+from toolkit.record import attestation, rebuild, transfer
 from toolkit.settings import resolve
 from toolkit.wheel import build_plan, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
@@ -34,7 +34,7 @@ from toolkit.wheel.wheel_folder import FinishedWheel
 def test_a_pushed_wheel_is_an_artifact_with_a_layer_for_each_file(world: World) -> None:
     value = world.registry.manifest
     assert next(iter(world.registry.tags)) == f"plan-{PLAN.digest.removeprefix('sha256:')}"
-    assert value["artifactType"] == exchange.KIND
+    assert value["artifactType"] == transfer.KIND
     assert value["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
     kinds = {layer["annotations"][oci_manifest.TITLE]: layer["mediaType"] for layer in value["layers"]}
     assert kinds.keys() == read(world.made).keys()
@@ -130,7 +130,7 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
 
 
 def test_more_signatures_than_a_pull_takes_are_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "_MOST_ENVELOPES", 1)
+    monkeypatch.setattr(transfer, "_MOST_ENVELOPES", 1)
     wheel = open_wheel(world.made)
     same = rebuild.Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
     rebuild.sign(wheel, same, keys.load(str(world.root / "stranger")))
@@ -259,12 +259,12 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
         "base_digest": oci.digest(b"base"),
         "apt_snapshot": "20261121T000000Z",
     }
-    lock.write(pins, lock.collect(versions.resolve(TABLE), TABLE, **base))
+    lock.write(pins, lock.collect(versions.choose_versions(TABLE), TABLE, **base))
     absent = run(*words, DOCKER_CONFIG=docker)
     assert absent.returncode == 5, "it would have been built"
     assert "team/tensorflow has no plan-" in absent.stderr
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    asked = build_plan.resolve(resolve({}), BuildOptions(), lock_file=pins).plan
+    asked = build_plan.plan_wheel(resolve({}), BuildOptions(), lock_file=pins).plan
     assert asked.floating == ()
     publish(finish_build(world.root / "staging-2"), world.root / "own", asked)
     push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
@@ -333,15 +333,15 @@ def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatc
 def test_a_wheel_that_another_command_put_there_meanwhile_must_be_signed_too(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pull = exchange.pull
+    pull = transfer.pull
 
     def wait_and_pull(*given: Any, **options: Any) -> FinishedWheel | None:
         world.dist.mkdir()
         publish(finish_build(world.root / "staging-2"), world.dist / PLAN.name)
         return pull(*given, **options)
 
-    monkeypatch.setattr(exchange, "pull", wait_and_pull)
-    monkeypatch.setattr(build_plan, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(transfer, "pull", wait_and_pull)
+    monkeypatch.setattr(build_plan, "plan_wheel", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     done = CliRunner().invoke(app, [*WORDS, "--from", world.registry.reference])
     assert done.exit_code == 8, done.output
@@ -356,7 +356,7 @@ def test_up_installs_the_wheel_of_the_registry(world: World, monkeypatch: pytest
         raise PreflightError("no network")
 
     monkeypatch.setattr(HostEngine, "prepare", prepare)
-    monkeypatch.setattr(build_plan, "resolve", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
+    monkeypatch.setattr(build_plan, "plan_wheel", lambda *_given, **_options: SimpleNamespace(plan=PLAN))
     monkeypatch.chdir(world.root)
     words = ("up", "--from", world.registry.reference, "--engine", "host", "--trust")
     for trusted, code, asks in (

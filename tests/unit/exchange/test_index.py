@@ -18,7 +18,7 @@ from toolkit import manifest
 from toolkit.engine import oci_manifest
 from toolkit.engine.registry import parse
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
-from toolkit.record import exchange
+from toolkit.record import transfer
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
@@ -64,9 +64,9 @@ def copy(world: World, change: str = "") -> Path:
 def test_a_wheel_pushed_with_a_tag_has_that_of_its_plan_too_and_is_pulled_by_either(tagged: World) -> None:
     index = read_index(tagged)
     (entry,) = index["manifests"]
-    own = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
+    own = tagged.registry.tags[transfer.name_tag(PLAN.digest)]
     assert (entry["digest"], entry["size"]) == (oci.digest(own), len(own))
-    assert (list_platforms(tagged), index["artifactType"]) == ([AMD], exchange.KIND)
+    assert (list_platforms(tagged), index["artifactType"]) == ([AMD], transfer.KIND)
     for where in ("", ":2.19"):
         found = tagged.pull(where=tagged.registry.reference + where)
         assert found is not None
@@ -109,7 +109,7 @@ def test_two_pushes_at_the_same_time_lose_no_entry_unseen(tagged: World, times: 
 
 def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: World) -> None:
     other, where = copy(tagged), f"{tagged.registry.reference}:2.19"
-    tagged.registry.tags["old"] = tagged.registry.tags.pop(exchange.name_tag(PLAN.digest))
+    tagged.registry.tags["old"] = tagged.registry.tags.pop(transfer.name_tag(PLAN.digest))
     with pytest.raises(CheckError, match=f":2.19 has another wheel for {AMD}"):
         tagged.push(other, where=where)
     tagged.push(other, where=where, replace=True)
@@ -127,9 +127,9 @@ def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str)
 @pytest.mark.parametrize("size", [-1, 1 << 63, 10**400], ids=["negative", "large", "huge"])
 def test_a_size_that_no_file_has_is_no_entry(size: int) -> None:
     entry = oci_manifest.Entry(platform=AMD, digest=f"sha256:{'0' * 64}", size=1)
-    content = oci_manifest.compose_index(exchange.KIND, [entry])
-    assert oci_manifest.parse_index(content, exchange.KIND) == [entry]
-    assert oci_manifest.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), exchange.KIND) is None
+    content = oci_manifest.compose_index(transfer.KIND, [entry])
+    assert oci_manifest.parse_index(content, transfer.KIND) == [entry]
+    assert oci_manifest.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), transfer.KIND) is None
 
 
 def test_an_answer_that_is_nested_too_deep_is_no_registrys(world: World) -> None:
@@ -156,15 +156,15 @@ def test_an_index_that_lies_is_one_clear_error(tagged: World) -> None:
     tagged.registry.tags["2.19"] = json.dumps(value).encode()
     with pytest.raises(IntegrityError, match="names a manifest that is not there"):
         tagged.pull(where=where)
-    tagged.registry.tags["2.19"] = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
-    with pytest.raises(IntegrityError, match=f"under 2.19 is not what was asked for.*\n?.*it is no {exchange.KIND}"):
+    tagged.registry.tags["2.19"] = tagged.registry.tags[transfer.name_tag(PLAN.digest)]
+    with pytest.raises(IntegrityError, match=f"under 2.19 is not what was asked for.*\n?.*it is no {transfer.KIND}"):
         tagged.pull(where=where)
     assert [*tagged.dist.iterdir()] == []
 
 
 def test_a_manifest_of_another_digest_than_the_index_names_is_not_read(tagged: World) -> None:
     (entry,) = read_index(tagged)["manifests"]
-    own = tagged.registry.tags[exchange.name_tag(PLAN.digest)]
+    own = tagged.registry.tags[transfer.name_tag(PLAN.digest)]
     tagged.registry.fault = lambda request: (
         request.path.endswith(entry["digest"]) and request.answer(200, own + b" ") is None
     )

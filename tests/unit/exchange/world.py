@@ -9,7 +9,7 @@ from tests.unit.exchange import oci
 from tests.unit.wheel.test_publication import PLAN
 from toolkit import artifacts, console
 from toolkit.engine.registry import parse
-from toolkit.record import exchange
+from toolkit.record import transfer
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel
@@ -36,10 +36,10 @@ class World:
 
     def push(self, folder: Path | None = None, *, replace: bool = False, where: str = "") -> str:
         place = parse(where or self.registry.reference)
-        return exchange.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
+        return transfer.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
 
     def pull(self, trust: str | None = "builder.pub", where: str = "", plan: BuildPlan = PLAN) -> FinishedWheel | None:
-        return exchange.pull(
+        return transfer.pull(
             parse(where or self.registry.reference),
             plan,
             dist=self.dist,

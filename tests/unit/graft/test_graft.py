@@ -38,7 +38,7 @@ def graft(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -
 
     def make(*cards: str, source: Path | None = None, mode: graft_plan.Mode = "keep") -> FinishedWheel:
         given = source or maker.make_tensorflow(tmp_path)
-        planned = graft_plan.resolve(
+        planned = graft_plan.plan_graft(
             load_table(), settings, graft_plan.GraftRequest(cards=cards, wheel=given, mode=mode)
         )
         console = Console(verbosity=-1)
@@ -212,7 +212,7 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
 
 def test_another_wheel_than_that_of_the_plan(graft: Graft, settings: Settings, tmp_path: Path) -> None:
     source = maker.make_tensorflow(tmp_path)
-    planned = graft_plan.resolve(load_table(), settings, graft_plan.GraftRequest(cards=["12.0"], wheel=source))
+    planned = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(cards=["12.0"], wheel=source))
     maker.make_tensorflow(tmp_path, maker.make_library([maker.make_container("six")]))
     with pytest.raises(IntegrityError, match="is not the wheel of this plan"):
         job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
@@ -295,7 +295,7 @@ def test_the_extra_requires_what_the_cards_allow(
     settings: Settings, cards: list[str], mode: graft_plan.Mode, exact: bool, cublas: str, cudnn: str
 ) -> None:
     request = graft_plan.GraftRequest(cards=cards, mode=mode, exact=exact)
-    planned = graft_plan.resolve(load_table(), settings, request)
+    planned = graft_plan.plan_graft(load_table(), settings, request)
     assert (planned.requires["nvidia-cublas-cu12"], planned.requires["nvidia-cudnn-cu12"]) == (cublas, cudnn)
     again = graft_plan.GraftPlan.from_json(json.loads(json.dumps(planned.to_json())))
     assert again.requires == planned.requires
@@ -314,9 +314,9 @@ def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:
     found = set()
     for version in ("2.19.0", "2.20.0", "2.21.0"):
         asked = resolve({"tensorflow": version}, environment={})
-        found.add(graft_plan.resolve(table, asked, graft_plan.GraftRequest(cards=["12.0"])).compiler)
+        found.add(graft_plan.plan_graft(table, asked, graft_plan.GraftRequest(cards=["12.0"])).compiler)
     assert found == {"toolchain-12.8.1"}
-    later = graft_plan.resolve(table, settings, graft_plan.GraftRequest(cards=["10.3", "12.1"]))
+    later = graft_plan.plan_graft(table, settings, graft_plan.GraftRequest(cards=["10.3", "12.1"]))
     assert (later.compiler, later.local) == ("toolchain-12.9.1", "sm103.sm121")
 
 

@@ -174,7 +174,7 @@ def graft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graft:
 
     def make(source: Path, *cards: str, mode: graft_plan.Mode = "keep") -> FinishedWheel:
         asked = graft_plan.GraftRequest(cards=cards, wheel=source, mode=mode)
-        planned = graft_plan.resolve(load_table(), settings, asked)
+        planned = graft_plan.plan_graft(load_table(), settings, asked)
         return job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
 
     return make

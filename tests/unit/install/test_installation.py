@@ -18,7 +18,7 @@ from toolkit.errors import BuildError, IntegrityError, PreflightError
 from toolkit.install import exchange, installation
 from toolkit.install.changes import compare, list_installed
 from toolkit.install.installation import Installation
-from toolkit.install.packages import describe_environment, read_locked, resolve
+from toolkit.install.packages import describe_environment, read_locked, select_packages
 from toolkit.install.pip import Pip
 from toolkit.install.target import Target, find, plan_new
 from toolkit.smoke.checks.installation import take_fingerprint
@@ -47,7 +47,7 @@ def plan(index: Index, target: Target, *, wheel: Path | None = None) -> Installa
     python = target.python
     locked = read_locked(index.locked, describe_environment(python))
     pip = index.make_pip(python)
-    found = resolve(
+    found = select_packages(
         pip,
         python,
         locked,

@@ -26,7 +26,7 @@ from toolkit.launch.batch import (
     print_objects,
     write_slurm,
 )
-from toolkit.training import GRACE_SECONDS
+from toolkit.training_job import GRACE_SECONDS
 from train.cli import _collect, make_app, parse
 
 MODELS = {

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from tests.command import Run
-from toolkit import training
+from toolkit import training_job
 from toolkit.engine import Environment, Job
 from toolkit.engine.container import describe, list_commands, plan_cluster
 from toolkit.engine.host import HostEngine
@@ -129,7 +129,7 @@ def test_cores_are_shared_out(cores: list[int], shares: list[tuple[int, ...]]) -
 
 def _divide(tmp_path: Path, count: int = 2) -> list[Job]:
     arguments = ["cifar10", "--out", str(tmp_path / "runs"), "--cache-dir", str(tmp_path / "data")]
-    job = training.plan(arguments, parse(arguments), None, gpu=True)
+    job = training_job.plan(arguments, parse(arguments), None, gpu=True)
     with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="0,1"):
         return divide(job, plan_cluster(count, outside=True), tmp_path)
 

@@ -12,7 +12,7 @@ from tests.command import Run
 from tests.native import needs_native
 from tests.tiers import slow
 from tests.unit.record import maker
-from toolkit import pipeline, training
+from toolkit import pipeline, training_job
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.errors import InterruptionError
@@ -277,9 +277,9 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    found = reproduction.resolve(run, pipeline.Request(settings=settings), data_dir="", console=console)
+    found = reproduction.plan(run, pipeline.Request(settings=settings), data_dir="", console=console)
     monkeypatch.setattr(reproduction, "probe", lambda *_: found.record.environment)
-    monkeypatch.setattr(training, "run", stop)
+    monkeypatch.setattr(training_job, "run", stop)
     with pytest.raises(InterruptionError) as caught:
         reproduction.repeat(found, console, keep=True)
     assert "from the beginning" in caught.value.remedy

@@ -11,7 +11,7 @@ from tests.unit.sweep.conftest import OPTIONS, Commands, write
 from toolkit import report, settings
 from toolkit.cli.command import Session, write_page
 from toolkit.console import Console
-from toolkit.training import PAGE
+from toolkit.training_job import PAGE
 
 WORDS = [f"--{name}={value}" for name, value in OPTIONS.items()]
 

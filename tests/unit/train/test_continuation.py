@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.train import runs
-from toolkit import training
+from toolkit import training_job
 from toolkit.artifacts.run import check_run
 from toolkit.engine import container
 from train.cli import main, parse
@@ -139,6 +139,6 @@ def test_a_run_that_ended_within_an_epoch_is_refused(short: Path) -> None:
 
 def test_a_container_sees_the_finished_run_read_only(short: Path) -> None:
     arguments = ["digits", *go_on(short)]
-    asked = container.describe(training.plan(arguments, parse(arguments), None, gpu=False), image="image")
+    asked = container.describe(training_job.plan(arguments, parse(arguments), None, gpu=False), image="image")
     assert asked.argv[-2:] == ("--continue", "/continued")
     assert (str(short.resolve()), "/continued", True) in asked.mounts

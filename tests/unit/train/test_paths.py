@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import training
+from toolkit import training_job
 from toolkit.engine import container
 from train.cli import main, parse
 from train.run import display
@@ -44,7 +44,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = parse(["cifar10", "--data-dir", "my-copy", "--out", "my-runs"])
-    job = training.plan(["cifar10"], config, None, gpu=False)
+    job = training_job.plan(["cifar10"], config, None, gpu=False)
     asked = container.describe(job, image="image")
     monkeypatch.setenv(output.PATHS, asked.environment[output.PATHS])
     assert main(asked.argv[3:]) == 2
@@ -58,7 +58,7 @@ def test_the_error_for_a_folder_that_a_container_sees_as_local(
 def test_a_container_writes_the_list_of_broken_images_beside_others_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "pets").mkdir()
     words = [str(tmp_path / "pets"), "--report-broken", str(tmp_path / "lists" / "broken.jsonl"), "--strict-data"]
-    asked = container.describe(training.plan(words, parse(words), None, gpu=False), image="image")
+    asked = container.describe(training_job.plan(words, parse(words), None, gpu=False), image="image")
     place = [asked.argv[index + 1] for index, word in enumerate(asked.argv) if word == "--report-broken"][-1]
     assert place == "/report/broken.jsonl"
     assert (str(tmp_path / "lists"), "/report", False) in asked.mounts

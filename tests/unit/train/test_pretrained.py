@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests import server
 from tests.unit.train import keras_file, runs
 from tests.unit.train.own.making import write_classes
-from toolkit import training
+from toolkit import training_job
 from toolkit.engine import container
 from train.cli import main, parse
 from train.config.configuration import TrainConfig
@@ -172,11 +172,11 @@ def test_a_file_that_changed_is_refused(source: Path, data: Path, tmp_path: Path
 
 def test_a_container_sees_a_file_and_may_fetch_what_is_named(source: Path, data: Path) -> None:
     arguments = [str(data), "--init-from", str(source)]
-    asked = container.describe(training.plan(arguments, parse(arguments), None, gpu=False), image="image")
+    asked = container.describe(training_job.plan(arguments, parse(arguments), None, gpu=False), image="image")
     assert (str(source), "/init", True) in asked.mounts
     assert asked.network == "none"
     arguments[-1] = "keras:densenet121"
-    asked = container.describe(training.plan(arguments, parse(arguments), None, gpu=False), image="image")
+    asked = container.describe(training_job.plan(arguments, parse(arguments), None, gpu=False), image="image")
     assert asked.argv[asked.argv.index("--init-from") + 1] == "keras:densenet121"
     assert asked.network != "none"
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from toolkit import training
+from toolkit import training_job
 from train.cli import parse
 from train.errors import UsageError
 from train.run import sinks
@@ -124,8 +124,8 @@ def test_an_unknown_sink_is_refused_and_known_ones_have_the_network() -> None:
         parse(["digits", "--log-to", "mlfow"])
     config = parse(["digits", "--log-to", "wandb"])
     assert config.digest == parse(["digits"]).digest
-    assert training.plan(["digits"], config, None, gpu=False).network
-    assert not training.plan(["digits"], parse(["digits"]), None, gpu=False).network
+    assert training_job.plan(["digits"], config, None, gpu=False).network
+    assert not training_job.plan(["digits"], parse(["digits"]), None, gpu=False).network
     assert "out" not in sinks.describe(config)
 
 

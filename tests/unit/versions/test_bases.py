@@ -8,7 +8,7 @@ from toolkit import versions
 from toolkit.engine import client
 from toolkit.errors import EngineError, UnsupportedError
 from toolkit.settings import resolve
-from toolkit.wheel.build_inputs import resolve_spec
+from toolkit.wheel.build_inputs import choose_wheel_versions
 
 TABLE = versions.load_table()
 
@@ -40,7 +40,7 @@ def test_a_reference_names_its_distribution(reference: str, codename: str | None
     ],
 )
 def test_a_set_is_compiled_by_what_the_base_has(base: str, changes: dict[str, Any], compilers: tuple[str, str]) -> None:
-    spec = versions.resolve(TABLE, base=base, **changes)
+    spec = versions.choose_versions(TABLE, base=base, **changes)
     assert (spec.clang, spec.gcc) == compilers
 
 
@@ -57,7 +57,7 @@ def test_a_set_is_compiled_by_what_the_base_has(base: str, changes: dict[str, An
 )
 def test_a_base_without_the_compiler_is_refused(base: str, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.resolve(TABLE, base=base, **changes)
+        versions.choose_versions(TABLE, base=base, **changes)
     assert why in caught.value.what
     assert caught.value.remedy == f"--base-image {TABLE.default.base_image}"
 
@@ -105,8 +105,8 @@ def test_an_image_of_another_name_is_read(
 
 def test_a_distribution_that_the_table_lacks_is_refused() -> None:
     settings = resolve({"base_image": "company/python:1"})
-    assert resolve_spec(settings, ()).gcc == "14"
-    assert resolve_spec(settings, (), "bookworm").gcc == "12"
+    assert choose_wheel_versions(settings, ()).gcc == "14"
+    assert choose_wheel_versions(settings, (), "bookworm").gcc == "12"
     with pytest.raises(UnsupportedError, match="whose distribution is alpine") as caught:
-        resolve_spec(settings, (), "alpine")
+        choose_wheel_versions(settings, (), "alpine")
     assert "bookworm" in caught.value.why

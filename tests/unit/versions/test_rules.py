@@ -74,7 +74,7 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
 )
 def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, nearest: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.resolve(TABLE, **asked)
+        versions.choose_versions(TABLE, **asked)
     assert caught.value.exit_code == 3
     assert reason in str(caught.value)
     assert nearest in caught.value.remedy
@@ -97,7 +97,7 @@ def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
     """See conda-forge/tensorflow-feedstock#457: cuDNN 9.11 dropped the code for capabilities below 7.5."""
     newer_table, cudnn = newer
     with pytest.raises(UnsupportedError, match=r"cuDNN 9\.11 and later .* before Turing") as caught:
-        versions.resolve(newer_table, cudnn=cudnn, capabilities=capabilities)
+        versions.choose_versions(newer_table, cudnn=cudnn, capabilities=capabilities)
     assert "tensorflow-feedstock#457" in str(caught.value)
     assert "jaxlib-feedstock#330" in str(caught.value)
 
@@ -117,7 +117,7 @@ def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
     ],
 )
 def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, str], clang: str) -> None:
-    found = versions.resolve(TABLE, **asked)
+    found = versions.choose_versions(TABLE, **asked)
     assert found.clang == clang
     documented = TABLE.tensorflow(found.tensorflow).clang.partition(".")[0]
     assert any("upstream documents" in line for line in found.warnings) == (clang != documented)
@@ -125,7 +125,7 @@ def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, st
 
 def test_all_reasons_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.resolve(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["9.9"])
+        versions.choose_versions(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["9.9"])
     for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 9.9"):
         assert part in str(caught.value)
 
@@ -144,11 +144,11 @@ def test_all_reasons_at_once() -> None:
 )
 def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        versions.resolve(TABLE, **asked)
+        versions.choose_versions(TABLE, **asked)
 
 
 def test_failures_that_the_build_answers_are_no_warnings() -> None:
-    found = versions.resolve(TABLE)
+    found = versions.choose_versions(TABLE)
     shown = {line.partition(":")[0] for line in found.answered}
     assert {"P3", "P13", "libdevice", "and-cuda"} <= shown
     assert any("clang 18" in line for line in found.warnings)
@@ -175,7 +175,7 @@ def test_the_ptx_version_of_xla_is_a_matter_of_version_cuda_and_card(
 
 
 def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
-    newer = versions.resolve(TABLE, tensorflow="2.20.0")
+    newer = versions.choose_versions(TABLE, tensorflow="2.20.0")
     told = [*newer.warnings, *newer.answered]
     assert not [line for line in told if line.startswith(("P3:", "P13:", "and-cuda:"))]
     assert any(line.startswith("P4:") for line in told)
@@ -191,10 +191,10 @@ def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
     ],
 )
 def test_a_wheel_without_a_locked_run_time_is_built_with_a_warning(asked: dict[str, str], said: str) -> None:
-    found = versions.resolve(TABLE, **asked)
+    found = versions.choose_versions(TABLE, **asked)
     assert not found.requirements
     assert [line for line in found.warnings if "run-time set" in line and said in line]
-    assert not any("run-time set" in line for line in versions.resolve(TABLE).warnings)
+    assert not any("run-time set" in line for line in versions.choose_versions(TABLE).warnings)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_wheel_without_a_locked_run_time_is_built_with_a_warning(asked: dict[s
 def test_flags_of_the_version_come_before_those_of_known_failures(version: str, flags: tuple[str, ...]) -> None:
     """Without ML_WHEEL_TYPE, TensorFlow 2.20 and 2.21 name the wheel X.dev0+selfbuilt, which is then refused."""
     cudnn = {"2.18.0": "9.4.0", "2.21.0": "9.8.0"}.get(version, "9.5.0")
-    found = versions.resolve(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
+    found = versions.choose_versions(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
     assert found[: len(flags)] == flags
     assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
 
@@ -224,7 +224,7 @@ def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
 
 def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
     try:
-        return versions.resolve(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
+        return versions.choose_versions(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
     except UnsupportedError:
         return False
 
@@ -234,12 +234,12 @@ CARDS = sorted({number for row in TABLE.cuda_rows.values() for number in row.cap
 
 def require_sound(asked: dict[str, Any]) -> None:
     try:
-        found = versions.resolve(TABLE, **asked)
+        found = versions.choose_versions(TABLE, **asked)
     except UnsupportedError as error:
         remedy = error.remedy
         if "--cuda " not in remedy:
             return
-        found = versions.resolve(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
+        found = versions.choose_versions(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
     for card in asked["capabilities"]:
         covered = find_coverage(found.capabilities, numbers.strip_suffix(card))
         assert "machine code" in (covered or ""), f"{found.render()} does not run on {card}"
@@ -266,7 +266,9 @@ def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
 @given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
 def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
     with contextlib.suppress(UsageError, UnsupportedError):
-        versions.resolve(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked)
+        versions.choose_versions(
+            TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked
+        )
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_unknown_tensorflow_names_the_nearest() -> None:
 
 def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(UnsupportedError, match=r"2\.22\.0 is not complete") as caught:
-        versions.resolve(TABLE, tensorflow="2.22.0")
+        versions.choose_versions(TABLE, tensorflow="2.22.0")
     assert all(word in caught.value.why for word in ("2.22.0rc0", "keras-nightly", "cuDNN 9.10.2", "bazel"))
     assert caught.value.remedy == "--tensorflow 2.21.0"
 

@@ -15,7 +15,7 @@ from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
-SPEC = versions.resolve(TABLE)
+SPEC = versions.choose_versions(TABLE)
 LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", apt_snapshot="20261121T000000Z")
 SOURCE = BuildContext(location="/source", identity="git:1")
 

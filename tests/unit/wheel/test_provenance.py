@@ -14,7 +14,7 @@ from toolkit.wheel.wheel_documents import BuildRun
 
 TABLE = versions.load_table()
 LOCK = lock.collect(
-    versions.resolve(TABLE),
+    versions.choose_versions(TABLE),
     TABLE,
     base_image="python:3.11-slim-trixie",
     base_digest="sha256:" + "1" * 64,

@@ -19,7 +19,7 @@ from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
 TABLE = versions.load_table()
-LOCK = lock.collect(versions.resolve(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
+LOCK = lock.collect(versions.choose_versions(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
 PLAN = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
 RAN_AT = wheel_documents.BuildRun(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
@@ -253,7 +253,7 @@ def test_another_wheel_than_asked_for_publishes_nothing(tmp_path: Path, wheel: d
     ],
 )
 def test_a_tag_that_would_lie_publishes_nothing(tmp_path: Path, tag: str, why: str) -> None:
-    older = lock.collect(versions.resolve(TABLE, glibc="2.28"), TABLE, base_image="debian")
+    older = lock.collect(versions.choose_versions(TABLE, glibc="2.28"), TABLE, base_image="debian")
     wanted = plan(
         older if "2_5" not in tag else LOCK,
         BuildOptions(),

@@ -39,7 +39,7 @@ def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run
 def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
     """Without an engine the base has no digest, so this test can compute the plan of this folder."""
     table = versions.load_table()
-    found = versions.resolve(table)
+    found = versions.choose_versions(table)
     built = plan(
         lock.collect(found, table, base_image="python:3.11-slim-trixie"),
         BuildOptions(),
@@ -83,11 +83,11 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
         make()
     monkeypatch.setattr(
         build_plan,
-        "resolve",
+        "plan_wheel",
         lambda *_, **__: SimpleNamespace(plan=PLAN, options=BuildOptions(), prepare=lambda _: None),
     )
     monkeypatch.setattr(build, "plan_task", lambda *_, **__: Task(PLAN.step(folder.parent), make))
-    monkeypatch.setattr(pipeline, "resolve", stop)
+    monkeypatch.setattr(pipeline, "choose_environment", stop)
     monkeypatch.setattr(attestation, "compare", note)
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
     assert done.exit_code == 7, done.output

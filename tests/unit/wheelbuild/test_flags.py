@@ -82,7 +82,7 @@ def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
 def test_each_flag_names_its_line_in_the_tree_of_a_newer_version_too(version: str) -> None:
     """A flag for 2.21 that only an older tree defines may be one that 2.21 no longer has."""
     table = versions.load_table()
-    newer = versions.resolve(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
+    newer = versions.choose_versions(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
     others = {flag for row in (*table.rows(), *table.failures) for flag in row.flags} - {*newer.bazel_arguments}
     # Wheels for 64-bit ARM are built of 2.21 alone.
     others |= {*arguments.PROCESSORS["aarch64"], *arguments.CROSS} if version == "2.20" else set()

@@ -73,11 +73,11 @@ def test_the_program_in_the_container_reads_what_is_only_handed_over() -> None:
 def test_the_command_takes_each_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     taken: list[BuildOptions] = []
 
-    def resolve(_settings: Settings, options: BuildOptions, **_: object) -> SimpleNamespace:
+    def plan_wheel(_settings: Settings, options: BuildOptions, **_: object) -> SimpleNamespace:
         taken.append(options)
         raise UsageError("enough")
 
-    monkeypatch.setattr(build_plan, "resolve", resolve)
+    monkeypatch.setattr(build_plan, "plan_wheel", plan_wheel)
     monkeypatch.chdir(tmp_path)
     words = [
         f"--{name.replace('_', '-')}" + ("" if text is True else f"={text}")
