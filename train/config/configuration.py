@@ -318,6 +318,11 @@ class TrainConfig:
         return facts
 
     @property
+    def white(self) -> int:
+        """The value of white in the images of the data set."""
+        return int(self.facts.get("white", 255))
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of an image; zeros if only the data can tell, and has not been read yet."""
         height, width, channels = self.image_shape or self.facts.get("shape", (self.image_size, self.image_size, 0))

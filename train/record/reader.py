@@ -214,6 +214,14 @@ class Inputs:
     mean: tuple[float, ...]  # mean, std: of its channels, in byte units
     std: tuple[float, ...]
     center: float  # share of the shorter side that ``train.data.images.fit`` keeps
+    white: int = 255  # its value in images with this mean and deviation
+
+    def for_white(self, white: int) -> "Inputs":
+        """Return the same for images in which white has another value, so that the network sees the same brightness."""
+        if white == self.white:
+            return self
+        mean, std = (tuple(value * white / self.white for value in values) for values in (self.mean, self.std))
+        return replace(self, mean=mean, std=std, white=white)
 
 
 def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:
@@ -222,7 +230,7 @@ def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:
     names = environment.get("class_names") or name_classes(config)
     height, width, channels = environment.get("shape") or config.shape
     mean, std = (tuple(environment[name]) for name in ("mean", "std"))
-    return Inputs(tuple(names), (height, width, channels), mean, std, environment.get("center", 1.0))
+    return Inputs(tuple(names), (height, width, channels), mean, std, environment.get("center", 1.0), config.white)
 
 
 def check_config(record: RunRecord) -> str:

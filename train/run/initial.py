@@ -89,7 +89,8 @@ def load_weights(config: TrainConfig) -> Weights:
         return _load_keras(config)
     saved, _ = checkpoint.load(place / reader.CHECKPOINTS)
     assert saved is not None  # noqa: S101 - its digest was computed above
-    inputs = reader.read_inputs(saved.position.environment, reader.read_folder_config(place))
+    recorded = reader.read_inputs(saved.position.environment, reader.read_folder_config(place))
+    inputs = recorded.for_white(config.white)
     return Weights(saved.values, inputs.class_names, inputs.mean, inputs.std, str(place))
 
 

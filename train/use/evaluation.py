@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from train.cli import default_cache, run_command
 from train.config.configuration import OPTIONS, TrainConfig
 from train.errors import DataError
-from train.record.reader import choose_data
+from train.record.reader import choose_data, read_inputs
 from train.report.gallery import escape
 from train.system import output
 from train.system.files import write_text
@@ -71,9 +71,12 @@ def evaluate(folder: Path, config: TrainConfig | None = None) -> Report:
     shape = dataset.test.images.shape[1:]
     if shape != trained.inputs.shape:
         raise DataError(f"images of {dataset.source} are {shape}, and those of the run {trained.inputs.shape}")
-    from train.step.evaluation import compile_evaluation_step, compute_logits, measure
+    from train.step.evaluation import compile_evaluation_step, compute_logits, make_evaluation_step, measure
 
-    step = compile_evaluation_step(trained.compute_logits, trained.config)
+    inputs = read_inputs(trained.position.environment, trained.config).for_white(config.white)
+    mean, std = np.asarray(inputs.mean), np.asarray(inputs.std)
+    step = make_evaluation_step(trained.model, mean, std, form=trained.form)
+    step = compile_evaluation_step(step, trained.config)
     logits = compute_logits(step, dataset.test, lambda: "")
     assert logits is not None  # noqa: S101 - nothing stops it
     measured = measure(logits, labels)

@@ -30,7 +30,7 @@ class Network:
     folder: Path
     config: TrainConfig
     position: checkpoint.Position
-    inputs: reader.Inputs
+    inputs: reader.Inputs  # of image files, in which white is 255, whatever it was in the data
     model: Any
     compute_logits: "EvaluationStep"  # takes images as bytes, (batch, height, width, channels)
     form: "Formulation"  # computes the logits
@@ -89,7 +89,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
     model = build(config, form)
     for name, variable in name_weights(model).items():
         variable.assign(saved.values[name])
-    inputs = reader.read_inputs(environment, config)
+    inputs = reader.read_inputs(environment, config).for_white(255)
     compute = evaluation.make_evaluation_step(model, np.asarray(inputs.mean), np.asarray(inputs.std), form=form)
     return Network(folder, config, saved.position, inputs, model, compute, form, note)
 

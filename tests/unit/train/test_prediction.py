@@ -16,6 +16,9 @@ from train.__main__ import start
 from train.step import evaluation, runtime
 from train.use import network, prediction
 
+DIGITS = np.rint(datasets.load_digits().images * 255 / 16).astype(np.uint8)
+"""White is 255 in image files, and 16 in the data."""
+
 
 @pytest.fixture
 def run(learnt: Path) -> Path:
@@ -30,7 +33,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for index in range(70):
         place = folder / "more" if index == 3 else folder
         name = f"{digits.target[index]}-{index:02d}.png"
-        Image.fromarray(digits.images[index].astype(np.uint8)).save(place / name)
+        Image.fromarray(DIGITS[index]).save(place / name)
     (folder / "notes.txt").write_text("not an image")
     return folder
 
@@ -50,8 +53,7 @@ def test_a_folder_is_classified_as_the_model_does(run: Path, photos: Path, capsy
         shares = [guess["probability"] for guess in each["guesses"]]
         assert sum(shares) == pytest.approx(1)
         assert shares == sorted(shares, reverse=True)
-    digits = datasets.load_digits().images[:70, ..., None].astype(np.uint8)
-    live = network.load(run).compute_probabilities(digits)
+    live = network.load(run).compute_probabilities(DIGITS[:70, ..., None])
     for each in found:
         index = int(Path(each["image"]).stem[2:])
         for guess in each["guesses"]:
@@ -101,7 +103,7 @@ def test_the_heat_is_that_of_the_gradient(run: Path) -> None:
     import tensorflow as tf
 
     trained = network.load(run)
-    image = datasets.load_digits().images[3][..., None].astype(np.uint8)
+    image = DIGITS[3][..., None]
     parts = keras.Model(trained.model.input, [trained.model.get_layer("scale3").output, trained.model.output])
     with tf.GradientTape() as tape:
         images = evaluation.normalize_images(

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import datasets
 
 from tests.native import needs_native
 from tests.unit.train import runs
 from tests.unit.train.service import serving
-from tests.unit.train.service.serving import DIGITS, Client, conforms, encode, list_guesses, make
+from tests.unit.train.service.serving import DIGITS, PIXELS, Client, conforms, encode, list_guesses, make
 from train.data import images
 from train.record.reader import digest_weights, read_newest_state
 from train.service.server import find_digest
@@ -58,7 +57,7 @@ def test_the_probabilities_of_an_image_do_not_depend_on_its_batch(
     stock = ("--epochs", "1", "--kernels", "stock")
     found = trained if kernels == "native" else network.load(runs.make(tmp_path, *stock), exact=True)
     assert found.form.native is (kernels == "native"), found.note
-    pixels = datasets.load_digits().images[:64, ..., None].astype(np.uint8)
+    pixels = PIXELS[:64, ..., None]
     whole = found.compute_probabilities(pixels)
     numbers = np.random.default_rng(0)
     for count in (1, 2, 3, 8, 9, 31, 64):

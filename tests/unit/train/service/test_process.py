@@ -22,11 +22,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import datasets
 
 from tests.tiers import weekly
 from tests.unit.train import runs
-from tests.unit.train.service.serving import DIGITS, Client, encode, list_guesses, make_form
+from tests.unit.train.service.serving import DIGITS, PIXELS, Client, encode, list_guesses, make_form
 from toolkit import inference
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine
@@ -138,7 +137,7 @@ def test_the_host_engine_serves_until_it_is_asked_to_stop(
 def test_a_thousand_requests_are_answered_as_predict_does(kernels: str, tmp_path: Path) -> None:
     """Whatever the requests, their sizes, and the batches that they come into."""
     run = runs.make(tmp_path / "runs", "--epochs", "3", "--kernels", kernels)
-    pixels = datasets.load_digits().images.astype(np.uint8)
+    pixels = PIXELS
     files = [encode(image) for image in pixels]
     places = [tmp_path / f"{number:04}.png" for number in range(len(files))]
     for place, content in zip(places, files, strict=True):
