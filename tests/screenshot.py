@@ -4,9 +4,7 @@ import io
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
-from sklearn import datasets
 
 from tests import browser
 from tests.unit.train.service import serving
@@ -16,25 +14,18 @@ from train.use import network
 
 PICTURE = Path(__file__).parents[1] / "docs" / "serve.png"
 WIDTH, HEIGHT = 640, 870
-OPTIONS = ("--depth", "10", "--epochs", "20", "--batch-size", "240", "--no-flip", "--progress", "quiet")
 
 
 def main() -> None:
-    """Train on a folder of digits, serve the network, give its page an image, and keep what it shows."""
+    """Train on the digits, serve the network, give its page an image, and keep what it shows."""
     with tempfile.TemporaryDirectory() as place:
-        images, runs = Path(place) / "my-digits", Path(place) / "runs"
-        digits = datasets.load_digits()
-        # The data set has numbers up to 16, and a picture has numbers up to 255.
-        bright = [serving.encode((image * 15).astype(np.uint8)) for image in digits.images]
-        for number, (content, digit) in enumerate(zip(bright, digits.target, strict=True)):
-            (images / str(digit)).mkdir(parents=True, exist_ok=True)
-            (images / str(digit) / f"{number}.png").write_bytes(content)
-        assert cli.main([str(images), *OPTIONS, "--out", str(runs)]) == 0
+        runs = Path(place) / "runs"
+        assert cli.main(["digits", "--progress", "quiet", "--out", str(runs)]) == 0
         trained = network.load(next(runs.iterdir()), exact=True)
         with serving.running(serving.make(trained)) as client, browser.start(Path(place) / "profile") as chromium:
             chromium.open(f"http://127.0.0.1:{client.port}/", WIDTH, HEIGHT)
             wait(chromium, "!!document.querySelector('#numbers dd')")
-            choose(chromium, ("three.png", bright[3]))
+            choose(chromium, ("three.png", serving.DIGITS[3]))
             wait(chromium, "document.images.length > 1 && [...document.images].every((image) => image.complete)")
             with Image.open(io.BytesIO(chromium.take_picture())) as picture:
                 picture.crop((0, 0, WIDTH, HEIGHT)).quantize(64).save(PICTURE, optimize=True)
