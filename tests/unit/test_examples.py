@@ -192,6 +192,12 @@ def test_a_build_that_fails_fails_the_step_of_the_action(tmp_path: Path) -> None
     assert (done.returncode, output) == (6, "")
 
 
+def test_the_page_shows_the_workflow_that_users_copy() -> None:
+    page = (ROOT / "docs" / "github-actions.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert yaml.safe_load(shown) == load("action.yml")
+
+
 def test_the_options_of_the_action_exist(run: Run) -> None:
     options = run("build-wheel", "--help", COLUMNS="200").stdout
     for name in ACTION["inputs"].keys() - {"arguments", "capability"}:
