@@ -147,7 +147,7 @@ class _Engine:
         known = self._states.get(identity)
         if naming.COMPOSE_LABEL in labels and not known:
             place = labels.get(naming.COMPOSE_FOLDER_LABEL, "")
-            left = f"`docker compose down`{f' in {place}' if place else ''} removes it"
+            left = f"`docker compose --profile '*' down`{f' in {place}' if place else ''} removes it"
             return replace(made, owner=place or "compose", left=left)
         if identity and not known and not user:
             return replace(made, owner="not known", left="it belongs to a state folder that no register of yours has")

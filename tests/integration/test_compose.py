@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,20 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.workspace import copy_parts
 from train.cli import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
-ROOT = Path(__file__).parents[2]
-PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train", "bazel_patches", "toolkit")
-
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clone")
-    for name in PARTS:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
-        copy(ROOT / name, folder / name)
+    folder = copy_parts(tmp_path_factory.mktemp("clone"))
     _run(folder, sys.executable, "-m", "toolkit", "doctor", "--write-env")
     yield folder
     _run(folder, "docker", "compose", "down", "--volumes")
@@ -169,8 +163,7 @@ def _ask_board(expected: set[str]) -> set[str]:
         time.sleep(0.5)
 
 
-def test_the_checks_run_and_can_fail(clone: Path) -> None:
-    assert _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke").returncode == 0
+def test_the_checks_can_fail(clone: Path) -> None:
     skip = ("--skip", "numerics", "--skip", "xla", "--skip", "determinism")
     done = _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke", *skip, "--expect-version", "2.18.0")
     assert done.returncode == 7

@@ -15,6 +15,17 @@ from tests.integration.docker import stages
 from tests.integration.docker.test_wheel import edit, find_process
 
 CACHE = "toolkit-tests-command"
+PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train", "bazel_patches", "toolkit")
+"""What compose and the toolkit read of a clone."""
+
+
+def copy_parts(folder: Path) -> Path:
+    """Make a folder with the parts of a clone that users need."""
+    folder.mkdir(exist_ok=True)
+    for name in PARTS:
+        copy = shutil.copytree if (stages.ROOT / name).is_dir() else shutil.copy2
+        copy(stages.ROOT / name, folder / name)
+    return folder
 
 
 class Workspace:

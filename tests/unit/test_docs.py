@@ -1,5 +1,6 @@
 import functools
 import importlib.util
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ def _find_commands(text: str) -> Iterator[str]:
 
 
 def _check(line: str) -> None:
-    match shlex.split(line, comments=True):
+    words = itertools.dropwhile(re.compile("[A-Z_]+=").match, shlex.split(line, comments=True))
+    match list(words):
         case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
             assert name in _commands()
         case ["find", *words] if "|" in words:
@@ -65,13 +67,12 @@ def _check(line: str) -> None:
             assert service in SERVICES
             assert scaled.partition("=")[0] == service
         case ["docker", "compose", "up", service] | ["docker", "compose", "run", "--rm", service, *_]:
-            assert service in SERVICES or service == "-v"
+            assert service in SERVICES or service in {"-v", "--entrypoint"}
         case (
             ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
-            | ["TOOLKIT_CUDA=12.6.1", _, ".venv/bin/python", "benchmarks/confirm.py", *_]
             | [".toolkit/environment-cpu-*/venv/bin/python", "-m", "train.plot" | "train.compare", *_]
             | ["(umask", *_]
-            | ["docker", "compose", "down"]
+            | ["docker", "compose", "--profile", "*", "down"]
             | ["export", *_]
             | [".toolkit/environment-cpu-*/venv/bin/tensorboard", "--logdir", _]
             | ["gh", "secret", "set", *_]

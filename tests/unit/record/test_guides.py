@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exchange import oci
-from tests.unit.record.reader import RULES, THINGS, Library, Reader, find_rule, list_commands
+from tests.unit.record.reader import RULES, THINGS, Library, Reader, find_rule, list_commands, list_guides
 from tests.unit.test_docs import EXAMPLES, ROOT
 
 ELSEWHERE = {
@@ -22,14 +22,7 @@ ELSEWHERE = {
 EXAMPLE_LINES = sorted({line for line in EXAMPLES.values() if find_rule(line).how != "skip"} - ELSEWHERE)
 
 
-def list_guides() -> list[Path]:
-    """Return the tutorials and how-to guides of the site."""
-    text = (ROOT / "mkdocs.yml").read_text()
-    part = text[text.index("- Tutorials:") : text.index("- Reference:")]
-    return [ROOT / name for name in re.findall(r"docs/[\w-]+\.md", part)]
-
-
-PAGES = [ROOT / "README.md", *list_guides()]
+PAGES = list_guides()
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +61,11 @@ def test_each_rule_is_needed_and_names_tests_that_exist() -> None:
     assert {rule.start for rule in RULES} <= {find_rule(line).start for line in lines}
     named = re.findall(r"tests/[\w/.]*\w", " ".join(rule.because for rule in RULES))
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_a_command_that_no_test_runs_has_a_reason() -> None:
+    left = [rule for rule in RULES if rule.how == "skip" and rule.engine is None and not rule.makes]
+    assert [rule.start for rule in left if not rule.because] == []
 
 
 def test_a_command_that_fails_is_found(reader: Reader) -> None:

@@ -1,0 +1,45 @@
+"""Follow the guides where there is a container engine, in clones: what a page does in containers runs in containers.
+
+`tests/unit/record/guides.yaml` says which commands these are. `tests/unit/record/test_guides.py` follows the others.
+"""
+
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.docker import stages
+from tests.integration.workspace import copy_parts
+from tests.unit.exchange import oci
+from tests.unit.record.reader import Library, find_rule, list_commands, list_guides
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+
+PAGES = [page for page in list_guides() if any(find_rule(line).engine is not None for line in list_commands(page))]
+
+
+def begin(folder: Path) -> None:
+    """Make a clone with the stand-in for TensorFlow's sources, whose small set takes the place of gigabytes of CUDA."""
+    copy_parts(folder)
+    shutil.copytree(stages.MINI, folder / "tensorflow")
+    shutil.copy(stages.MINI / "requirements_lock_3_11.txt", folder / "docker/requirements/cuda-12.6.1.txt")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    with oci.serve() as registry:
+        library = Library(tmp_path_factory.mktemp("guides"), registry, begin, f"toolkit-test-{uuid.uuid4().hex[:8]}")
+        yield library
+    subprocess.run(["docker", "volume", "rm", "--force", f"{library.project}_data"], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_reader_with_an_engine_can_follow_the_page(
+    request: pytest.FixtureRequest, library: Library, page: Path
+) -> None:
+    if page.name == "build.md":
+        request.getfixturevalue("bazel")
+    assert library.follow(page) == []
