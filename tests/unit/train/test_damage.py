@@ -125,6 +125,11 @@ def test_a_column_without_images_is_refused(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_a_label_that_is_missing_is_named_by_its_row(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"row 2 of the split train of {tmp_path} has no label"):
+        read(write_rows(tmp_path, [encode("RGB")] * 4, [1, 2, None, 3]))
+
+
 @pytest.mark.parametrize("labels", [["1", "2"], [1.0, 2.5], [True, False]])
 def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: list[Any]) -> None:
     with pytest.raises(DataError, match="cannot read") as caught:
@@ -132,7 +137,7 @@ def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: li
     assert "not whole numbers" in caught.value.why
 
 
-@pytest.mark.parametrize("label", [-1, 2**32 + 3])
+@pytest.mark.parametrize("label", [-1, 10, 2**32 + 3, -(2**40)])
 def test_a_label_out_of_range_is_named_by_its_place(tmp_path: Path, label: int) -> None:
     with pytest.raises(DataError, match="training labels run from") as caught:
         read(write_rows(tmp_path, [encode("RGB")] * 4, [1, 2, label, 3]))
