@@ -364,3 +364,4 @@ def test_a_run_warns_even_when_it_is_quiet_and_records_it(
     assert capsys.readouterr().err == f"warning: {warning}\n"
     manifest = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["data"]["warnings"] == [warning]
+    assert (manifest["data"]["source"], manifest["data"]["sha256"]) == ("here", black.digest)
