@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import tensorflow as tf
 from tests.tiers import slow, weekly
 from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
 from train.errors import PreflightError, ToolkitError, explaining_failures
-from train.record import checkpoint
+from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
 from train.run import conclusion, job, loop, shards
 from train.step import evaluation, state
@@ -249,6 +250,18 @@ def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
     with pytest.raises(KeyError), explaining_failures(tmp_path / "failure"):
         raise KeyError("name")
     assert "KeyError: 'name'" in (tmp_path / "failure").read_text()
+
+
+def record_on_full_disk(folder: Path) -> None:
+    with Recorder(folder, 0) as recorder:
+        recorder._lines = Path("/dev/full").open("a", encoding="utf-8", buffering=1)  # noqa: SIM115
+        recorder.add_epoch(metrics.EpochRecord(1, 22, 0.1, 1.0, 0.5, 1.0, 0.5, 100.0, 1.0))
+
+
+def test_a_file_of_records_on_a_full_disk(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="cannot write") as caught:
+        record_on_full_disk(tmp_path)
+    assert caught.value.why == os.strerror(errno.ENOSPC)
 
 
 def test_tensorboards_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
