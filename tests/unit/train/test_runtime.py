@@ -36,6 +36,11 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
+def test_float32_is_float32_unless_asked_otherwise() -> None:
+    assert not parse(["digits"]).tf32
+    assert parse(["digits", "--tf32"]).tf32
+
+
 def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda _: None)
     monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", lambda _: None)
