@@ -151,6 +151,7 @@ def test_failures_that_the_build_answers_are_no_warnings() -> None:
     found = versions.choose_versions(TABLE)
     shown = {line.partition(":")[0] for line in found.answered}
     assert {"P3", "P13", "libdevice", "and-cuda"} <= shown
+    assert any(line.startswith("P3: ") and "(tensorflow#90578); answer: " in line for line in found.answered)
     assert any("clang 18" in line for line in found.warnings)
     assert not {*found.warnings} & {*found.answered}
     assert all("; answer: " in line for line in found.answered)
@@ -211,7 +212,14 @@ def test_flags_of_the_version_come_before_those_of_known_failures(version: str, 
     cudnn = {"2.18.0": "9.4.0", "2.21.0": "9.8.0"}.get(version, "9.5.0")
     found = versions.choose_versions(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
     assert found[: len(flags)] == flags
+    assert "--copt=-Wno-gnu-offsetof-extensions" in found[len(flags) :]
     assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
+
+
+@pytest.mark.parametrize(("version", "warned"), [("2.18.0", True), ("2.19.0", False)])
+def test_a_version_that_was_not_run_is_built_with_a_warning(version: str, warned: bool) -> None:
+    warnings = versions.choose_versions(TABLE, tensorflow=version).warnings
+    assert any("has not been run" in line for line in warnings) == warned
 
 
 @pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)

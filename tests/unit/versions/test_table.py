@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from pathlib import Path
+from time import thread_time
 from typing import get_args
 
 import pytest
@@ -43,6 +45,11 @@ def test_locked_parts_are_those_of_their_release() -> None:
             pins = project.locate(f"docker/requirements/{row.parts}.txt").read_text()
             assert f"{name_wheel('cuda-nvcc', row.version)}=={row.components['cuda-nvcc']} " in pins
             assert f"{name_wheel('cuda-runtime', row.version)}=={row.components['cuda-runtime']} " in pins
+
+
+@pytest.mark.parametrize(("component", "wheel"), [("cuda-nvcc", "nvidia-cuda-nvcc"), ("cudnn", "nvidia-cudnn-cu13")])
+def test_since_cuda_13_only_libraries_with_releases_of_their_own_have_a_suffix(component: str, wheel: str) -> None:
+    assert name_wheel(component, "13.0.0") == wheel
 
 
 def test_unknown_tensorflow_names_the_nearest() -> None:
@@ -94,6 +101,20 @@ def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
     for path in (garbled, tmp_path / "none.yaml"):
         with pytest.raises(ToolkitError, match="version table"):
             versions.load_table(path)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no parser in C")
+def test_loading_costs_less_than_half_of_what_a_parser_in_python_takes() -> None:
+    """Each command pays for it. A collection of garbage may fall into one of the counts."""
+
+    def measure(load: Callable[[], object]) -> float:
+        start = thread_time()
+        load()
+        return thread_time() - start
+
+    text = table.PATH.read_text()
+    slow = measure(lambda: yaml.safe_load(text))
+    assert min(measure(lambda: table.build_table(table.read_yaml(text))) for _ in range(3)) < slow / 2
 
 
 @pytest.mark.parametrize(
