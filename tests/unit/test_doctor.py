@@ -11,6 +11,7 @@ import pytest
 from tests.server import reply, serve
 from toolkit import doctor
 from toolkit.doctor import advice, hardware, reading, services
+from toolkit.engine import client
 from toolkit.findings import Finding
 from toolkit.settings import Settings, resolve
 
@@ -157,13 +158,20 @@ def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pyte
 def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "SOURCES", {})
     with serve(GET=reply(200), HEAD=reply(404)) as address:
-        said = f"deb [signed-by=/x] http://{address}/debian trixie main"
-        monkeypatch.setattr(services, "_read_archives", lambda _: said)
+        contents = {
+            "apt/sources.list": f"deb [signed-by=/x] http://{address}/debian trixie main\n",
+            "apt/trusted.gpg": "http://127.0.0.1:1/key",
+        }
+        base = client.BaseImage(reference="base", identity="sha256:0")
+        monkeypatch.setattr(client, "connect", lambda: None)
+        monkeypatch.setattr(client, "select_base", lambda *_: base)
+        monkeypatch.setattr(client, "find_digest", lambda *_: base.identity)
+        monkeypatch.setattr(client, "read_files", lambda *_: {name: contents[name].encode() for name in contents})
         assert _find(list(services.check_sources(settings)), "source-debian").level == "ok", "a refusal is an answer"
-        said += "\nURIs: http://127.0.0.1:1/security\n"
+        contents["apt/sources.list.d/debian.sources"] = "URIs: http://127.0.0.1:1/security\n"
         found = _find(list(services.check_sources(settings)), "source-debian")
         assert (found.level, "refused" in found.evidence) == ("warn", True)
-    monkeypatch.setattr(services, "_read_archives", lambda _: None)
+    monkeypatch.setattr(client, "find_digest", lambda *_: None)
     assert "docker pull" in _find(list(services.check_sources(settings)), "source-debian").remedy
 
 

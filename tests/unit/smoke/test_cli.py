@@ -179,6 +179,13 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     assert process.wait(30) == 130
 
 
+def test_a_person_reads_the_reason_and_the_remedy_of_what_failed(tmp_path: Path) -> None:
+    result = run("--only", "build.info", **fake_tensorflow(tmp_path, '__version__ = "1"'))
+    assert result.returncode == 7
+    assert "tensorflow has no sysconfig.get_build_info\n      try: " in result.stdout
+    assert "2 passed, 1 failed, 0 skipped" in result.stdout
+
+
 def test_it_runs_as_a_module_from_the_folder_above() -> None:
     argv = [sys.executable, "-m", "checks", "--list"]
     result = subprocess.run(argv, cwd=runner.FOLDER.parent, capture_output=True, text=True, check=True)

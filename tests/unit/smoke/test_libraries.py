@@ -206,6 +206,11 @@ def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -
     assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
 
 
+def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
+    (tmp_path / "lib.so").write_bytes(gcc("int y;"))
+    assert elf.read_search_path(tmp_path / "lib.so") == []
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 63), st.binary(min_size=1, max_size=16), st.integers(16, 20000))
 def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: bytes, length: int) -> None:

@@ -187,6 +187,12 @@ def test_a_junit_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
     assert (tmp_path / "file").read_text() == "old"
 
 
+def test_the_table_has_the_reason_and_the_remedy_of_each_check() -> None:
+    shown = runner.render(REPORT)
+    for check in CHECKS:
+        assert all(text in shown for text in (check.id, check.title, check.evidence, check.remedy))
+
+
 def test_a_librarys_last_words_cannot_paint_the_terminal() -> None:
     check = make_check(id="x.y", evidence={"why": "\x1b]0;title\x07 [bold]gone[/bold]"})
     shown = runner.render(assemble([check], None))
