@@ -176,6 +176,7 @@ def fill(folder: Path) -> Path:
 
 def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     path = fill(tmp_path)
+    collection.require_whole(tmp_path)
     path.write_bytes(CONTENT[:-1] + b"?")
     with pytest.raises(IntegrityError, match="is damaged"):
         collection.require_whole(tmp_path)

@@ -86,6 +86,7 @@ def test_lock_says_what_floats_and_is_read_by_the_build(run: Run) -> None:
 
 
 def test_lock_that_no_longer_fits_fails(run: Run) -> None:
+    assert run("lock", "--check").returncode == 7, "there is none yet"
     assert run("lock").returncode == 0
     path = run.folder / "toolkit.lock.yaml"
     lock = yaml.safe_load(path.read_text())

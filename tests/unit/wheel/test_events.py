@@ -52,6 +52,11 @@ def test_cached_actions_are_recorded_by_kind_and_said() -> None:
     )
 
 
+def test_remote_actions_are_said() -> None:
+    record = bazel_output.Outcome(executed=11, runners={"total": 11, "remote": 11}).record()
+    assert bazel_output.describe_outcome(record) == "11 actions, none of them from a cache, 11 on the remote executor"
+
+
 def test_a_record_of_an_earlier_version_is_described() -> None:
     record = {"executed": 2, "cached": 1, "runners": {"total": 2, "disk cache hit": 1}}
     assert bazel_output.describe_outcome(record) == "2 actions, 1 of them from a cache (1 disk cache hit)"

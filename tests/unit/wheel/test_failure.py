@@ -158,6 +158,11 @@ def test_the_lines_that_continue_a_cause_are_few() -> None:
     assert len(causes) == 7
 
 
+def test_a_failure_without_words_stays_what_it_was() -> None:
+    found = bazel_output.explain(BuildError("the build failed", why="exit code 1", remedy="the log"), [])
+    assert (found.what, found.why, found.remedy) == ("the build failed", "exit code 1", "the log")
+
+
 def test_causes_are_few_and_short() -> None:
     said = "\n".join(f"x.cc:{at}: error: {'y' * 1000} does not match" for at in range(100))
     causes = bazel_output.find_causes(said)
