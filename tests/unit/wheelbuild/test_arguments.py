@@ -90,6 +90,15 @@ def test_nothing_is_said_of_what_was_not_asked_for() -> None:
     assert not re.search("bazelrc|trustStore", " ".join(startup))
 
 
+def test_the_server_of_bazel_keeps_no_log_in_the_cache_mount() -> None:
+    startup = arguments.compose_startup(cache=Path("/cache"), logging=Path("/tmp/off"), credentials=None, trust=None)
+    assert {
+        "--nowrite_command_log",
+        "--host_jvm_args=-Djava.util.logging.config.file=/tmp/off",
+        "--host_jvm_args=-XX:-HeapDumpOnOutOfMemoryError",
+    } <= {*startup}
+
+
 def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
     """Upstream: ``build --spawn_strategy=standalone`` (google/tsl 62a91642, .bazelrc, line 81)."""
     flags = compose()

@@ -15,7 +15,7 @@ from toolkit.cli import app
 from toolkit.errors import UsageError
 from toolkit.settings import Settings
 from toolkit.wheel import build_plan
-from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_options import BuildOptions, list_options
 
 OTHER = BuildOptions(
     compute_capability=("8.0", "9.0"),
@@ -50,6 +50,11 @@ def read_stages() -> dict[str, set[str]]:
         elif stage and (match := re.match(r"ARG (\w+)", line)):
             stages[stage].add(match[1])
     return stages
+
+
+def test_the_dockerfile_has_the_argument_of_each_option() -> None:
+    declared = set().union(*read_stages().values())
+    assert {option.argument for option in list_options().values() if option.argument} <= declared
 
 
 def test_the_dockerfile_declares_what_is_only_handed_over() -> None:

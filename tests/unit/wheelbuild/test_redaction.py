@@ -136,3 +136,8 @@ def test_half_an_event_is_left_out() -> None:
 def test_settings_that_cannot_be_kept_secret_are_refused(line: str) -> None:
     with pytest.raises(UnsafeError, match=r"_env|startup"):
         require_safe(line)
+
+
+@pytest.mark.parametrize("line", ["build --action_env=PATH", "build --test_env=TOKEN=x"])
+def test_other_settings_are_not_refused(line: str) -> None:
+    require_safe(line)

@@ -57,6 +57,10 @@ def test_nobody_is_named_with_the_reason() -> None:
     assert "refused" in service.find_trouble(url)
 
 
+def test_impossible_port_is_trouble() -> None:
+    assert service.find_trouble("grpc://127.0.0.1:99999")
+
+
 def test_silence_is_not_waited_for() -> None:
     # A full queue of connections drops packets without an answer, as a firewall does.
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
