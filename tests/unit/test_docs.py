@@ -111,9 +111,13 @@ def _fill(name: str, options: list[str]) -> list[str]:
 
 
 EXAMPLES = {f"help of {name or 'toolkit'}: {line}": line for name, lines in read_examples().items() for line in lines}
-COMMANDS = EXAMPLES | {
-    f"{page.name}: {line}": line for page in PAGES for line in _find_commands(page.read_text()) if line
+STEPS = {
+    f"{path.name}: {line}": line
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+    for line in re.findall(r"(?m)^ +(?:- )?run: (\.venv/bin/toolkit .*)", path.read_text())
 }
+PAGE_COMMANDS = {f"{page.name}: {line}": line for page in PAGES for line in _find_commands(page.read_text()) if line}
+COMMANDS = EXAMPLES | STEPS | PAGE_COMMANDS
 
 
 REFUSALS = (USAGE, KeyError, AssertionError, pytest.fail.Exception)
