@@ -76,6 +76,13 @@ def test_equal_runs_are_called_so(place: Place) -> None:
     assert "Every option has the same value" in root.find("section", id="configuration")[0].text
 
 
+def test_many_runs_are_rows_of_their_options(place: Place) -> None:
+    many = [repeat(place, seed, 0.1) for seed in range(10, 19)]
+    (table,) = read(place, *many).find("section", id="configuration")[0].find("table")
+    rows = [[cell.text for cell in row.find("td")] for row in table.find("tr")[1:]]
+    assert rows == [[str(seed)] for seed in range(10, 19)]
+
+
 def test_an_environment_is_read_once_for_all_runs(
     place: Place, others: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
