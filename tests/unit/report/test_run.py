@@ -15,7 +15,7 @@ from toolkit import report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import page, run
 from toolkit.report.chain import PageContext
-from toolkit.report.run_files import RunFolder
+from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
 
 
 def read(place: Place, **options: object) -> Element:
@@ -157,6 +157,11 @@ def test_runs_of_your_own_images_are_compared_with_the_usual_options(place: Plac
     maker.change_json(place.run / "manifest.json", lambda value: value["config"].update(names))
     shutil.copy(place.run / "manifest.json", place.run / "config.yaml")
     assert "learning rate" in read(place).find("section", id="configuration")[0].text
+
+
+def test_times_and_sizes_have_units_that_fit() -> None:
+    assert [show_seconds(seconds) for seconds in (7.96, 120, 7300)] == ["8.0 s", "2.0 min", "2 h 2 min"]
+    assert [show_bytes(count) for count in (12, 4200, 8.3e8, 2.5e9)] == ["12 bytes", "4 kB", "830 MB", "2.50 GB"]
 
 
 VALUES = [None, True, -1, 1e308, "<script>", [], {}, [[]], {"a": 1}]
