@@ -1,5 +1,7 @@
 import fcntl
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,15 @@ def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
     monkeypatch.setattr("toolkit.clean.find", lambda *_: loaded.append("clean"))
     (row,) = json.loads(CliRunner().invoke(app, ["ls", "--kind", "run", "--json"]).stdout)["items"]
     assert (row["bytes"], loaded) == (counted, [])
+
+
+def test_an_age_is_in_its_greatest_unit(place: Path) -> None:
+    folder = make_run("done", COMPLETE)
+    ages = []
+    for seconds in (200_000, 8000, 130):
+        os.utime(folder / "manifest.json", (now := time.time() - seconds, now))
+        ages += [item.age for item in find().values()]
+    assert ages == ["2 d", "2 h", "2 min"]
 
 
 def test_the_command_lists_kinds_and_says_what_it_leaves_out(place: Path) -> None:
