@@ -102,6 +102,16 @@ def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Pa
     assert done.returncode == 0, done.stderr
 
 
+def test_the_actions_are_at_the_commits_of_the_workflows_here() -> None:
+    """A tag can be moved to other code. What is copied from here is not proposed anew by Dependabot."""
+    workflows, examples = (
+        {action for path in folder.glob("*.yml") for action in re.findall(r"uses: (actions/\S+)", path.read_text())}
+        for folder in (ROOT / ".github" / "workflows", EXAMPLES)
+    )
+    assert examples
+    assert examples <= workflows
+
+
 PUBLISHED = "tensorflow-2.21.0-cp311-cp311-manylinux_2_27_x86_64.whl"
 GRAFT = f'''
 test "$1" = graft || exec "{sys.executable}" -m toolkit "$@"
