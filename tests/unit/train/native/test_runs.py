@@ -214,7 +214,7 @@ def test_what_native_kernels_cannot_do(
 
 
 def test_auto_takes_native_kernels() -> None:
-    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
+    config, reason = kernel_choice.fix_kernels(parse(["digits"]), {})  # auto is the default
     assert config == parse(["digits", *NATIVE])
     assert reason == f"native kernels: {library.find().origin}"
 
