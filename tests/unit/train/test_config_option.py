@@ -106,6 +106,11 @@ def test_another_file_is_wrong_usage(tmp_path: Path, content: str | None) -> Non
     assert main(["--config", str(tmp_path / "file")]) == 2
 
 
+def test_without_a_data_set_or_a_file_nothing_is_meant() -> None:
+    with pytest.raises(UsageError, match="DATASET"):
+        parse([])
+
+
 def test_the_file_is_found_among_the_arguments() -> None:
     assert find_config(["digits", "--config", "a", "--seed", "3", "--config=b"]) == Path("b")
     assert find_config(["digits", "--seed", "3"]) is None
