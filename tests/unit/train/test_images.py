@@ -221,6 +221,7 @@ def test_no_program_is_started_for_a_file(tmp_path: Path, monkeypatch: pytest.Mo
         (b"II*\0\x08\0\0\0\0\0", "TIFF"),
         (b"\0\0\0\x18ftypmif1\0\0\0\0mif1miafavif", "AVIF"),
         (b"\x93NUMPY\x01\0", "NumPy"),
+        (b"RIFF\x10\0\0\0WEBPnone", "WebP"),
     ],
 )
 def test_files_of_other_formats_are_named_with_what_to_do(content: bytes, kind: str) -> None:
