@@ -15,6 +15,7 @@ from toolkit import report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import page, run
 from toolkit.report.chain import PageContext
+from toolkit.report.page_model import Chart
 from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
 
 
@@ -157,6 +158,23 @@ def test_runs_of_your_own_images_are_compared_with_the_usual_options(place: Plac
     maker.change_json(place.run / "manifest.json", lambda value: value["config"].update(names))
     shutil.copy(place.run / "manifest.json", place.run / "config.yaml")
     assert "learning rate" in read(place).find("section", id="configuration")[0].text
+
+
+def test_curves_and_the_words_and_numbers_beside_them_are_those_of_the_epochs(place: Place) -> None:
+    folder = RunFolder(place.run)
+    loss, error = (each for each in run.draw_curves(folder) if isinstance(each, Chart))
+    first, last = folder.epochs
+    curves = [list(each.ys) for each in (*loss.series[1:], *error.series)]
+    assert curves[:2] == [[first.train_loss, last.train_loss], [first.test_loss, last.test_loss]]
+    assert curves[2:] == [[1 - e.train_accuracy for e in (first, last)], [1 - e.test_accuracy for e in (first, last)]]
+    assert f"went from {first.test_loss:.4g} after epoch 1 to {last.test_loss:.4g} after epoch 2" in loss.text
+    assert error.values
+    assert tuple(error.values.rows[-1][3:7]) == (
+        f"{last.train_loss:.4f}",
+        f"{last.train_accuracy:.2%}",
+        f"{last.test_loss:.4f}",
+        f"{last.test_accuracy:.2%}",
+    )
 
 
 def test_times_and_sizes_have_units_that_fit() -> None:
