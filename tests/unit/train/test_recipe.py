@@ -276,6 +276,8 @@ def test_a_run_stops_and_ends_with_its_best_epoch(tmp_path: Path, monkeypatch: p
         ({"class_weights": ["equal"]}, "--class-weights has a value of the wrong type"),
         ({"cutout": True}, "--cutout has a value of the wrong type: True"),
         ({"cutout": 2.0}, "--cutout has a value of the wrong type: 2.0"),
+        ({"flip": "no"}, "--flip has a value of the wrong type: 'no'"),
+        ({"mixup": "0.2"}, "--mixup has a value of the wrong type: '0.2'"),
         ({"recompute_blocks": (1, "2")}, "--recompute-blocks has a value of the wrong type"),
         ({"profile": (1, 2, 3)}, "--profile has a value of the wrong type"),
     ],
