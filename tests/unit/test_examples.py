@@ -41,6 +41,19 @@ def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
     assert len(sweep.read(EXAMPLES / "sweep.yaml", resolve({}, environment={}), limit=100).members) == 6
     with pytest.raises(UsageError, match="cannot read the key"):
         artifacts.read_policy([EXAMPLES / "policy.yaml"])
+    for name in ("toolkit", "sweep", "policy"):  # editors check a file by the schema that its first line names
+        place = re.match(r"# yaml-language-server: \$schema=(.+)\n", (EXAMPLES / f"{name}.yaml").read_text())
+        assert place
+        assert (EXAMPLES / place[1]).is_file()
+
+
+def test_a_development_container_makes_what_the_makefile_knows() -> None:
+    folder = ROOT / ".devcontainer"
+    value = json.loads((folder / "devcontainer.json").read_text())
+    assert f" {value['remoteUser']}" in (folder / value["build"]["dockerfile"]).read_text()
+    program, *targets = shlex.split(value["postCreateCommand"])
+    done = subprocess.run([program, "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 class Shell:
