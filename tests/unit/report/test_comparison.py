@@ -76,9 +76,11 @@ def test_equal_runs_are_called_so(place: Place) -> None:
     assert "Every option has the same value" in root.find("section", id="configuration")[0].text
 
 
-def test_many_runs_are_rows_of_their_options(place: Place) -> None:
-    many = [repeat(place, seed, 0.1) for seed in range(10, 19)]
-    (table,) = read(place, *many).find("section", id="configuration")[0].find("table")
+def test_many_runs_are_rows_of_their_options_and_have_curves_of_their_own(place: Place) -> None:
+    root = read(place, *(repeat(place, seed, 0.1) for seed in range(10, 19)))
+    keys = root.find("figure", id="test-loss")[0].find("ul", class_="legend")[0].find("svg")
+    assert len({key.attributes["class"] for key in keys}) == len(keys) == 9
+    (table,) = root.find("section", id="configuration")[0].find("table")
     rows = [[cell.text for cell in row.find("td")] for row in table.find("tr")[1:]]
     assert rows == [[str(seed)] for seed in range(10, 19)]
 
