@@ -14,6 +14,8 @@ from train.cli import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 
+OPTIONS = ("digits", "--depth", "10", "--epochs", "1", "--seed", "1")
+
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -32,9 +34,9 @@ def _run(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def run(clone: Path) -> Path:
-    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", "digits", "--epochs", "1")
+    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "train", *OPTIONS)
     assert done.returncode == 0, done.stderr
-    return parse(["digits", "--epochs", "1", "--out", str(clone / "runs")]).run_dir
+    return parse([*OPTIONS, "--out", str(clone / "runs")]).run_dir
 
 
 def test_training_runs_and_its_outputs_are_the_callers(run: Path) -> None:
@@ -106,20 +108,6 @@ def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
     record = json.loads((run / "manifest.json").read_text())
     assert record["status"] == "complete"
     assert record["resumed_after"]
-
-
-def test_scaled_workers_find_each_other(clone: Path) -> None:
-    job = ["digits", "--shards", "2", "--depth", "10", "--epochs", "1"]
-    try:
-        done = _run(clone, "docker", "compose", "up", "--scale", "worker=2", "worker", TOOLKIT_JOB=" ".join(job))
-        assert done.returncode == 0, done.stderr
-        states = _run(clone, "docker", "compose", "ps", "--all", "--format", "{{.Name}} {{.ExitCode}}", "worker").stdout
-    finally:
-        _run(clone, "docker", "compose", "rm", "--stop", "--force", "worker")
-    assert [line.rpartition("-")[2] for line in sorted(states.splitlines())] == ["1 0", "2 0"], done.stdout
-    record = json.loads((parse([*job, "--out", str(clone / "runs")]).run_dir / "manifest.json").read_text())
-    assert record["status"] == "complete"
-    assert record["environment"]["workers"] == 2
 
 
 def test_tensorboard_shows_the_runs(clone: Path, run: Path) -> None:

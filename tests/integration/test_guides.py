@@ -3,6 +3,7 @@
 `tests/unit/record/guides.yaml` says which commands these are. `tests/unit/record/test_guides.py` follows the others.
 """
 
+import json
 import shutil
 import subprocess
 import uuid
@@ -43,3 +44,11 @@ def test_a_reader_with_an_engine_can_follow_the_page(
     if page.name == "build.md":
         request.getfixturevalue("bazel")
     assert library.follow(page) == []
+
+
+def test_both_workers_of_compose_trained_the_run_of_the_page(library: Library) -> None:
+    page = stages.ROOT / "docs/scale.md"
+    assert library.follow(page) == []
+    records = [json.loads(path.read_text()) for path in library.find_folder(page).glob("runs/*/manifest.json")]
+    trained = {(record["config"]["steps"], record["environment"].get("workers")) for record in records}
+    assert trained >= {(2, 2), (3, 2)}, "by `launch local`, and by compose"
