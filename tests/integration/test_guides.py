@@ -23,10 +23,11 @@ PAGES = [page for page in list_guides() if any(find_rule(line).engine is not Non
 
 
 def begin(folder: Path) -> None:
-    """Make a clone with the stand-in for TensorFlow's sources, whose small set takes the place of gigabytes of CUDA."""
+    """Make a clone with the stand-in for TensorFlow's sources, whose small set stands for gigabytes with CUDA."""
     copy_parts(folder)
     shutil.copytree(stages.MINI, folder / "tensorflow")
-    shutil.copy(stages.MINI / "requirements_lock_3_11.txt", folder / "docker/requirements/cuda-12.6.1.txt")
+    for path in (folder / "docker/requirements").glob("cuda-*.txt"):
+        shutil.copy(stages.MINI / "requirements_lock_3_11.txt", path)
 
 
 @pytest.fixture(scope="module")
