@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.workspace import copy_parts
+from tests.integration.workspace import copy_parts, forget_project
 from train.cli import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
@@ -22,13 +22,17 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy_parts(tmp_path_factory.mktemp("clone"))
     _run(folder, sys.executable, "-m", "toolkit", "doctor", "--write-env")
     yield folder
-    _run(folder, "docker", "compose", "down", "--volumes")
+    forget_project(_name_project(folder))
+
+
+def _name_project(folder: Path) -> str:
+    return f"toolkit-test-{folder.parent.name}"
 
 
 def _run(folder: Path, *argv: str, **more: str) -> subprocess.CompletedProcess[str]:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")} | more
     # Name another project: `down --volumes` must not remove data that a user has downloaded.
-    variables["COMPOSE_PROJECT_NAME"] = f"toolkit-test-{folder.parent.name}"
+    variables["COMPOSE_PROJECT_NAME"] = _name_project(folder)
     return subprocess.run(argv, cwd=folder, env=variables, capture_output=True, text=True, check=False)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.workspace import copy_parts
+from tests.integration.workspace import copy_parts, forget_project
 from tests.unit.exchange import oci
 from tests.unit.record.reader import Library, find_rule, list_commands, list_guides
 
@@ -35,7 +35,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     with oci.serve() as registry:
         library = Library(tmp_path_factory.mktemp("guides"), registry, begin, f"toolkit-test-{uuid.uuid4().hex[:8]}")
         yield library
-    subprocess.run(["docker", "volume", "rm", "--force", f"{library.project}_data"], capture_output=True, check=False)
+    forget_project(library.project)
+    records = library.root.glob("*/.toolkit/image-*-cuda-*/manifest.json")
+    made = {json.loads(path.read_text())["facts"]["tag"] for path in records}
+    subprocess.run(["docker", "image", "rm", *made], capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -28,6 +28,16 @@ def copy_parts(folder: Path) -> Path:
     return folder
 
 
+def forget_project(name: str) -> None:
+    """Remove what compose made for a project: containers, networks, data, and images that have lost their name."""
+    variables = {**os.environ, "COMPOSE_PROJECT_NAME": name}
+    for words in (
+        ("compose", "--profile", "*", "down", "--volumes"),
+        ("image", "prune", "--force", "--filter", f"label=com.docker.compose.project={name}"),
+    ):
+        subprocess.run(["docker", *words], cwd=stages.ROOT, env=variables, capture_output=True, check=False)
+
+
 class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -42,8 +42,8 @@ def _find_commands(text: str) -> Iterator[str]:
 
 
 def _check(line: str) -> None:
-    words = itertools.dropwhile(re.compile("[A-Z_]+=").match, shlex.split(line, comments=True))
-    match list(words):
+    command = itertools.dropwhile(re.compile("[A-Z_]+=").match, shlex.split(line, comments=True))
+    match list(command):
         case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
             assert name in _commands()
         case ["find", *words] if "|" in words:

@@ -6,6 +6,7 @@ first, and a name in code is a file of the reader's own. Where a page shows a fi
 types the commands in a clone, and those that say so run in containers.
 """
 
+import json
 import os
 import re
 import shlex
@@ -277,7 +278,7 @@ class Reader:
     def _find_image(self, match: re.Match[str]) -> str:
         """Return the name of the image that was made last."""
         made = sorted((self.folder / ".toolkit").glob("image-*/manifest.json"), key=lambda path: path.stat().st_mtime)
-        return str(manifest.read(made[-1].parent).facts["tag"]) if made else match[0]
+        return str(json.loads(made[-1].read_text())["facts"]["tag"]) if made else match[0]
 
 
 def _join(text: str) -> Iterator[str]:
