@@ -41,7 +41,6 @@ struct Plan {
   const BlockShape &shape;
   Split split;
   int64_t shares, pixels, all, last, columns;
-  Padding widest;
 
   explicit Plan(const BlockShape &shape_)
       : shape(shape_),
@@ -50,10 +49,17 @@ struct Plan {
         pixels(shape_.pixels()),
         all(shape_.channels(shape_.layers)),
         last(shape_.channels(std::max<int64_t>(shape_.layers - 1, 0))),
-        columns(round_up(shape_.inner, LANES)),
-        widest(padding(split.band)) {}
+        columns(round_up(shape_.inner, LANES)) {}
 
-  Padding padding(int64_t images) const { return {images, shape.height, shape.width, SIZE / 2}; }
+  // How the maps of a band lie for the 3x3 convolutions; those of the largest one.
+  template <typename Value>
+  Layout layout(int64_t images) const {
+    return choose_layout<Value>(images, split.band, shape.height, shape.width, SIZE);
+  }
+  template <typename Value>
+  Layout widest() const {
+    return layout<Value>(split.band);
+  }
   int64_t count() const { return shape.images * pixels; }
   bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
   // Maps of a batch as layers read them: in groups of so many images, with room for whole tiles in each channel.
@@ -276,7 +282,7 @@ struct Reader {
         arranged(arena.take_each<Value>(count_arranged<Value>(plan.last, TILE))) {}
 
   void pack(const Plan &plan, const float *kernel, int64_t channels) const {
-    pack_weights(kernel, plan.shape.inner, channels, 1, 1, plan.shape.inner, 0, packed);
+    pack_weights(kernel, plan.shape.inner, channels, 1, 1, plan.shape.inner, &HERE, packed);
   }
 
   // Writes the results [begin, end).
@@ -295,47 +301,49 @@ struct Reader {
 // Norm with known statistics, ReLU and 3x3 convolution of a layer for some images.
 template <typename Value>
 struct Grower {
+  Layout widest;
   Value *packed;
   Norm *norms;
   int64_t *runs = nullptr;
-  Arena::Each<Value> padded, arranged, result;
+  Arena::Each<Value> laid, arranged, result;
 
   Grower(const Plan &plan, Arena &arena)
-      : packed(arena.take<Value>(count_packed<Value>(plan.shape.growth, plan.shape.inner, TAPS))),
+      : widest(plan.widest<Value>()),
+        packed(arena.take<Value>(count_packed<Value>(plan.shape.growth, plan.shape.inner, count_taps(widest, SIZE)))),
         norms(arena.take<Norm>(plan.shape.inner)),
-        padded(arena.take_each<Value>(plan.shape.inner * plan.widest.length())),
-        arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, plan.widest.length()))),
-        result(arena.take_each<Value>(plan.shape.growth * plan.widest.pixels())) {
-    if (has_runs<Value>(plan.widest)) runs = arena.take<int64_t>(count_runs(plan.widest));
+        laid(arena.take_each<Value>(plan.shape.inner * widest.length())),
+        arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, widest.length()))),
+        result(arena.take_each<Value>(plan.shape.growth * widest.span())) {
+    if (has_runs<Value>(widest)) runs = arena.take<int64_t>(count_runs(widest));
   }
 
-  void prepare(const Plan &plan) const {
-    if (runs != nullptr) list_runs(plan.widest, runs);
+  void prepare() const {
+    if (runs != nullptr) list_runs(widest, runs);
   }
 
   void pack(const Plan &plan, const Layer &layer, const float *mean, const float *deviation) const {
-    pack_kernel(layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
+    pack_kernel(widest, layer.kernel2, SIZE, plan.shape.inner, plan.shape.growth, false, packed);
     fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, norms);
   }
 
   void run(const Plan &plan, const Planes<const Value> &from, int64_t from_first, const Planes<Value> &to,
            int64_t channel, int64_t first, int64_t images) const {
-    const Padding padding = plan.padding(images);
-    const int64_t length = padding.length();
+    const Layout layout = plan.layout<Value>(images);
+    const int64_t length = layout.length();
     for (int64_t input = 0; input < plan.shape.inner; input++)
-      primitives<Value>().pad(padding, from.at(first - from_first, input), from.image_stride(), norms + input,
-                              padded.mine() + input * length);
+      primitives<Value>().lay(layout, from.at(first - from_first, input), from.image_stride(), norms + input,
+                              laid.mine() + input * length);
     if (runs != nullptr) {
       return each_tile(plan, first, images, [&](const Tile &tile) {
         const Rows<Value> y = locate(to, tile);
-        convolve_runs<Value>(padding, SIZE, runs, tile.start, padded.mine(), plan.shape.inner, packed, plan.shape.growth,
+        convolve_runs<Value>(layout, SIZE, runs, tile.start, laid.mine(), plan.shape.inner, packed, plan.shape.growth,
                              false, y.data + channel * y.stride, y.stride, tile.count);
       });
     }
-    convolve_padded(padding, SIZE, arrange(padded.mine(), length, plan.shape.inner, length, arranged.mine()),
-                    plan.shape.inner, packed, plan.shape.growth, false, result.mine());
+    convolve_laid(layout, SIZE, arrange(laid.mine(), length, plan.shape.inner, length, arranged.mine()),
+                  plan.shape.inner, packed, plan.shape.growth, false, result.mine());
     for (int64_t output = 0; output < plan.shape.growth; output++)
-      unpad(padding, result.mine() + output * padding.pixels(), to.at(first, channel + output), to.image_stride());
+      take_images(layout, result.mine() + output * layout.span(), to.at(first, channel + output), to.image_stride());
   }
 };
 
@@ -382,34 +390,35 @@ struct GradientScratch {
   int64_t *runs = nullptr;
   Norm *norms;
   Arena::Each<Value> rectified, d_inner, arranged1, columns1;
-  Arena::Each<Value> d_new, padded, columns2, d_padded, arranged2, d_rectified;
+  Arena::Each<Value> d_new, laid, columns2, d_laid, arranged2, d_rectified;
 
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
         maps(take_maps<Value>(plan, arena)),
         gradient(arena.take<Value>(plan.count_laid(plan.all) + TILE)) {
     const BlockShape &shape = plan.shape;
-    const int64_t pieces = plan.split.pieces, length = plan.widest.length(), last = round_up(plan.last, LANES);
+    const Layout widest = plan.widest<Value>();
+    const int64_t pieces = plan.split.pieces, length = widest.length(), last = round_up(plan.last, LANES);
     d_between = arena.take<Value>(plan.count_laid(shape.inner));
     packed1 = arena.take<Value>(count_packed<Value>(plan.last, shape.inner, 1));
-    packed2 = arena.take<Value>(count_packed<Value>(shape.inner, shape.growth, TAPS));
+    packed2 = arena.take<Value>(count_packed<Value>(shape.inner, shape.growth, count_taps(widest, SIZE)));
     d_kernel1 = arena.take(pieces * last * plan.columns);
     d_kernel2 = arena.take(pieces * count_kernel2(plan));
     d_gamma = arena.take(pieces * plan.last * LANES);
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
-    places = arena.take<TapPlaces>(count_places<Value>(plan.widest, SIZE));
-    if (has_runs<Value>(plan.widest)) runs = arena.take<int64_t>(count_runs(plan.widest));
+    places = arena.take<TapPlaces>(count_places<Value>(widest, SIZE));
+    if (has_runs<Value>(widest)) runs = arena.take<int64_t>(count_runs(widest));
     rectified = arena.take_each<Value>(last * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
     columns1 = arena.take_each<Value>(TILE * plan.columns);
     d_new = arena.take_each<Value>(plan.split.band * plan.pixels);
-    padded = arena.take_each<Value>(plan.columns * length);
-    columns2 = arena.take_each<Value>(count_transposed<Value>(plan.widest, shape.inner, shape.growth));
-    d_padded = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
+    laid = arena.take_each<Value>(plan.columns * length);
+    columns2 = arena.take_each<Value>(count_transposed<Value>(widest, shape.inner, shape.growth));
+    d_laid = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
     arranged2 = arena.take_each<Value>(count_arranged<Value>(shape.growth, length));
-    d_rectified = arena.take_each<Value>(shape.inner * std::max<int64_t>(plan.widest.pixels(), TILE));
+    d_rectified = arena.take_each<Value>(shape.inner * std::max<int64_t>(widest.span(), TILE));
   }
 
   // Sums of a piece for the gradient of a 3x3 kernel, of which those of a share of its inputs lie together.
@@ -455,7 +464,7 @@ struct Backward {
     const BlockShape &shape = plan.shape;
     const double *sums = sum_gradient(channel, shape.growth);
     const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
-    pack_kernel(layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
+    pack_kernel(plan.widest<Value>(), layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
     fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.norms);
     // The sums of this region use the same memory as those that it reads.
     Projection projections[MAX_GROWTH];
@@ -488,10 +497,10 @@ struct Backward {
   void differentiate_band(int64_t first, int64_t images, int64_t begin, int64_t end, int64_t channel,
                           const Planes<const Value> &between, const Projection *projections, float *d_kernel) const {
     const BlockShape &shape = plan.shape;
-    const Padding padding = plan.padding(images);
-    const int64_t length = padding.length(), pixels = padding.pixels(), inner = end - begin;
+    const Layout layout = plan.layout<Value>(images);
+    const int64_t length = layout.length(), span = layout.span(), inner = end - begin;
     const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
-    Value *d_padded = memory.d_padded.mine(), *padded = memory.padded.mine(), *result = memory.d_rectified.mine();
+    Value *d_laid = memory.d_laid.mine(), *laid = memory.laid.mine(), *result = memory.d_rectified.mine();
     const Dropout dropout = shape.drop_second(shape.layer(channel));
     for (int64_t i = 0; i < shape.growth; i++) {
       const int64_t at_once = plan.is_direct() ? 1 : images;
@@ -501,30 +510,29 @@ struct Backward {
                                     memory.d_new.mine() + image * plan.pixels);
       for (int64_t image = 0; image < images && dropout.drops(); image++)
         dropout.at(first + image).at(i).apply(memory.d_new.mine() + image * plan.pixels, 0, plan.pixels);
-      primitives<Value>().pad(padding, memory.d_new.mine(), plan.pixels, nullptr, d_padded + i * length);
+      primitives<Value>().lay(layout, memory.d_new.mine(), plan.pixels, nullptr, d_laid + i * length);
     }
     for (int64_t i = 0; i < inner; i++)
-      primitives<Value>().pad(padding, between.at(first, begin + i), between.image_stride(), memory.norms + begin + i,
-                              padded + i * length);
-    accumulate_kernel(padding, SIZE, d_padded, shape.growth, padded, inner, d_kernel, memory.columns2.mine(),
-                      memory.places);
-    const Value *weights = memory.packed2 + count_packed<Value>(begin, shape.growth, TAPS);
+      primitives<Value>().lay(layout, between.at(first, begin + i), between.image_stride(), memory.norms + begin + i,
+                              laid + i * length);
+    accumulate_kernel(layout, SIZE, d_laid, shape.growth, laid, inner, d_kernel, memory.columns2.mine(), memory.places);
+    const Value *weights = memory.packed2 + count_packed<Value>(begin, shape.growth, count_taps(layout, SIZE));
     if (memory.runs != nullptr) {
       return each_tile(plan, first, images, [&](const Tile &tile) {
         const Rows<Value> y = locate(d_between, tile);
-        convolve_runs<Value>(padding, SIZE, memory.runs, tile.start, d_padded, shape.growth, weights, inner, true, result,
+        convolve_runs<Value>(layout, SIZE, memory.runs, tile.start, d_laid, shape.growth, weights, inner, true, result,
                              TILE, tile.count);
-        const Runs runs{memory.runs + tile.start / RUN, padding.width};
+        const Runs runs{memory.runs + tile.start / RUN, layout.width};
         for (int64_t i = 0; i < inner; i++)
-          primitives<Value>().pass_runs(runs, result + i * TILE, padded + i * length + origin(padding), tile.count,
+          primitives<Value>().pass_runs(runs, result + i * TILE, laid + i * length + layout.origin(), tile.count,
                                         y.data + (begin + i) * y.stride);
       });
     }
-    convolve_padded(padding, SIZE, arrange(d_padded, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
-                    weights, inner, true, result);
+    convolve_laid(layout, SIZE, arrange(d_laid, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
+                  weights, inner, true, result);
     for (int64_t i = 0; i < inner; i++) {
-      primitives<Value>().pass(result + i * pixels, padded + i * length + origin(padding), pixels, result + i * pixels);
-      unpad(padding, result + i * pixels, d_between.at(first, begin + i), d_between.image_stride());
+      primitives<Value>().pass(result + i * span, laid + i * length + layout.origin(), span, result + i * span);
+      take_images(layout, result + i * span, d_between.at(first, begin + i), d_between.image_stride());
     }
   }
 
@@ -544,7 +552,7 @@ struct Backward {
                to_float(-slope), mean[i]};
     }
     const Dropout dropout = shape.drop_first(shape.layer(channels));
-    pack_weights(layer.kernel1, channels, inner, 1, inner, 1, 0, memory.packed1);
+    pack_weights(layer.kernel1, channels, inner, 1, inner, 1, &HERE, memory.packed1);
     plan.each_share(channels, PACKED_ROWS<Value>, [&](int64_t piece, int64_t begin, int64_t end) {
       float *d_kernel = memory.d_kernel1 + piece * kernel_sums + begin * plan.columns;
       float *d_gamma = memory.d_gamma + piece * lane_sums + begin * LANES;
@@ -627,7 +635,7 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     });
   };
 
-  memory.grower.prepare(plan);
+  memory.grower.prepare();
   clear_rest(plan, maps);
   memory.sums.add_all(input, 0, input, 0, shape.first);
   normalize(input, 0, 0, shape.first);
@@ -666,8 +674,8 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
   const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
   const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
-  list_places<Value>(plan.widest, SIZE, memory.places);
-  if (memory.runs != nullptr) list_runs(plan.widest, memory.runs);
+  list_places<Value>(plan.widest<Value>(), SIZE, memory.places);
+  if (memory.runs != nullptr) list_runs(plan.widest<Value>(), memory.runs);
   copy_maps(plan, given_gradient, gradient);
   clear_rest(plan, gradient);
   if (!plan.is_direct()) {
@@ -706,7 +714,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
       scale[i] = to_float(1 / std::sqrt(static_cast<double>(variances[i]) + EPSILON));
   };
   deviate(variance, plan.all, memory.scale);
-  memory.grower.prepare(plan);
+  memory.grower.prepare();
   plan.each_band([&](int64_t first, int64_t images) {
     standardize(plan, input, 0, maps, 0, 0, shape.first, mean, memory.scale, first, images);
   });

@@ -1,6 +1,7 @@
 #include "convolution.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -18,13 +19,13 @@ struct Scratch {
   TapPlaces *places = nullptr;
   Arena::Each<Value> x, y, arranged, transposed{}, dy{};
 
-  Scratch(const ConvolutionShape &shape, const Split &split, const Padding &widest, bool differentiate, Arena &arena) {
+  Scratch(const ConvolutionShape &shape, const Split &split, const Layout &widest, bool differentiate, Arena &arena) {
     const int64_t taps = shape.size * shape.size, length = widest.length();
     int64_t from = shape.inputs, to = shape.outputs;
     if (differentiate) std::swap(from, to);
-    packed = arena.take<Value>(count_packed<Value>(to, from, taps));
+    packed = arena.take<Value>(count_packed<Value>(to, from, count_taps(widest, shape.size)));
     x = arena.take_each<Value>(round_up(shape.inputs, LANES) * length);
-    y = arena.take_each<Value>(to * widest.pixels());
+    y = arena.take_each<Value>(to * widest.span());
     arranged = arena.take_each<Value>(count_arranged<Value>(from, length));
     if (!differentiate) return;
     transposed = arena.take_each<Value>(count_transposed<Value>(widest, shape.inputs, shape.outputs));
@@ -36,47 +37,100 @@ struct Scratch {
 
 Split split_of(const ConvolutionShape &shape) { return {shape.images, shape.height * shape.width}; }
 
-Padding padding_of(const ConvolutionShape &shape, int64_t images) {
-  return {images, shape.height, shape.width, shape.size / 2};
+template <typename Value>
+Layout layout_of(const ConvolutionShape &shape, const Split &split, int64_t images) {
+  return choose_layout<Value>(images, split.band, shape.height, shape.width, shape.size);
 }
 
 template <typename Value>
 size_t count(const ConvolutionShape &shape, bool differentiate) {
   const Split split = split_of(shape);
   Arena arena;
-  Scratch<Value>(shape, split, padding_of(shape, split.band), differentiate, arena);
+  Scratch<Value>(shape, split, layout_of<Value>(shape, split, split.band), differentiate, arena);
   return arena.used();
 }
 
 template <typename Value>
-void pad_all(const Padding &padding, const Value *images, int64_t channels, Value *padded) {
-  const int64_t plane = padding.height * padding.width;
+void lay_all(const Layout &layout, const Value *images, int64_t channels, Value *laid) {
   for (int64_t channel = 0; channel < channels; channel++)
-    primitives<Value>().pad(padding, images + channel * plane, channels * plane, nullptr,
-                            padded + channel * padding.length());
+    primitives<Value>().lay(layout, images + channel * layout.plane(), channels * layout.plane(), nullptr,
+                            laid + channel * layout.length());
 }
 
-// Where a tap of the kernel reads, from the pixel of its result on.
-int64_t offset_of(const Padding &padding, int64_t size, int64_t tap) {
-  const int64_t before = (size - 1) / 2;
-  return (tap / size - before) * padding.pitch() + tap % size - before;
+template <typename Value>
+void take_all(const Layout &layout, const Value *y, int64_t channels, Value *images) {
+  for (int64_t channel = 0; channel < channels; channel++)
+    take_images(layout, y + channel * layout.span(), images + channel * layout.plane(), channels * layout.plane());
 }
 
-// The same of all taps, for a convolution or for the gradient of its input.
-struct Offsets {
-  int64_t of_tap[MAX_SIZE * MAX_SIZE];
+// The rows and columns from the pixel of a result to the one that a tap of the kernel reads; for the gradient of the
+// convolution's input, those in the other direction.
+struct Reach {
+  int64_t down, right;
 
-  Offsets(const Padding &padding, int64_t size, bool backward) {
-    for (int64_t tap = 0; tap < size * size; tap++)
-      of_tap[tap] = backward ? -offset_of(padding, size, tap) : offset_of(padding, size, tap);
+  Reach(int64_t size, int64_t tap, bool backward) {
+    const int64_t before = (size - 1) / 2;
+    down = backward ? before - tap / size : tap / size - before;
+    right = backward ? before - tap % size : tap % size - before;
+  }
+  int64_t offset(const Layout &layout) const { return layout.place(0, down, right); }
+  bool is_within(const Layout &layout, int64_t row, int64_t column) const {
+    return 0 <= row + down && row + down < layout.height && 0 <= column + right && column + right < layout.width;
+  }
+  // The number of pixels of a map from which it stays within the map.
+  int64_t count_pixels(const Layout &layout) const {
+    return std::max<int64_t>(layout.height - std::abs(down), 0) * std::max<int64_t>(layout.width - std::abs(right), 0);
   }
 };
 
+// The taps of a kernel that weights are packed for, see `count_taps`.
+struct PackedTaps {
+  int64_t count = 0, taps[MAX_SIZE * MAX_SIZE];
+
+  PackedTaps(const Layout &layout, int64_t size) {
+    for (int64_t tap = 0; tap < size * size; tap++)
+      if (!layout.is_interleaved() || Reach(size, tap, false).count_pixels(layout) > 0) taps[count++] = tap;
+  }
+};
+
+// Where the taps of a kernel read in padded maps, from the pixel of a result on.
+struct Offsets {
+  int64_t of_tap[MAX_SIZE * MAX_SIZE];
+
+  Offsets(const Layout &layout, int64_t size, bool backward) {
+    for (int64_t tap = 0; tap < size * size; tap++) of_tap[tap] = Reach(size, tap, backward).offset(layout);
+  }
+};
+
+// Computes each pixel of interleaved maps by the taps that read within its map.
+void convolve_interleaved(const Layout &layout, int64_t size, const float *x, int64_t inputs, const float *packed,
+                          int64_t outputs, bool backward, float *y) {
+  const PackedTaps all(layout, size);
+  const int64_t images = round_up(layout.images, LANES);
+  for (int64_t row = 0; row < layout.height; row++)
+    for (int64_t column = 0; column < layout.width; column++) {
+      Tap taps[MAX_SIZE * MAX_SIZE];
+      int64_t count = 0;
+      for (int64_t number = 0; number < all.count; number++) {
+        const Reach reach(size, all.taps[number], backward);
+        if (reach.is_within(layout, row, column)) taps[count++] = {reach.offset(layout), number};
+      }
+      for (int64_t image = 0; image < images; image += TILE) {
+        const int64_t at = layout.place(image, row, column);
+        primitives<float>().multiply_taps(x + layout.origin() + at, layout.length(), inputs, taps, count, all.count, packed,
+                                          outputs, y + at, layout.span(), std::min<int64_t>(TILE, images - image));
+      }
+    }
+}
+
+// The number of products of a convolution, for each pair of an input and an output.
 template <typename Value>
-void unpad_all(const Padding &padding, const Value *y, int64_t channels, Value *images) {
-  const int64_t plane = padding.height * padding.width;
-  for (int64_t channel = 0; channel < channels; channel++)
-    unpad(padding, y + channel * padding.pixels(), images + channel * plane, channels * plane);
+int64_t count_products(const Layout &layout, int64_t size) {
+  if (!layout.is_interleaved()) return (has_runs<Value>(layout) ? layout.images * layout.plane() : layout.span()) * size * size;
+  int64_t products = 0;
+  for (int64_t tap = 0; tap < size * size; tap++)
+    products += Reach(size, tap, false).count_pixels(layout) * round_up(layout.images, LANES);
+  return products;
 }
 
 }  // namespace
@@ -95,17 +149,18 @@ template <typename Value>
 void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel, Value *y, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
-  const Scratch<Value> memory(shape, split, padding_of(shape, split.band), false, arena);
+  const Layout widest = layout_of<Value>(shape, split, split.band);
+  const Scratch<Value> memory(shape, split, widest, false, arena);
   const int64_t plane = shape.height * shape.width;
-  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, false, memory.packed);
+  pack_kernel(widest, kernel, shape.size, shape.inputs, shape.outputs, false, memory.packed);
   run_parallel(split.pieces, [&](int64_t piece) {
     split.each_band(piece, [&](int64_t image, int64_t images) {
-      const Padding padding = padding_of(shape, images);
-      pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
+      const Layout layout = layout_of<Value>(shape, split, images);
+      lay_all(layout, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
       const Value *from =
-          arrange(memory.x.mine(), padding.length(), shape.inputs, padding.length(), memory.arranged.mine());
-      convolve_padded(padding, shape.size, from, shape.inputs, memory.packed, shape.outputs, false, memory.y.mine());
-      unpad_all(padding, memory.y.mine(), shape.outputs, y + image * shape.outputs * plane);
+          arrange(memory.x.mine(), layout.length(), shape.inputs, layout.length(), memory.arranged.mine());
+      convolve_laid(layout, shape.size, from, shape.inputs, memory.packed, shape.outputs, false, memory.y.mine());
+      take_all(layout, memory.y.mine(), shape.outputs, y + image * shape.outputs * plane);
     });
   });
 }
@@ -115,24 +170,25 @@ void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, c
                                Value *dx, float *d_kernel, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
-  const Scratch<Value> memory(shape, split, padding_of(shape, split.band), true, arena);
+  const Layout widest = layout_of<Value>(shape, split, split.band);
+  const Scratch<Value> memory(shape, split, widest, true, arena);
   const int64_t plane = shape.height * shape.width, taps = shape.size * shape.size;
   const int64_t sums = taps * count_kernel_sums(shape.inputs, shape.outputs);
-  pack_kernel(kernel, shape.size, shape.inputs, shape.outputs, true, memory.packed);
-  list_places<Value>(padding_of(shape, split.band), shape.size, memory.places);
+  pack_kernel(widest, kernel, shape.size, shape.inputs, shape.outputs, true, memory.packed);
+  list_places<Value>(widest, shape.size, memory.places);
   run_parallel(split.pieces, [&](int64_t piece) {
     clear(memory.sums + piece * sums, sums);
     split.each_band(piece, [&](int64_t image, int64_t images) {
-      const Padding padding = padding_of(shape, images);
-      pad_all(padding, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
-      pad_all(padding, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
-      accumulate_kernel(padding, shape.size, memory.dy.mine(), shape.outputs, memory.x.mine(), shape.inputs,
+      const Layout layout = layout_of<Value>(shape, split, images);
+      lay_all(layout, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
+      lay_all(layout, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
+      accumulate_kernel(layout, shape.size, memory.dy.mine(), shape.outputs, memory.x.mine(), shape.inputs,
                         memory.sums + piece * sums, memory.transposed.mine(), memory.places);
       if (dx == nullptr) return;
       const Value *from =
-          arrange(memory.dy.mine(), padding.length(), shape.outputs, padding.length(), memory.arranged.mine());
-      convolve_padded(padding, shape.size, from, shape.outputs, memory.packed, shape.inputs, true, memory.y.mine());
-      unpad_all(padding, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
+          arrange(memory.dy.mine(), layout.length(), shape.outputs, layout.length(), memory.arranged.mine());
+      convolve_laid(layout, shape.size, from, shape.outputs, memory.packed, shape.inputs, true, memory.y.mine());
+      take_all(layout, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
     });
   });
   add_parts(memory.sums, split.pieces, sums);
@@ -140,92 +196,107 @@ void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, c
 }
 
 template <typename Value>
-void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
-                     int64_t outputs, bool backward, Value *y) {
-  const int64_t pixels = padding.pixels(), values = std::is_same_v<Value, float> ? 1 : 2;  // a pixel of arranged maps
-  const Offsets offsets(padding, size, backward);
-  for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
-    primitives<Value>().multiply(x + (origin(padding) + pixel) * values, padding.length(), inputs, offsets.of_tap, size * size,
-                                 packed, outputs, y + pixel, pixels, std::min<int64_t>(TILE, pixels - pixel));
-}
-
-void list_runs(const Padding &padding, int64_t *at) {
-  for (int64_t image = 0; image < padding.images; image++)
-    for (int64_t row = 0; row < padding.height; row++)
-      for (int64_t column = 0; column < padding.width; column += RUN)
-        *at++ = image * padding.step() + row * padding.pitch() + column;
+Layout choose_layout(int64_t images, int64_t most, int64_t height, int64_t width, int64_t size) {
+  const Layout padded{images, height, width, size / 2};
+  if (!std::is_same_v<Value, float> || padded.plane() > Layout::MAX_INTERLEAVED) return padded;
+  const Layout interleaved{images, height, width, 0, round_up(most, LANES)};
+  Layout widest = padded, other = interleaved;
+  widest.images = other.images = most;  // so that all bands lie alike
+  return count_products<Value>(other, size) < count_products<Value>(widest, size) ? interleaved : padded;
 }
 
 template <typename Value>
-void convolve_runs(const Padding &padding, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
+void convolve_laid(const Layout &layout, int64_t size, const Value *x, int64_t inputs, const Value *packed,
+                   int64_t outputs, bool backward, Value *y) {
+  if constexpr (std::is_same_v<Value, float>)
+    if (layout.is_interleaved()) return convolve_interleaved(layout, size, x, inputs, packed, outputs, backward, y);
+  const int64_t span = layout.span(), values = std::is_same_v<Value, float> ? 1 : 2;  // a pixel of arranged maps
+  const Offsets offsets(layout, size, backward);
+  for (int64_t pixel = 0; pixel < span; pixel += TILE)
+    primitives<Value>().multiply(x + (layout.origin() + pixel) * values, layout.length(), inputs, offsets.of_tap,
+                                 size * size, packed, outputs, y + pixel, span, std::min<int64_t>(TILE, span - pixel));
+}
+
+int64_t count_taps(const Layout &layout, int64_t size) { return PackedTaps(layout, size).count; }
+
+void list_runs(const Layout &layout, int64_t *at) {
+  for (int64_t image = 0; image < layout.images; image++)
+    for (int64_t row = 0; row < layout.height; row++)
+      for (int64_t column = 0; column < layout.width; column += RUN) *at++ = layout.place(image, row, column);
+}
+
+template <typename Value>
+void convolve_runs(const Layout &layout, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
                    int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
                    int64_t width) {
-  const Offsets offsets(padding, size, backward);
-  primitives<Value>().multiply_runs({runs + pixel / RUN, padding.width}, x + origin(padding), padding.length(), inputs,
+  const Offsets offsets(layout, size, backward);
+  primitives<Value>().multiply_runs({runs + pixel / RUN, layout.width}, x + layout.origin(), layout.length(), inputs,
                                     offsets.of_tap, size * size, packed, outputs, y, y_stride, width);
 }
 
 template <typename Value>
-void list_places(const Padding &padding, int64_t size, TapPlaces *places) {
-  if (count_places<Value>(padding, size) == 0) return;
-  const int64_t before = (size - 1) / 2, plane = padding.height * padding.width, pixels = padding.images * plane;
+void list_places(const Layout &layout, int64_t size, TapPlaces *places) {
+  if (count_places<Value>(layout, size) == 0) return;
+  const int64_t pixels = layout.images * layout.plane();
   for (int64_t start = 0; start < pixels; start += TILE)
     for (int64_t tap = 0; tap < size * size; tap++, places++) {
-      const int64_t down = tap / size - before, right = tap % size - before, offset = offset_of(padding, size, tap);
+      const Reach reach(size, tap, false);
       places->count = 0;
       for (int64_t pixel = start; pixel < std::min(start + TILE, pixels); pixel++) {
-        const int64_t row = pixel % plane / padding.width, column = pixel % padding.width;
-        if (row + down < 0 || row + down >= padding.height || column + right < 0 || column + right >= padding.width) continue;
-        const int64_t at = origin(padding) + pixel / plane * padding.step() + row * padding.pitch() + column;
-        places->places[places->count++] = {static_cast<int32_t>(at), static_cast<int32_t>(at + offset)};
+        const int64_t row = pixel % layout.plane() / layout.width, column = pixel % layout.width;
+        if (!reach.is_within(layout, row, column)) continue;
+        const int64_t at = layout.origin() + layout.place(pixel / layout.plane(), row, column);
+        places->places[places->count++] = {static_cast<int32_t>(at), static_cast<int32_t>(at + reach.offset(layout))};
       }
     }
 }
 
 template <typename Value>
-void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
+void accumulate_kernel(const Layout &layout, int64_t size, const Value *dy, int64_t outputs, const Value *x,
                        int64_t inputs, float *sums, Value *transposed, const TapPlaces *places) {
   const Value *rows = x, *others = dy;
   int64_t number = inputs, columns = outputs;
   if (TRANSPOSES_INPUTS<Value>) std::swap(rows, others), std::swap(number, columns);
-  const int64_t pitch = round_up(columns, LANES), pixels = padding.pixels(), length = padding.length();
+  const int64_t pitch = round_up(columns, LANES), span = layout.span(), length = layout.length();
   for (int64_t pixel = 0; pixel < length; pixel += TILE)
     primitives<Value>().transpose(others + pixel, length, columns, transposed + pixel * pitch, pitch);
   if constexpr (TRANSPOSES_INPUTS<Value>) {
-    const int64_t end = origin(padding) + padding.images * padding.step();
-    for (int64_t at = 0; at < count_places<Value>(padding, size); at++, places++) {
+    for (int64_t at = 0; at < count_places<Value>(layout, size); at++, places++) {
       int64_t count = places->count;
-      while (count > 0 && places->places[count - 1].x >= end) count--;  // of further images
+      while (count > 0 && layout.image_at(places->places[count - 1].x - layout.origin()) >= layout.images) count--;
       primitives<Value>().accumulate_places(rows, length, number, transposed, pitch,
                                             sums + at % (size * size) * count_kernel_sums(inputs, outputs),
                                             places->places, count);
     }
     return;
   }
-  for (int64_t pixel = 0; pixel < pixels; pixel += TILE)
+  for (int64_t pixel = 0; pixel < span; pixel += TILE)
     for (int64_t tap = 0; tap < size * size; tap++) {
-      const int64_t at = origin(padding) + pixel;
-      primitives<Value>().accumulate(rows + at + offset_of(padding, size, tap), length, number, transposed + at * pitch,
-                                     pitch, sums + tap * count_kernel_sums(inputs, outputs),
-                                     std::min<int64_t>(TILE, pixels - pixel));
+      const int64_t at = layout.origin() + pixel;
+      primitives<Value>().accumulate(rows + at + Reach(size, tap, false).offset(layout), length, number,
+                                     transposed + at * pitch, pitch, sums + tap * count_kernel_sums(inputs, outputs),
+                                     std::min<int64_t>(TILE, span - pixel));
     }
 }
 
 template <typename Value>
-void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_stride) {
-  for (int64_t image = 0; image < padding.images; image++)
-    for (int64_t row = 0; row < padding.height; row++)
-      copy_row(y + image * padding.step() + row * padding.pitch(), padding.width,
-               images + image * image_stride + row * padding.width);
+void take_images(const Layout &layout, const Value *y, Value *images, int64_t image_stride) {
+  if (layout.is_interleaved())
+    return transpose_small(y, layout.plane(), layout.images, layout.room, images, image_stride);
+  for (int64_t image = 0; image < layout.images; image++)
+    for (int64_t row = 0; row < layout.height; row++)
+      copy_row(y + layout.place(image, row, 0), layout.width, images + image * image_stride + row * layout.width);
 }
 
 template <typename Value>
-void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, Value *packed) {
-  const int64_t taps = size * size, tap = inputs * outputs;
+void pack_kernel(const Layout &layout, const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward,
+                 Value *packed) {
+  PackedTaps taps(layout, size);
+  for (int64_t number = 0; number < taps.count; number++) taps.taps[number] *= inputs * outputs;
   if (backward) {
-    pack_weights(kernel, inputs, outputs, taps, outputs, 1, tap, packed);
+    pack_weights(kernel, inputs, outputs, taps.count, outputs, 1, taps.taps, packed);
   } else {
-    pack_weights(kernel, outputs, inputs, taps, 1, outputs, tap, packed);
+    pack_weights(kernel, outputs, inputs, taps.count, 1, outputs, taps.taps, packed);
   }
 }
 
@@ -245,15 +316,15 @@ void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outp
   template void convolve(const ConvolutionShape &, const Value *, const float *, Value *, float *);                   \
   template void differentiate_convolution(const ConvolutionShape &, const Value *, const Value *, const float *,      \
                                           Value *, float *, float *);                                                 \
-  template void convolve_padded(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, bool,       \
-                                Value *);                                                                             \
-  template void accumulate_kernel(const Padding &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
+  template Layout choose_layout<Value>(int64_t, int64_t, int64_t, int64_t, int64_t);                                  \
+  template void convolve_laid(const Layout &, int64_t, const Value *, int64_t, const Value *, int64_t, bool, Value *); \
+  template void accumulate_kernel(const Layout &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
                                   Value *, const TapPlaces *);                                                        \
-  template void convolve_runs(const Padding &, int64_t, const int64_t *, int64_t, const Value *, int64_t,             \
+  template void convolve_runs(const Layout &, int64_t, const int64_t *, int64_t, const Value *, int64_t,             \
                               const Value *, int64_t, bool, Value *, int64_t, int64_t);                               \
-  template void list_places<Value>(const Padding &, int64_t, TapPlaces *);                                            \
-  template void unpad(const Padding &, const Value *, Value *, int64_t);                                              \
-  template void pack_kernel(const float *, int64_t, int64_t, int64_t, bool, Value *);                                 \
+  template void list_places<Value>(const Layout &, int64_t, TapPlaces *);                                             \
+  template void take_images(const Layout &, const Value *, Value *, int64_t);                                         \
+  template void pack_kernel(const Layout &, const float *, int64_t, int64_t, int64_t, bool, Value *);                 \
   template void finish_kernel<Value>(const float *, int64_t, int64_t, int64_t, float *, int64_t);
 
 INSTANTIATE(float)

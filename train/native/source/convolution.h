@@ -32,78 +32,82 @@ template <typename Value>
 void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
                                Value *dx, float *d_kernel, float *scratch);
 
-// The parts, for padded maps: `padding.length()` floats a channel, with the first pixel at `origin`.
+// The parts, for maps that lie as a layout says, with `layout.length()` values a channel.
 
-inline int64_t origin(const Padding &padding) { return padding.lead() + padding.first(); }
-
-// Convolves padded maps, arranged, with packed weights; y has `padding.pixels()` values a channel, the first pixel first.
-// With `backward`, computes the gradient of the convolution's input from that of its result.
+// Returns how the maps of some images lie, of which there are at most `most`: interleaved where that takes fewer products,
+// in float32. In bfloat16 they are padded, because terms that are left out change the order of sums.
 template <typename Value>
-void convolve_padded(const Padding &padding, int64_t size, const Value *x, int64_t inputs, const Value *packed,
-                     int64_t outputs, bool backward, Value *y);
+Layout choose_layout(int64_t images, int64_t most, int64_t height, int64_t width, int64_t size);
 
-// Returns whether a tile is computed without padding: in float32, where maps are whole vectors and rows whole runs. Runs of
-// four take more loads, which pays only where a third of a tile would be padding. In bfloat16 pairs of channels lie
-// together, so that runs are not as in the maps.
+// Convolves maps, arranged, with packed weights; y has `layout.span()` values a channel, from the first pixel on. With
+// `backward`, computes the gradient of the convolution's input from that of its result.
 template <typename Value>
-bool has_runs(const Padding &padding) {
-  const bool suits = padding.width % (2 * RUN) == 0 || padding.width == RUN;
-  return std::is_same_v<Value, float> && suits && padding.height * padding.width % LANES == 0;
+void convolve_laid(const Layout &layout, int64_t size, const Value *x, int64_t inputs, const Value *packed,
+                   int64_t outputs, bool backward, Value *y);
+
+// Returns whether a tile of padded maps is computed without padding: in float32, where maps are whole vectors and rows
+// whole runs. Runs of four take more loads, which pays only where a third of a tile would be padding. In bfloat16 pairs of
+// channels lie together, so that runs are not as in the maps.
+template <typename Value>
+bool has_runs(const Layout &layout) {
+  const bool suits = layout.width % (2 * RUN) == 0 || layout.width == RUN;
+  return std::is_same_v<Value, float> && !layout.is_interleaved() && suits && layout.plane() % LANES == 0;
 }
 
 // Where the runs of padded maps are, from the first pixel on.
-inline int64_t count_runs(const Padding &padding) {
-  return round_up(padding.images * padding.height * padding.width, TILE) / RUN;
-}
-void list_runs(const Padding &padding, int64_t *at);
+inline int64_t count_runs(const Layout &layout) { return round_up(layout.images * layout.plane(), TILE) / RUN; }
+void list_runs(const Layout &layout, int64_t *at);
 
-// Convolves padded maps with packed weights as `convolve_padded`, for `width` pixels of a tile, which begins at `pixel`
+// Convolves padded maps with packed weights as `convolve_laid`, for `width` pixels of a tile, which begins at `pixel`
 // of those without padding.
 template <typename Value>
-void convolve_runs(const Padding &padding, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
+void convolve_runs(const Layout &layout, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
                    int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
                    int64_t width);
 
-// The pixels of a tile, of those without padding, at which a tap of a kernel reads within the map: there in the padded
-// gradient of the result, and in the padded input.
+// The pixels of a tile, of those without padding, at which a tap of a kernel reads within the map: where they are in the
+// gradient of the result, and in the input.
 struct TapPlaces {
   int64_t count;
   Place places[TILE];
 };
 
-// The same for all tiles of padded maps and all taps. Sums in bfloat16 need none, because they include the padding.
+// The same for all tiles of maps and all taps. Sums in bfloat16 need none, because they include the padding.
 template <typename Value>
-int64_t count_places(const Padding &padding, int64_t size) {
-  const int64_t pixels = padding.images * padding.height * padding.width;
+int64_t count_places(const Layout &layout, int64_t size) {
+  const int64_t pixels = layout.images * layout.plane();
   return std::is_same_v<Value, float> ? (pixels + TILE - 1) / TILE * size * size : 0;
 }
 template <typename Value>
-void list_places(const Padding &padding, int64_t size, TapPlaces *places);
+void list_places(const Layout &layout, int64_t size, TapPlaces *places);
 
-// Adds to `size` * `size` * `count_kernel_sums` sums the gradient of a kernel, from padded maps x and the padded gradient
-// dy of the result; the places may be of maps with more images. One of both is transposed: in float32 the inputs, of which layers have more than outputs, so that
-// sums fill vectors. In bfloat16 the outputs, because two pixels are kept together, and the inputs are shifted by one.
-// Padded maps have memory for a multiple of LANES channels.
+// Adds to `size` * `size` * `count_kernel_sums` sums the gradient of a kernel, from maps x and the gradient dy of the
+// result; the places may be of maps with more images. One of both is transposed: in float32 the inputs, of which layers
+// have more than outputs, so that sums fill vectors. In bfloat16 the outputs, because two pixels are kept together, and the
+// inputs are shifted by one. Maps have memory for a multiple of LANES channels.
 template <typename Value>
-void accumulate_kernel(const Padding &padding, int64_t size, const Value *dy, int64_t outputs, const Value *x,
+void accumulate_kernel(const Layout &layout, int64_t size, const Value *dy, int64_t outputs, const Value *x,
                        int64_t inputs, float *sums, Value *transposed, const TapPlaces *places);
 template <typename Value>
 constexpr bool TRANSPOSES_INPUTS = std::is_same_v<Value, float>;
 template <typename Value>
-int64_t count_transposed(const Padding &padding, int64_t inputs, int64_t outputs) {
-  return round_up(TRANSPOSES_INPUTS<Value> ? inputs : outputs, LANES) * padding.length();
+int64_t count_transposed(const Layout &layout, int64_t inputs, int64_t outputs) {
+  return round_up(TRANSPOSES_INPUTS<Value> ? inputs : outputs, LANES) * layout.length();
 }
 inline int64_t count_kernel_sums(int64_t inputs, int64_t outputs) {
   return round_up(inputs, LANES) * round_up(outputs, LANES);
 }
 
-// Copies one channel from the result of `convolve_padded` to images that are `image_stride` floats apart.
+// Copies one channel from the result of `convolve_laid` to images that are `image_stride` values apart.
 template <typename Value>
-void unpad(const Padding &padding, const Value *y, Value *images, int64_t image_stride);
+void take_images(const Layout &layout, const Value *y, Value *images, int64_t image_stride);
 
-// Packs a kernel (size, size, inputs, outputs) for `convolve_padded`.
+// Packs a kernel (size, size, inputs, outputs) for the functions above, and the number of its taps that are packed: those
+// that read within interleaved maps from any pixel, or all.
+int64_t count_taps(const Layout &layout, int64_t size);
 template <typename Value>
-void pack_kernel(const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward, Value *packed);
+void pack_kernel(const Layout &layout, const float *kernel, int64_t size, int64_t inputs, int64_t outputs, bool backward,
+                 Value *packed);
 
 // Writes sums as a kernel, or as some inputs of one that has `all_inputs`.
 template <typename Value>

@@ -80,7 +80,7 @@ void each_part(int64_t number, int64_t part, const Work &work) {
 // By parts of the inputs, so that the weights of a part, which may lie far apart, stay in the cache from row to row.
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
-                  int64_t tap_step, float *packed) {
+                  const int64_t *tap_places, float *packed) {
   constexpr int64_t PART = 64;
   each_part(inputs, PART, [&](int64_t first, int64_t number) {
     for (int64_t start = 0; start < rows; start += ROWS) {
@@ -88,7 +88,7 @@ void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t ta
       float *to = packed + (start * inputs + first * ROWS) * taps;
       for (int64_t input = first; input < first + number; input++)
         for (int64_t tap = 0; tap < taps; tap++, to += ROWS) {
-          const float *from = weights + start * row_step + input * input_step + tap * tap_step;
+          const float *from = weights + start * row_step + input * input_step + tap_places[tap];
           for (int64_t row = 0; row < ROWS; row++) to[row] = row < count ? from[row * row_step] : 0.0F;
         }
     }
@@ -97,14 +97,14 @@ void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t ta
 
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
-                  int64_t tap_step, Bfloat *packed) {
+                  const int64_t *tap_places, Bfloat *packed) {
   each_part(rows, LANES, [&](int64_t start, int64_t) {
     Bfloat *to = packed + start * round_up(inputs, DEPTH) * taps;
     for (int64_t tap = 0; tap < taps; tap++)
       for (int64_t first = 0; first < inputs; first += DEPTH)
         for (int64_t row = start; row < start + LANES; row++)
           for (int64_t input = first; input < first + DEPTH; input++)
-            narrow(row < rows && input < inputs ? weights[row * row_step + input * input_step + tap * tap_step] : 0.0F,
+            narrow(row < rows && input < inputs ? weights[row * row_step + input * input_step + tap_places[tap]] : 0.0F,
                    *to++);
   });
 }

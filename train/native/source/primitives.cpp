@@ -7,8 +7,8 @@
 namespace {
 
 using native::LANES;
+using native::Layout;
 using native::Norm;
-using native::Padding;
 using native::Projection;
 using native::ROWS;
 using native::take_underflow;
@@ -42,19 +42,35 @@ struct InRuns {
   int64_t skip(int64_t) const { return 0; }
 };
 
+// The taps of a product: all that weights are packed for, or some of them.
+struct AllTaps {
+  const int64_t *offsets;
+  int64_t count;
+  int64_t packed() const { return count; }
+  int64_t offset(int64_t tap) const { return offsets[tap]; }
+  int64_t number(int64_t tap) const { return tap; }
+};
+struct SomeTaps {
+  const native::Tap *taps;
+  int64_t count, of;
+  int64_t packed() const { return of; }
+  int64_t offset(int64_t tap) const { return taps[tap].offset; }
+  int64_t number(int64_t tap) const { return taps[tap].number; }
+};
+
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
-template <int R, int Q, bool settled = false, typename Pixels>
-inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
-                          int64_t taps, const float *weights, float *y, int64_t y_stride, int64_t rows) {
+template <int R, int Q, bool settled = false, typename Pixels, typename Taps>
+inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
+                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
   Vector sums[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
-  const float *of_input = x, *by = weights;
-  for (int64_t input = 0; input < inputs; input++, of_input += stride)
-    for (int64_t tap = 0; tap < taps; tap++, by += ROWS) {
-      const float *from = of_input + offsets[tap];
+  const float *of_input = x, *by_input = weights;
+  for (int64_t input = 0; input < inputs; input++, of_input += stride, by_input += ROWS * taps.packed())
+    for (int64_t tap = 0; tap < taps.count; tap++) {
+      const float *from = of_input + taps.offset(tap), *by = by_input + ROWS * taps.number(tap);
       Vector values[Q];
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
@@ -67,7 +83,7 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
     }
   if constexpr (!settled)
     if (take_underflow())
-      return multiply_rows<R, Q, true>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+      return multiply_rows<R, Q, true>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++) {
     if (row >= rows) break;
@@ -77,33 +93,38 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
 }
 
 // Computes at most ROWS rows of a product; of fewer, no more than one is computed in vain.
-template <int Q, typename Pixels = SideBySide>
-inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                          const float *weights, float *y, int64_t y_stride, int64_t rows, const Pixels &pixels = {}) {
-  if (rows > 4) return multiply_rows<ROWS, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
-  if (rows > 2) return multiply_rows<4, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
-  multiply_rows<2, Q>(pixels, x, stride, inputs, offsets, taps, weights, y, y_stride, rows);
+template <int Q, typename Taps, typename Pixels = SideBySide>
+inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const Taps &taps, const float *weights, float *y,
+                          int64_t y_stride, int64_t rows, const Pixels &pixels = {}) {
+  if (rows > 4) return multiply_rows<ROWS, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
+  if (rows > 2) return multiply_rows<4, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
+  multiply_rows<2, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
 }
 
-template <typename Pixels>
-void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
-                     int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
-  for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps) {
+template <typename Pixels, typename Taps>
+void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
+                     const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps.packed()) {
     const int64_t left = rows - row < ROWS ? rows - row : ROWS;
     float *to = y + row * y_stride;
     int64_t pixel = 0;
     for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
-      multiply_some<COLUMNS>(x + pixels.skip(pixel), stride, inputs, offsets, taps, weights, to + pixel, y_stride, left,
+      multiply_some<COLUMNS>(x + pixels.skip(pixel), stride, inputs, taps, weights, to + pixel, y_stride, left,
                              pixels.from(pixel));
     for (; pixel < width; pixel += LANES)
-      multiply_some<PARTS>(x + pixels.skip(pixel), stride, inputs, offsets, taps, weights, to + pixel, y_stride, left,
+      multiply_some<PARTS>(x + pixels.skip(pixel), stride, inputs, taps, weights, to + pixel, y_stride, left,
                            pixels.from(pixel));
   }
 }
 
 void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
               const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
-  multiply_pixels(SideBySide(), x, stride, inputs, offsets, taps, weights, rows, y, y_stride, width);
+  multiply_pixels(SideBySide(), x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width);
+}
+
+void multiply_taps(const float *x, int64_t stride, int64_t inputs, const native::Tap *taps, int64_t count, int64_t packed,
+                   const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  multiply_pixels(SideBySide(), x, stride, inputs, SomeTaps{taps, count, packed}, weights, rows, y, y_stride, width);
 }
 
 // Calls work(pixels) with the greatest length of runs, up to a vector's, that these have.
@@ -117,7 +138,7 @@ void with_runs(const native::Runs &runs, const Work &work) {
 void multiply_runs(const native::Runs &runs, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
                    int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
   with_runs(runs, [&](auto pixels) {
-    multiply_pixels(pixels, x, stride, inputs, offsets, taps, weights, rows, y, y_stride, width);
+    multiply_pixels(pixels, x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width);
   });
 }
 
@@ -206,7 +227,7 @@ void accumulate_places(const float *x, int64_t stride, int64_t rows, const float
 const float *multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t rows) {
   static const int64_t here = 0;
   for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
-    multiply_some<COLUMNS>(x + pixel, TILE, inputs, &here, 1, weights, y + pixel, TILE, rows);
+    multiply_some<COLUMNS>(x + pixel, TILE, inputs, AllTaps{&here, 1}, weights, y + pixel, TILE, rows);
   return weights + ROWS * inputs;
 }
 
@@ -305,33 +326,67 @@ void sum(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int
   store_2(sums, total);
 }
 
-constexpr int CHUNK = 256;  // values that `pad` normalizes at once
+constexpr int CHUNK = 256;  // values that `lay` normalizes at once
 
 template <typename Value>
-void pad(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
-  const int64_t width = padding.width, pitch = padding.pitch(), plane = padding.height * width;
+inline void clear(Value *from, Value *to) {
+  if (from < to) std::memset(static_cast<void *>(from), 0, static_cast<size_t>(to - from) * sizeof(Value));
+}
+
+// A norm and ReLU of some values.
+struct Normalizer {
+  Vector mean, scale, shift;
+
+  explicit Normalizer(const Norm &norm)
+      : mean(broadcast(norm.mean)), scale(broadcast(norm.scale)), shift(broadcast(norm.shift)) {}
+  template <typename Value>
+  Vector operator()(const Value *from, int64_t count) const {
+    return rectify(multiply_add(subtract(load(from, count), mean), scale, shift));
+  }
+};
+
+template <typename Value>
+void interleave(const Layout &layout, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
+  const int64_t plane = layout.plane(), at_once = CHUNK / plane;
+  alignas(64) Value chunk[CHUNK];
+  const Normalizer normalize(norm ? *norm : Norm{});
+  for (int64_t image = 0; image < layout.images; image += at_once) {
+    const int64_t images = layout.images - image < at_once ? layout.images - image : at_once;
+    const Value *from = x + image * image_stride;
+    if (image_stride != plane) {
+      for (int64_t i = 0; i < images; i++) native::copy_row(from + i * image_stride, plane, chunk + i * plane);
+      from = chunk;
+    }
+    if (norm != nullptr) {
+      fill(chunk, images * plane, [&](int64_t i, int64_t left) { return normalize(from + i, left); });
+      from = chunk;
+    }
+    native::transpose_small(from, images, plane, plane, y + image, layout.room);
+  }
+  for (int64_t pixel = 0; pixel < plane; pixel++)
+    clear(y + pixel * layout.room + layout.images, y + (pixel + 1) * layout.room);
+  clear(y + layout.span(), y + layout.length());
+}
+
+template <typename Value>
+void lay(const Layout &layout, const Value *x, int64_t image_stride, const Norm *norm, Value *y) {
+  if (layout.is_interleaved()) return interleave(layout, x, image_stride, norm, y);
+  const int64_t width = layout.width, pitch = layout.row_step(), plane = layout.plane();
   const int64_t wide = native::round_up(width, Vector::LANES);
   alignas(64) Value normalized[CHUNK];
-  const Norm &by = norm ? *norm : Norm{};
-  const Vector mean = broadcast(by.mean), scale = broadcast(by.scale), shift = broadcast(by.shift);
-  const auto clear = [](Value *from, Value *to) {
-    if (from < to) std::memset(static_cast<void *>(from), 0, static_cast<size_t>(to - from) * sizeof(Value));
-  };
-  Value *const end = y + padding.length();
-  clear(y, y + padding.lead() + padding.first());
-  y += padding.lead() + padding.first();
-  const auto normalize_from = [&](const Value *from, int64_t count) {
-    return rectify(multiply_add(subtract(load(from, count), mean), scale, shift));
-  };
+  const Normalizer normalize_from(norm ? *norm : Norm{});
+  Value *const end = y + layout.length();
+  clear(y, y + layout.origin());
+  y += layout.origin();
   // Small planes side by side fill vectors only together.
   const bool together = norm != nullptr && image_stride == plane && plane <= CHUNK / 4;
   const int64_t at_once = together ? CHUNK / plane : 1;
-  for (int64_t image = 0; image < padding.images; image++, x += image_stride) {
+  for (int64_t image = 0; image < layout.images; image++, x += image_stride) {
     if (together && image % at_once == 0) {
-      const int64_t images = padding.images - image < at_once ? padding.images - image : at_once;
+      const int64_t images = layout.images - image < at_once ? layout.images - image : at_once;
       fill(normalized, images * plane, [&](int64_t i, int64_t left) { return normalize_from(x + i, left); });
     }
-    for (int64_t row = 0; row < padding.height; row++, y += pitch) {
+    for (int64_t row = 0; row < layout.height; row++, y += pitch) {
       const Value *from = together ? normalized + image % at_once * plane + row * width : x + row * width;
       if (norm == nullptr || together) {
         native::copy_row(from, width, y);
@@ -346,8 +401,8 @@ void pad(const Padding &padding, const Value *x, int64_t image_stride, const Nor
       for (; i < width; i += Vector::LANES) normalize(i, width - i);
       for (i = width; i < pitch; i++) y[i] = Value{};
     }
-    clear(y, y + padding.first());
-    y += padding.first();
+    clear(y, y + layout.first());
+    y += layout.first();
   }
   clear(y, end);
 }
@@ -369,9 +424,10 @@ constexpr native::PrimitivesOf<Value> make_primitives() {
   made.standardize = standardize<Value>;
   made.transpose = transpose<Value>;
   made.sum = sum<Value>;
-  made.pad = pad<Value>;
+  made.lay = lay<Value>;
   made.pass = pass_where<Value>;
   if constexpr (sizeof(Value) == sizeof(float)) {
+    made.multiply_taps = multiply_taps;
     made.multiply_runs = multiply_runs;
     made.accumulate_places = accumulate_places;
     made.pass_runs = pass_runs;

@@ -23,18 +23,41 @@ constexpr int DEPTH = 32;  // terms that AMX adds at once
 
 constexpr int64_t round_up(int64_t x, int64_t multiple) { return (x + multiple - 1) / multiple * multiple; }
 
-// Planes of `height` x `width` pixels within a flat sequence of pixels: each row is followed by `margin` zeros, and the
-// planes of an image are preceded and followed by `margin` rows of zeros, which neighbours share.
-struct Padding {
+// How the maps of some images lie in the memory of one channel, for convolutions.
+//
+// Padded: image by image. Each row is followed by `margin` zeros, and the planes of an image are preceded and followed by
+// `margin` rows of zeros, which neighbours share. So every tap of a kernel can read beside every pixel.
+//
+// Interleaved: pixel by pixel, and of each pixel all images side by side, followed by zeros up to `room` values. There is
+// no margin, so each pixel takes the taps alone that read within its map.
+struct Layout {
   int64_t images, height, width, margin;
+  int64_t room = 0;  // a multiple of LANES in interleaved maps, else 0
 
-  int64_t pitch() const { return width + margin; }
-  int64_t first() const { return margin * pitch(); }                               // where the first pixel is
-  int64_t step() const { return (height + margin) * pitch(); }                     // from image to image
-  int64_t pixels() const { return round_up(images * step() - first(), LANES); }    // to compute, from the first on
-  int64_t lead() const { return round_up(first() + margin, LANES) - first(); }     // zeros before the sequence
-  // Values of one channel, with room for reading a tile and a margin beyond the end.
-  int64_t length() const { return round_up(lead() + 2 * first() + images * step() + TILE, TILE); }
+  static constexpr int64_t MAX_INTERLEAVED = 16;  // pixels of a map
+
+  bool is_interleaved() const { return room > 0; }
+  int64_t plane() const { return height * width; }
+  // From a pixel to the next one of its row, to the one below it, and to the same pixel of the next image.
+  int64_t column_step() const { return is_interleaved() ? room : 1; }
+  int64_t row_step() const { return (width + margin) * column_step(); }
+  int64_t image_step() const { return is_interleaved() ? 1 : (height + margin) * row_step(); }
+
+  int64_t first() const { return margin * row_step(); }                         // zeros of the margin before the first pixel
+  int64_t lead() const { return round_up(first() + margin, LANES) - first(); }  // zeros before them
+  int64_t origin() const { return lead() + first(); }                           // where the first pixel is
+  // Values from the first pixel on, up to the last one.
+  int64_t span() const { return is_interleaved() ? plane() * room : round_up(images * image_step() - first(), LANES); }
+  // Values of one channel; of padded maps with room for reading a tile and a margin beyond the end.
+  int64_t length() const {
+    return round_up(is_interleaved() ? span() : lead() + 2 * first() + images * image_step() + TILE, TILE);
+  }
+
+  // Where a pixel is, from the first one on, and the image that a pixel is of.
+  int64_t place(int64_t image, int64_t row, int64_t column) const {
+    return image * image_step() + row * row_step() + column * column_step();
+  }
+  int64_t image_at(int64_t place) const { return is_interleaved() ? place % room : place / image_step(); }
 };
 
 // Copies a row of a plane. Those of small planes are too short for a call of `memcpy`.
@@ -49,9 +72,21 @@ inline void copy_row(const Value *from, int64_t width, Value *to) {
   }
 }
 
+// y[column][row] = x[row][column] for a few columns; rows are `stride` values apart in x, and columns `pitch` in y.
+template <typename Value>
+inline void transpose_small(const Value *x, int64_t rows, int64_t columns, int64_t stride, Value *y, int64_t pitch) {
+  for (int64_t column = 0; column < columns; column++)
+    for (int64_t row = 0; row < rows; row++) y[column * pitch + row] = x[row * stride + column];
+}
+
 // Where a sum over pixels finds both factors of a term.
 struct Place {
   int32_t x, y;
+};
+
+// A tap of a kernel: where it reads, from the pixel of its result on, and its number among those that weights are packed for.
+struct Tap {
+  int64_t offset, number;
 };
 
 constexpr int RUN = 4;  // pixels of a row at least that follow each other in padded maps, where `Runs` are used
@@ -86,8 +121,13 @@ struct PrimitivesOf {
   void (*multiply)(const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
                    const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
-  // The same with the pixels of a tile at their places in padded maps, so that none of the padding is computed. For
-  // float32 alone.
+  // The same with some of the taps that weights are packed for, of which there are `packed`. For float32 alone: in
+  // bfloat16, terms that are left out change the order.
+  void (*multiply_taps)(const Value *x, int64_t stride, int64_t inputs, const Tap *taps, int64_t count, int64_t packed,
+                        const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
+
+  // The same as `multiply` with the pixels of a tile at their places in padded maps, so that none of the padding is
+  // computed. For float32 alone.
   void (*multiply_runs)(const Runs &runs, const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets,
                         int64_t taps, const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
@@ -120,9 +160,9 @@ struct PrimitivesOf {
   void (*sum)(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
               double *sums);
 
-  // Writes one channel of each image, `image_stride` values apart, into a padded sequence (`lead()` values before it are
-  // zeroed too); with a norm, as max((x - mean) * scale + shift, 0).
-  void (*pad)(const Padding &padding, const Value *x, int64_t image_stride, const Norm *norm, Value *y);
+  // Writes one channel of each image, `image_stride` values apart, as a layout says, with all of its zeros; with a norm,
+  // as max((x - mean) * scale + shift, 0).
+  void (*lay)(const Layout &layout, const Value *x, int64_t image_stride, const Norm *norm, Value *y);
 
   // y = x where `by` is positive, else 0.
   void (*pass)(const Value *x, const Value *by, int64_t count, Value *y);
@@ -158,10 +198,11 @@ const PrimitivesOf<Value> &primitives() {
   }
 }
 
-// Packs weight[row][input][tap], found at multiples of the steps, for `multiply`. Rows are filled up with zeros.
+// Packs weight[row][input][tap] for `multiply`, found at multiples of the steps and at the places of the taps. Rows are
+// filled up with zeros.
 template <typename Value>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
-                  int64_t tap_step, Value *packed);
+                  const int64_t *tap_places, Value *packed);
 
 // Rows whose packed weights lie together. Some rows of a product can be computed alone if they begin at a multiple of that,
 // with the packed weights from `count_packed` of the rows before them on.

@@ -36,13 +36,17 @@ def test_a_block_as_in_the_network() -> None:
     assert errors["maps"] < BOUND
 
 
-@pytest.mark.parametrize(("images", "side"), [(13, 1), (70, 1), (5, 2), (67, 2), (3, 4), (19, 4), (5, 8)])
+@pytest.mark.parametrize(
+    "shape",
+    [(13, 1, 1), (300, 1, 1), (70, 1, 2), (5, 2, 2), (65, 2, 2), (3, 4, 4), (19, 4, 4), (7, 7, 7), (5, 8, 8)],
+    ids=str,
+)
 @pytest.mark.parametrize("threads", [1, 5])
-def test_small_maps_of_several_images(images: int, side: int, threads: int) -> None:
+def test_small_maps_of_several_images(shape: tuple[int, int, int], threads: int) -> None:
     """Their images share tiles and fill none of the last, and pieces are fewer than threads."""
     operations.set_threads(threads)
     try:
-        errors = compare_blocks((images, side, side, 24), 2, 12, rate=0.25)
+        errors = compare_blocks((*shape, 24), 2, 12, rate=0.25)
         assert max(errors.values()) < BLOCK_BOUND, errors
     finally:
         operations.set_threads(2)
