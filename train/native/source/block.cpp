@@ -126,9 +126,12 @@ template <typename Value, typename Other>
 void copy_maps(const Plan &plan, const Planes<Value> &from, const Planes<Other> &to) {
   if (from.data == to.data) return;
   plan.each_share(from.channels, 1, [&](int64_t piece, int64_t begin, int64_t end) {
-    for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++)
-      for (int64_t channel = begin; channel < end; channel++)
-        std::copy_n(from.at(image, channel), from.pixels, to.at(image, channel));
+    for (int64_t image = plan.split.begin(piece); image < plan.split.end(piece); image++) {
+      const Value *map = from.at(image, begin);
+      Other *copy = to.at(image, begin);
+      for (int64_t channel = begin; channel < end; channel++, map += from.pitch, copy += to.pitch)
+        copy_row(map, from.pixels, copy);
+    }
   });
 }
 
@@ -586,16 +589,18 @@ struct Backward {
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);
     add_parts(memory.d_gamma, plan.split.pieces, lane_sums);
     add_parts(memory.d_beta, plan.split.pieces, lane_sums);
-    for (int64_t channel = 0; channel < channels; channel++) {
-      std::copy_n(memory.d_kernel1 + channel * plan.columns, inner, out.kernel1 + channel * inner);
-      double gamma = 0, beta = 0;
-      for (int64_t lane = 0; lane < LANES; lane++) {
-        gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
-        beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
+    run_parts(channels, 16, [&](int64_t begin, int64_t number) {
+      for (int64_t channel = begin; channel < begin + number; channel++) {
+        std::copy_n(memory.d_kernel1 + channel * plan.columns, inner, out.kernel1 + channel * inner);
+        double gamma = 0, beta = 0;
+        for (int64_t lane = 0; lane < LANES; lane++) {
+          gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
+          beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
+        }
+        out.gamma1[channel] = to_float(gamma);
+        out.beta1[channel] = to_float(beta);
       }
-      out.gamma1[channel] = to_float(gamma);
-      out.beta1[channel] = to_float(beta);
-    }
+    });
   }
 };
 

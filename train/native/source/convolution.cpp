@@ -109,16 +109,21 @@ void convolve_interleaved(const Layout &layout, int64_t size, const float *x, in
   const int64_t images = round_up(layout.images, LANES);
   for (int64_t row = 0; row < layout.height; row++)
     for (int64_t column = 0; column < layout.width; column++) {
-      Tap taps[MAX_SIZE * MAX_SIZE];
+      int64_t numbers[MAX_SIZE * MAX_SIZE + 1], offsets[MAX_SIZE * MAX_SIZE], steps[MAX_SIZE * MAX_SIZE];
       int64_t count = 0;
       for (int64_t number = 0; number < all.count; number++) {
         const Reach reach(size, all.taps[number], backward);
-        if (reach.is_within(layout, row, column)) taps[count++] = {reach.offset(layout), number};
+        if (!reach.is_within(layout, row, column)) continue;
+        offsets[count] = reach.offset(layout);
+        numbers[count++] = number;
       }
+      numbers[count] = all.count + numbers[0];
+      for (int64_t tap = 0; tap < count; tap++) steps[tap] = numbers[tap + 1] - numbers[tap];
+      const Taps taps{offsets, steps, count, numbers[0], all.count};
       for (int64_t image = 0; image < images; image += TILE) {
         const int64_t at = layout.place(image, row, column);
-        primitives<float>().multiply_taps(x + layout.origin() + at, layout.length(), inputs, taps, count, all.count, packed,
-                                          outputs, y + at, layout.span(), std::min<int64_t>(TILE, images - image));
+        primitives<float>().multiply_taps(x + layout.origin() + at, layout.length(), inputs, taps, packed, outputs, y + at,
+                                          layout.span(), std::min<int64_t>(TILE, images - image));
       }
     }
 }
@@ -303,11 +308,16 @@ void pack_kernel(const Layout &layout, const float *kernel, int64_t size, int64_
 template <typename Value>
 void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outputs, float *kernel, int64_t all_inputs) {
   const int64_t step = TRANSPOSES_INPUTS<Value> ? round_up(inputs, LANES) : round_up(outputs, LANES);
-  for (int64_t tap = 0; tap < taps; tap++, sums += count_kernel_sums(inputs, outputs), kernel += all_inputs * outputs)
-    for (int64_t input = 0; input < inputs; input++)
-      for (int64_t output = 0; output < outputs; output++)
-        kernel[input * outputs + output] =
-            TRANSPOSES_INPUTS<Value> ? sums[output * step + input] : sums[input * step + output];
+  run_parts(inputs, LANES, [&](int64_t first, int64_t number) {
+    for (int64_t tap = 0; tap < taps; tap++) {
+      const float *from = sums + tap * count_kernel_sums(inputs, outputs);
+      float *to = kernel + tap * all_inputs * outputs;
+      for (int64_t input = first; input < first + number; input++)
+        for (int64_t output = 0; output < outputs; output++)
+          to[input * outputs + output] =
+              TRANSPOSES_INPUTS<Value> ? from[output * step + input] : from[input * step + output];
+    }
+  });
 }
 
 #define INSTANTIATE(Value)                                                                                            \

@@ -65,32 +65,31 @@ bool choose(const char *name) {
   return false;
 }
 
-namespace {
-
-// Calls work(first, count) for parts of a number of rows or inputs, on all threads.
-template <typename Work>
-void each_part(int64_t number, int64_t part, const Work &work) {
-  run_parallel((number + part - 1) / part, [&](int64_t index) {
-    work(index * part, number - index * part < part ? number - index * part : part);
-  });
-}
-
-}  // namespace
-
 // By parts of the inputs, so that the weights of a part, which may lie far apart, stay in the cache from row to row.
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   const int64_t *tap_places, float *packed) {
   constexpr int64_t PART = 64;
-  each_part(inputs, PART, [&](int64_t first, int64_t number) {
+  run_parts(inputs, PART, [&](int64_t first, int64_t number) {
     for (int64_t start = 0; start < rows; start += ROWS) {
       const int64_t count = rows - start < ROWS ? rows - start : ROWS;
-      float *to = packed + (start * inputs + first * ROWS) * taps;
-      for (int64_t input = first; input < first + number; input++)
-        for (int64_t tap = 0; tap < taps; tap++, to += ROWS) {
-          const float *from = weights + start * row_step + input * input_step + tap_places[tap];
+      const auto pack = [&](const auto &copy) {
+        float *to = packed + (start * inputs + first * ROWS) * taps;
+        for (int64_t input = first; input < first + number; input++)
+          for (int64_t tap = 0; tap < taps; tap++, to += ROWS)
+            copy(weights + start * row_step + input * input_step + tap_places[tap], to);
+      };
+      if (count < ROWS) {
+        pack([=](const float *from, float *to) {
           for (int64_t row = 0; row < ROWS; row++) to[row] = row < count ? from[row * row_step] : 0.0F;
-        }
+        });
+      } else if (row_step == 1) {
+        pack([](const float *from, float *to) { std::memcpy(to, from, ROWS * sizeof(float)); });
+      } else {
+        pack([=](const float *from, float *to) {
+          for (int64_t row = 0; row < ROWS; row++) to[row] = from[row * row_step];
+        });
+      }
     }
   });
 }
@@ -98,7 +97,7 @@ void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t ta
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   const int64_t *tap_places, Bfloat *packed) {
-  each_part(rows, LANES, [&](int64_t start, int64_t) {
+  run_parts(rows, LANES, [&](int64_t start, int64_t) {
     Bfloat *to = packed + start * round_up(inputs, DEPTH) * taps;
     for (int64_t tap = 0; tap < taps; tap++)
       for (int64_t first = 0; first < inputs; first += DEPTH)

@@ -42,35 +42,27 @@ struct InRuns {
   int64_t skip(int64_t) const { return 0; }
 };
 
-// The taps of a product: all that weights are packed for, or some of them.
+// All taps that weights are packed for, as `Taps` are some of them.
 struct AllTaps {
   const int64_t *offsets;
-  int64_t count;
-  int64_t packed() const { return count; }
-  int64_t offset(int64_t tap) const { return offsets[tap]; }
-  int64_t number(int64_t tap) const { return tap; }
-};
-struct SomeTaps {
-  const native::Tap *taps;
-  int64_t count, of;
-  int64_t packed() const { return of; }
-  int64_t offset(int64_t tap) const { return taps[tap].offset; }
-  int64_t number(int64_t tap) const { return taps[tap].number; }
+  int64_t count, packed = count;
+  static constexpr int64_t first = 0;
+  static int64_t step(int64_t) { return 1; }
 };
 
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
 template <int R, int Q, bool settled = false, typename Pixels, typename Taps>
-inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
+inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, Taps taps,
                           const float *weights, float *y, int64_t y_stride, int64_t rows) {
   Vector sums[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
-  const float *of_input = x, *by_input = weights;
-  for (int64_t input = 0; input < inputs; input++, of_input += stride, by_input += ROWS * taps.packed())
-    for (int64_t tap = 0; tap < taps.count; tap++) {
-      const float *from = of_input + taps.offset(tap), *by = by_input + ROWS * taps.number(tap);
+  const float *of_input = x, *by = weights + ROWS * taps.first;
+  for (int64_t input = 0; input < inputs; input++, of_input += stride)
+    for (int64_t tap = 0; tap < taps.count; by += ROWS * taps.step(tap), tap++) {
+      const float *from = of_input + taps.offsets[tap];
       Vector values[Q];
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
@@ -104,7 +96,7 @@ inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const 
 template <typename Pixels, typename Taps>
 void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
                      const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
-  for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps.packed()) {
+  for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps.packed) {
     const int64_t left = rows - row < ROWS ? rows - row : ROWS;
     float *to = y + row * y_stride;
     int64_t pixel = 0;
@@ -122,9 +114,9 @@ void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *off
   multiply_pixels(SideBySide(), x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width);
 }
 
-void multiply_taps(const float *x, int64_t stride, int64_t inputs, const native::Tap *taps, int64_t count, int64_t packed,
-                   const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
-  multiply_pixels(SideBySide(), x, stride, inputs, SomeTaps{taps, count, packed}, weights, rows, y, y_stride, width);
+void multiply_taps(const float *x, int64_t stride, int64_t inputs, const native::Taps &taps, const float *weights,
+                   int64_t rows, float *y, int64_t y_stride, int64_t width) {
+  multiply_pixels(SideBySide(), x, stride, inputs, taps, weights, rows, y, y_stride, width);
 }
 
 // Calls work(pixels) with the greatest length of runs, up to a vector's, that these have.
@@ -313,6 +305,14 @@ void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t p
 template <typename Value>
 void sum(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
          double *sums) {
+  if (pixels == 1) {  // the sums of an image are its value and its product
+    for (int64_t image = 0; image < images; image++, x += x_stride, y += y_stride) {
+      const auto value = static_cast<double>(native::widen(*x));
+      sums[0] += value;
+      sums[1] += value * static_cast<double>(native::widen(*y));
+    }
+    return;
+  }
   Two total = load_2(sums);
   for (int64_t image = 0; image < images; image++, x += x_stride, y += y_stride) {
     Sums plain, product;

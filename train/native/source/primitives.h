@@ -84,9 +84,12 @@ struct Place {
   int32_t x, y;
 };
 
-// A tap of a kernel: where it reads, from the pixel of its result on, and its number among those that weights are packed for.
-struct Tap {
-  int64_t offset, number;
+// Some of the taps that weights are packed for, in their order. Of each: where it reads, from the pixel of its result on,
+// and how many packed taps further the next one is. After the last one that is the first one of the next input.
+struct Taps {
+  const int64_t *offsets, *steps;
+  int64_t count, first, packed;  // how many, the number of the first one, and of how many
+  int64_t step(int64_t tap) const { return steps[tap]; }
 };
 
 constexpr int RUN = 4;  // pixels of a row at least that follow each other in padded maps, where `Runs` are used
@@ -121,10 +124,9 @@ struct PrimitivesOf {
   void (*multiply)(const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
                    const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
-  // The same with some of the taps that weights are packed for, of which there are `packed`. For float32 alone: in
-  // bfloat16, terms that are left out change the order.
-  void (*multiply_taps)(const Value *x, int64_t stride, int64_t inputs, const Tap *taps, int64_t count, int64_t packed,
-                        const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
+  // The same with some of the taps. For float32 alone: in bfloat16, terms that are left out change the order.
+  void (*multiply_taps)(const Value *x, int64_t stride, int64_t inputs, const Taps &taps, const Value *weights,
+                        int64_t rows, Value *y, int64_t y_stride, int64_t width);
 
   // The same as `multiply` with the pixels of a tile at their places in padded maps, so that none of the padding is
   // computed. For float32 alone.

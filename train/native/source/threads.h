@@ -27,4 +27,12 @@ void run_parallel(int64_t pieces, const Work &work) {
       const_cast<Work *>(&work));
 }
 
+// The same for parts of some things: calls work(first, number) for at most `part` of them at a time.
+template <typename Work>
+void run_parts(int64_t count, int64_t part, const Work &work) {
+  run_parallel((count + part - 1) / part, [&](int64_t index) {
+    work(index * part, count - index * part < part ? count - index * part : part);
+  });
+}
+
 }  // namespace native

@@ -7,8 +7,8 @@ namespace {
 template <typename Float>
 void add(Float *parts, int64_t number, int64_t count) {
   constexpr int64_t RANGE = 4096;
-  run_parallel((count + RANGE - 1) / RANGE, [&](int64_t range) {
-    const int64_t begin = range * RANGE, end = begin + RANGE < count ? begin + RANGE : count;
+  run_parts(count, RANGE, [&](int64_t begin, int64_t of_range) {
+    const int64_t end = begin + of_range;
     for (int64_t step = 1; step < number; step *= 2)
       for (int64_t part = 0; part + step < number; part += 2 * step) {
         Float *to = parts + part * count;
