@@ -65,27 +65,34 @@ bool choose(const char *name) {
   return false;
 }
 
-// By parts of the inputs, so that the weights of a part, which may lie far apart, stay in the cache from row to row.
+// By parts of the inputs, so that the weights of a part, which may lie far apart, stay in the cache from row to row. There
+// the processor does not look ahead, so weights of later rows are fetched in time.
 template <>
 void pack_weights(const float *weights, int64_t rows, int64_t inputs, int64_t taps, int64_t row_step, int64_t input_step,
                   const int64_t *tap_places, float *packed) {
-  constexpr int64_t PART = 64;
+  constexpr int64_t PART = 64, LINE = 16;  // values that come from memory together
   run_parts(inputs, PART, [&](int64_t first, int64_t number) {
     for (int64_t start = 0; start < rows; start += ROWS) {
       const int64_t count = rows - start < ROWS ? rows - start : ROWS;
+      const float *begin = weights + start * row_step + first * input_step;
       const auto pack = [&](const auto &copy) {
         float *to = packed + (start * inputs + first * ROWS) * taps;
-        for (int64_t input = first; input < first + number; input++)
-          for (int64_t tap = 0; tap < taps; tap++, to += ROWS)
-            copy(weights + start * row_step + input * input_step + tap_places[tap], to);
+        for (int64_t input = 0; input < number; input++)
+          for (int64_t tap = 0; tap < taps; tap++, to += ROWS) copy(begin + input * input_step + tap_places[tap], to);
       };
       if (count < ROWS) {
         pack([=](const float *from, float *to) {
           for (int64_t row = 0; row < ROWS; row++) to[row] = row < count ? from[row * row_step] : 0.0F;
         });
       } else if (row_step == 1) {
-        pack([](const float *from, float *to) { std::memcpy(to, from, ROWS * sizeof(float)); });
+        pack([](const float *from, float *to) {
+          __builtin_prefetch(from + 2 * LINE);
+          std::memcpy(to, from, ROWS * sizeof(float));
+        });
       } else {
+        for (int64_t row = ROWS; row < 2 * ROWS; row++)
+          for (int64_t input = 0; input < number; input += LINE)
+            __builtin_prefetch(begin + row * row_step + input * input_step);
         pack([=](const float *from, float *to) {
           for (int64_t row = 0; row < ROWS; row++) to[row] = from[row * row_step];
         });
