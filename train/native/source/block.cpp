@@ -590,17 +590,18 @@ struct Backward {
     add_parts(memory.d_gamma, plan.split.pieces, lane_sums);
     add_parts(memory.d_beta, plan.split.pieces, lane_sums);
     run_parts(channels, 16, [&](int64_t begin, int64_t number) {
-      for (int64_t channel = begin; channel < begin + number; channel++) {
+      for (int64_t channel = begin; channel < begin + number; channel++)
         std::copy_n(memory.d_kernel1 + channel * plan.columns, inner, out.kernel1 + channel * inner);
-        double gamma = 0, beta = 0;
-        for (int64_t lane = 0; lane < LANES; lane++) {
-          gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
-          beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
-        }
-        out.gamma1[channel] = to_float(gamma);
-        out.beta1[channel] = to_float(beta);
-      }
     });
+    for (int64_t channel = 0; channel < channels; channel++) {
+      double gamma = 0, beta = 0;
+      for (int64_t lane = 0; lane < LANES; lane++) {
+        gamma += static_cast<double>(memory.d_gamma[channel * LANES + lane]);
+        beta += static_cast<double>(memory.d_beta[channel * LANES + lane]);
+      }
+      out.gamma1[channel] = to_float(gamma);
+      out.beta1[channel] = to_float(beta);
+    }
   }
 };
 
