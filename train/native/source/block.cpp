@@ -51,14 +51,10 @@ struct Plan {
         last(shape_.channels(std::max<int64_t>(shape_.layers - 1, 0))),
         columns(round_up(shape_.inner, LANES)) {}
 
-  // How the maps of a band lie for the 3x3 convolutions; those of the largest one.
+  // How the maps of some images, of at most `most`, lie for the 3x3 convolutions.
   template <typename Value>
-  Layout layout(int64_t images) const {
-    return choose_layout<Value>(images, split.band, shape.height, shape.width, SIZE);
-  }
-  template <typename Value>
-  Layout widest() const {
-    return layout<Value>(split.band);
+  Layout layout(int64_t images, int64_t most) const {
+    return choose_layout<Value>(images, most, shape.height, shape.width, SIZE);
   }
   int64_t count() const { return shape.images * pixels; }
   bool is_direct() const { return pixels % TILE == 0; }  // tiles never cross images
@@ -91,8 +87,8 @@ struct Plan {
                  [&](int64_t index) { work(index / of.number, of.begin(index % of.number), of.end(index % of.number)); });
   }
 
-  // Calls work(first image, number of images) for bands of all images; and then, when all of a piece are done,
-  // finish(piece, begin, end) for its channels.
+  // Calls work(first image, number of images) for bands of all images, of at most `band()`; and then, when all of a piece
+  // are done, finish(piece, begin, end) for its channels.
   template <typename Work, typename Finish>
   void each_band(const Work &work, int64_t channels, const Finish &finish) const {
     if (shares > 1) {
@@ -104,6 +100,7 @@ struct Plan {
       finish(piece, 0, channels);
     });
   }
+  int64_t band() const { return std::min(split.band, (split.piece + shares - 1) / shares); }
   template <typename Work>
   void each_band(const Work &work) const {
     run_parallel(split.pieces * shares, [&](int64_t index) {
@@ -311,7 +308,7 @@ struct Grower {
   Arena::Each<Value> laid, arranged, result;
 
   Grower(const Plan &plan, Arena &arena)
-      : widest(plan.widest<Value>()),
+      : widest(plan.layout<Value>(plan.band(), plan.band())),
         packed(arena.take<Value>(count_packed<Value>(plan.shape.growth, plan.shape.inner, count_taps(widest, SIZE)))),
         norms(arena.take<Norm>(plan.shape.inner)),
         laid(arena.take_each<Value>(plan.shape.inner * widest.length())),
@@ -331,7 +328,7 @@ struct Grower {
 
   void run(const Plan &plan, const Planes<const Value> &from, int64_t from_first, const Planes<Value> &to,
            int64_t channel, int64_t first, int64_t images) const {
-    const Layout layout = plan.layout<Value>(images);
+    const Layout layout = plan.layout<Value>(images, plan.band());
     const int64_t length = layout.length();
     for (int64_t input = 0; input < plan.shape.inner; input++)
       primitives<Value>().lay(layout, from.at(first - from_first, input), from.image_stride(), norms + input,
@@ -387,6 +384,7 @@ struct GradientScratch {
   PlaneSums sums;
   Value *maps;      // in groups, where tiles cross images
   Value *gradient;  // of all maps, as they are laid
+  Layout widest;    // for the 3x3 convolutions
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
   TapPlaces *places;  // of the 3x3 kernel
@@ -398,9 +396,9 @@ struct GradientScratch {
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
         maps(take_maps<Value>(plan, arena)),
-        gradient(arena.take<Value>(plan.count_laid(plan.all) + TILE)) {
+        gradient(arena.take<Value>(plan.count_laid(plan.all) + TILE)),
+        widest(plan.layout<Value>(plan.split.band, plan.split.band)) {
     const BlockShape &shape = plan.shape;
-    const Layout widest = plan.widest<Value>();
     const int64_t pieces = plan.split.pieces, length = widest.length(), last = round_up(plan.last, LANES);
     d_between = arena.take<Value>(plan.count_laid(shape.inner));
     packed1 = arena.take<Value>(count_packed<Value>(plan.last, shape.inner, 1));
@@ -467,7 +465,7 @@ struct Backward {
     const BlockShape &shape = plan.shape;
     const double *sums = sum_gradient(channel, shape.growth);
     const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
-    pack_kernel(plan.widest<Value>(), layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
+    pack_kernel(memory.widest, layer.kernel2, SIZE, shape.inner, shape.growth, true, memory.packed2);
     fold(shape.inner, layer.gamma2, layer.beta2, mean, deviation, memory.norms);
     // The sums of this region use the same memory as those that it reads.
     Projection projections[MAX_GROWTH];
@@ -500,7 +498,7 @@ struct Backward {
   void differentiate_band(int64_t first, int64_t images, int64_t begin, int64_t end, int64_t channel,
                           const Planes<const Value> &between, const Projection *projections, float *d_kernel) const {
     const BlockShape &shape = plan.shape;
-    const Layout layout = plan.layout<Value>(images);
+    const Layout layout = plan.layout<Value>(images, plan.split.band);
     const int64_t length = layout.length(), span = layout.span(), inner = end - begin;
     const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
     Value *d_laid = memory.d_laid.mine(), *laid = memory.laid.mine(), *result = memory.d_rectified.mine();
@@ -680,8 +678,8 @@ void differentiate_block(const BlockShape &shape, const Value *upstream, const V
   const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
   const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
   const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
-  list_places<Value>(plan.widest<Value>(), SIZE, memory.places);
-  if (memory.runs != nullptr) list_runs(plan.widest<Value>(), memory.runs);
+  list_places<Value>(memory.widest, SIZE, memory.places);
+  if (memory.runs != nullptr) list_runs(memory.widest, memory.runs);
   copy_maps(plan, given_gradient, gradient);
   clear_rest(plan, gradient);
   if (!plan.is_direct()) {

@@ -131,7 +131,8 @@ void convolve_interleaved(const Layout &layout, int64_t size, const float *x, in
 // The number of products of a convolution, for each pair of an input and an output.
 template <typename Value>
 int64_t count_products(const Layout &layout, int64_t size) {
-  if (!layout.is_interleaved()) return (has_runs<Value>(layout) ? layout.images * layout.plane() : layout.span()) * size * size;
+  if (!layout.is_interleaved())
+    return (has_runs<Value>(layout) ? layout.images * layout.plane() : layout.span()) * size * size;
   int64_t products = 0;
   for (int64_t tap = 0; tap < size * size; tap++)
     products += Reach(size, tap, false).count_pixels(layout) * round_up(layout.images, LANES);

@@ -72,7 +72,7 @@ inline void copy_row(const Value *from, int64_t width, Value *to) {
   }
 }
 
-// y[column][row] = x[row][column] for a few columns; rows are `stride` values apart in x, and columns `pitch` in y.
+// y[column][row] = x[row][column] for few columns or few rows; rows are `stride` values apart in x, columns `pitch` in y.
 template <typename Value>
 inline void transpose_small(const Value *x, int64_t rows, int64_t columns, int64_t stride, Value *y, int64_t pitch) {
   for (int64_t column = 0; column < columns; column++)
