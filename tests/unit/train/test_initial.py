@@ -39,7 +39,8 @@ def test_a_run_starts_from_the_weights_of_another(source: Path) -> None:
     assert initial.assign_weights(model, start, start.class_names) == "all weights"
     assert digest_weights(name_weights(model)) == runs.read_manifest(source.parent, *OPTIONS)["weights_sha256"]
     trained = network.load(source)
-    assert (start.mean, start.std) == (trained.inputs.mean, trained.inputs.std)
+    environment = trained.position.environment
+    assert (list(start.mean), list(start.std)) == (environment["mean"], environment["std"])
 
 
 def test_other_classes_get_a_new_classifier(source: Path) -> None:
@@ -91,7 +92,7 @@ def test_a_run_that_starts_from_another_resumes_to_the_bit(source: Path, tmp_pat
     manifest = runs.read_manifest(tmp_path, *options)
     assert manifest["resumed_after"] == [2]
     assert manifest["weights_sha256"] == expected
-    assert manifest["environment"]["mean"] == list(network.load(source).inputs.mean)
+    assert manifest["environment"]["mean"] == network.load(source).position.environment["mean"]
 
 
 def test_the_digest_of_a_run_names_the_weights_and_not_their_place(source: Path, tmp_path: Path) -> None:
