@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from typing import Any
 
 import hypothesis
@@ -86,6 +87,9 @@ class _Failures:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # Where a test has used up Python's stack, as deep JSON does, a finalizer that garbage collection runs fails too.
+    report = sys.unraisablehook
+    sys.unraisablehook = lambda failed: None if issubclass(failed.exc_type, RecursionError) else report(failed)
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal:  # not in the worker processes
         config.pluginmanager.register(_Failures(terminal))
