@@ -55,6 +55,9 @@ NAMED: Final = "keras:"
 MODEL: Final = frozenset({"model", "stem", "layers", "growth", "bottleneck", "compression"})
 """Fields that say what the network is."""
 
+WHITE: Final = 255
+"""The value of white in image files, and in every data set that `datasets.yaml` gives no other for."""
+
 OWN_IMAGES: Final = (
     "image_size",
     "image_column",
@@ -320,7 +323,7 @@ class TrainConfig:
     @property
     def white(self) -> int:
         """The value of white in the images of the data set."""
-        return int(self.facts.get("white", 255))
+        return int(self.facts.get("white", WHITE))
 
     @property
     def shape(self) -> tuple[int, int, int]:

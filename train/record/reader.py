@@ -20,7 +20,7 @@ from zipfile import BadZipFile, ZipFile
 
 import yaml
 
-from train.config.configuration import INCIDENTAL, Kernels, TrainConfig, digest_fields, name_classes
+from train.config.configuration import INCIDENTAL, WHITE, Kernels, TrainConfig, digest_fields, name_classes
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.errors import DataError, IntegrityError, PreflightError, UsageError, require_there
@@ -214,7 +214,7 @@ class Inputs:
     mean: tuple[float, ...]  # mean, std: of its channels, in byte units
     std: tuple[float, ...]
     center: float  # share of the shorter side that ``train.data.images.fit`` keeps
-    white: int = 255  # its value in images with this mean and deviation
+    white: int = WHITE  # the value of white in images with this mean and deviation
 
     def for_white(self, white: int) -> "Inputs":
         """Return the same for images in which white has another value, so that the network sees the same brightness."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from train.config.configuration import DEFAULTS, INCIDENTAL, TrainConfig
+from train.config.configuration import DEFAULTS, INCIDENTAL, WHITE, TrainConfig
 from train.config.origin import HUB
 from train.config.presets import read_table
 from train.record import reader
@@ -141,8 +141,8 @@ def _describe_data(config: TrainConfig, inputs: reader.Inputs, data: Mapping[str
     yield f"- SHA-256 of images and labels: `{data['sha256']}`"
     mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (inputs.mean, inputs.std))
     yield f"- normalized by mean {mean} and deviation {std} of bytes, by channel"
-    if inputs.white != 255:
-        yield f"- white is {inputs.white} in these images; files that are classified have 255, and are scaled"
+    if inputs.white != WHITE:
+        yield f"- white is {inputs.white} in these images, and {WHITE} in files; classified files are scaled"
     for text in (*data["notes"], *(f"warning: {warning}" for warning in data["warnings"])):
         yield f"- {_escape(text)}"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.config.configuration import Kernels, TrainConfig
+from train.config.configuration import WHITE, Kernels, TrainConfig
 from train.errors import DataError, PreflightError
 from train.record import checkpoint, reader
 from train.step import runtime
@@ -30,7 +30,7 @@ class Network:
     folder: Path
     config: TrainConfig
     position: checkpoint.Position
-    inputs: reader.Inputs  # of image files, in which white is 255, whatever it was in the data
+    inputs: reader.Inputs  # of image files, whatever white was in the data
     model: Any
     compute_logits: "EvaluationStep"  # takes images as bytes, (batch, height, width, channels)
     form: "Formulation"  # computes the logits
@@ -89,7 +89,7 @@ def load(folder: Path, *, exact: bool = False) -> Network:
     model = build(config, form)
     for name, variable in name_weights(model).items():
         variable.assign(saved.values[name])
-    inputs = reader.read_inputs(environment, config).for_white(255)
+    inputs = reader.read_inputs(environment, config).for_white(WHITE)
     compute = evaluation.make_evaluation_step(model, np.asarray(inputs.mean), np.asarray(inputs.std), form=form)
     return Network(folder, config, saved.position, inputs, model, compute, form, note)
 
