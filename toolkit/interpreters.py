@@ -5,11 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from toolkit import seals
 from toolkit.errors import PreflightError, UsageError
+from train.system.files import read_text
 
 FOREIGN: Final = ("PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "__PYVENV_LAUNCHER__")
 """Variables of the caller by which an interpreter would read other code than that of its environment."""
@@ -70,8 +74,55 @@ def find(folder: Path) -> Path:
     )
 
 
+def require_own(path: Path) -> None:
+    """Raise PreflightError if another user can change a Python, or what it runs by itself when it starts.
+
+    Nothing of it is started for that.
+    """
+    # Whoever made the Python of this program is trusted already: on clusters that may be the keeper of its software.
+    trusted = {Path(sys.executable).resolve().parent, Path(os.__file__).resolve().parent}
+    for part in _list_parts(path):
+        if part.parent.resolve() not in trusted and (why := seals.find_stranger(part)):
+            raise PreflightError(
+                f"{path} is not run",
+                why=why,
+                remedy=f"name an environment of your own; if all in {path.parents[1]} is yours, `chmod -R go-w` it",
+            )
+
+
+def _list_parts(path: Path) -> Iterator[Path]:
+    """Yield what decides what a Python runs when it starts: links to it, its folders, and what these hold."""
+    yield from _follow(path)
+    folder = path.parents[1]
+    settings = folder / "pyvenv.cfg"
+    if not settings.exists() and not (folder / "conda-meta").is_dir():
+        return  # a Python of the system, which root keeps
+    yield from (folder, path.parent, settings)
+    with suppress(OSError):  # what cannot be read is not run either
+        for packages in folder.glob("lib*/python*/*-packages"):
+            yield from (packages.parents[1], packages.parent, packages, *packages.iterdir())
+    with suppress(OSError, ValueError):
+        for line in read_text(settings).splitlines():
+            name, _, home = line.partition("=")
+            if name.strip().lower() == "home":  # beside it lies the library that is read
+                yield from Path(home.strip()).parent.glob("lib*/python*/os.py")
+
+
+def _follow(path: Path) -> Iterator[Path]:
+    """Yield a path, and those to which it leads if it is a link. The kernel follows no more than 40."""
+    for _ in range(40):
+        yield path
+        if not path.is_symlink():
+            return
+        path = path.parent / path.readlink()
+
+
 def ask(path: Path) -> Interpreter:
-    """Ask a Python for its version and folders. Raises PreflightError if it does not run, or gives no answer."""
+    """Ask a Python for its version and folders.
+
+    Raises PreflightError if another user can change it, it does not run, or it gives no answer.
+    """
+    require_own(path)
     variables = {name: value for name, value in os.environ.items() if name not in FOREIGN}
     try:
         done = subprocess.run(

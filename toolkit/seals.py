@@ -88,17 +88,18 @@ def require_own(folder: Path) -> None:
         )
 
 
-def find_stranger(folder: Path) -> str:
-    """Say who else can change what a folder holds; empty if nobody can, or the folder does not exist."""
+def find_stranger(path: Path) -> str:
+    """Say who else can change a file, or what a folder holds; empty if nobody can, or it does not exist."""
     try:
-        status = folder.stat()
+        link, status = path.lstat(), path.stat()
     except OSError:
         return ""
-    if status.st_uid not in {os.geteuid(), 0}:
-        return f"{folder} belongs to {_name(status.st_uid)}, and this command runs as {_name(os.geteuid())}"
+    for owner in (link.st_uid, status.st_uid):
+        if owner not in {os.geteuid(), 0}:
+            return f"{path} belongs to {_name(owner)}, and this command runs as {_name(os.geteuid())}"
     # The group of the same number as the user has no other members, where each user has a group of their own.
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and status.st_gid not in {os.getegid(), 0}):
-        return f"other users may write to {folder}: its mode is {stat.S_IMODE(status.st_mode):o}"
+        return f"other users may write to {path}: its mode is {stat.S_IMODE(status.st_mode):o}"
     return ""
 
 
