@@ -237,18 +237,11 @@ def _describe_demands() -> Schema:
     said = {
         "second-builder": "A second build of each wheel by another key; cached: only of those with results of a cache.",
         "no-advisories": "No published advisory of this severity or above for the TensorFlow in it.",
-        "replay": "A statement that so many stretches of each run were trained again, at most so many days ago.",
     }
-    count: Schema = {"type": "integer", "minimum": 1}
     words = {
         name: {"description": said[name], "enum": list(values)} for name, values in policy_requirements.WORDS.items()
     }
-    counts = {
-        name: {"description": said[name]}
-        | _close({"type": "object", "properties": dict.fromkeys(names, count)}, list(names))
-        for name, names in policy_requirements.COUNTS.items()
-    }
-    return _close({"type": "object", "properties": words | counts})
+    return _close({"type": "object", "properties": words})
 
 
 def _describe_manifest() -> Schema:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import SSlibKey
 
-Comment = Literal["rebuild", "replay"]
-"""Statements about a thing that was signed: how it compares with a second build, or with stretches trained again."""
+Comment = Literal["rebuild"]
+"""Statements about a thing that was signed: how it compares with a second build."""
 
 ENVELOPE: Final = "attestation.dsse.json"
 MODEL: Final = "model.sig"

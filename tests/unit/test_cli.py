@@ -258,7 +258,6 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
         ["sbom", "nowhere"],
         ["push", "nowhere", "ghcr.io/team/tensorflow"],
         ["reproduce", "nowhere"],
-        ["compare-runs", "nowhere", "elsewhere"],
         ["predict", "nowhere", "photo.jpg"],
         ["evaluate", "nowhere"],
         ["export", "nowhere"],

@@ -19,7 +19,7 @@ from toolkit.findings import Finding, absent, check
 from toolkit.signing import Policy, Statement
 from toolkit.wheel import wheel_documents
 from train.config.configuration import digest_fields
-from train.record import audit, metrics, reader
+from train.record import metrics, reader
 from train.record.reader import RunRecord, SavedState
 
 OTHERS = "others"
@@ -119,14 +119,6 @@ class Run(Artifact):
         """Return whether it has a signature of Model Signing, and no envelope, which would decide."""
         return not signing.locate(self.folder).exists() and (self.folder / model_signing.SIGNATURE).exists()
 
-    def list_signers(self, policy: Policy) -> set[str]:
-        """Return the ids of the policy's keys that signed it. Raises IntegrityError if none of them may sign runs."""
-        if signing.locate(self.folder).exists():
-            signatories, _ = signing.read(self.folder, "run", policy)
-        else:
-            signatories = model_signing.list_signers(self.folder, policy)
-        return {signatory.key.keyid for signatory in signatories}
-
 
 def is_unfinished(folder: Path) -> bool:
     return not (folder / manifest.FILE).exists() and (folder / reader.CHECKPOINTS).is_dir()
@@ -151,7 +143,6 @@ def check_run(record: RunRecord) -> list[Finding]:
         _check_environment(record, saved),
         *([check("device", False, f"the GPU was emulated and has computed nothing: {emulated}")] if emulated else []),
         _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
-        *([_compare("audit", audit.check, record, audit.FILE)] if "audit" in record.value else []),
         _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
         # Older runs drew fewer, or recorded fewer.
         *(_compare_files(name, record) for name in ("pictures", "drawn") if record.value.get(name)),
@@ -168,7 +159,6 @@ def _compare_files(field: str, record: RunRecord) -> Finding:
 def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
     """Name the files of a run that are not compared with anything, such as its page: anyone may have written them."""
     covered = {manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, ".lock", signing.MODEL}
-    covered |= {audit.FILE} if "audit" in record.value else set()
     for field in ("pictures", "drawn"):
         covered |= set(recorded if isinstance(recorded := record.value.get(field), dict) else ())
     if saved:

@@ -102,7 +102,6 @@ _add(USE, "report", report.report, "One page about a run, a sweep, a wheel, an i
 
 _add(SHARE, "verify", verify.verify, "Check a wheel, an image or a run, and the chain behind it.")
 _add(SHARE, "reproduce", reproduce.reproduce, "Build a wheel or train a run again, and compare.")
-_add(SHARE, "compare-runs", run.compare_runs, "Find the first step, tensor and element where two runs differ.")
 _add(SHARE, "sign", verify.sign, "Sign a wheel, an image, a smoke report or a run.")
 keys = typer.Typer(cls=Group, help="Keys for signatures.", rich_markup_mode=None)
 app.add_typer(keys, name="key", rich_help_panel=SHARE, short_help="Keys for signatures.")

@@ -1,4 +1,3 @@
-import secrets
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -23,15 +22,13 @@ from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit import artifacts
-    from toolkit.keys import Signer
     from toolkit.record.reproduction import Reproduction
 
 _ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
 _OF_RUN: Final = frozenset({*_ENVIRONMENT, "data_dir", "source", "wheel", "gpu"})
 _TAKEN: Final = {
     "a wheel": frozenset({"accept", "bazelrc", "sign_"}),
-    "a whole run": _OF_RUN | {"keep", "dry_run"},
-    "stretches of a run": _OF_RUN | {"stretches", "seed", "sign_"},
+    "a run": _OF_RUN | {"keep", "dry_run"},
 }
 """The options that each way takes. What none of them names is for all."""
 
@@ -42,27 +39,12 @@ def reproduce(
     context: typer.Context,
     *,
     target: Annotated[str, typer.Argument(help="A wheel's folder (dist/NAME), or a finished run's (runs/NAME).")],
-    stretches: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K",
-            min=1,
-            help="For a run of --audit-every: train only K randomly chosen stretches again, and compare all bits.",
-        ),
-    ] = None,
-    seed: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT",
-            help="With --stretches: what chooses them, such as a public beacon's value; random by default.",
-        ),
-    ] = "",
     sign_: Annotated[
         str,
         typer.Option(
             "--sign",
             metavar="KEY",
-            help="For a wheel, or with --stretches: leave a signed statement of what it gave beside the wheel or run.",
+            help="For a wheel: leave a signed statement of what it gave beside it.",
         ),
     ] = "",
     accept: Accept = "R2",
@@ -71,9 +53,7 @@ def reproduce(
     source: SourcePath = "",
     wheel: Wheel = None,
     gpu: Gpu = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="For a whole run: keep the second run although it is equal.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="For a run: keep the second run although it is equal.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build a wheel again, or train a run again, and compare: what was made is what its inputs give.
@@ -88,11 +68,6 @@ def reproduce(
     the bits depend on them. Exit code 7: the weights or the recorded numbers differ; the second run is then kept, and
     the first difference is printed. An interrupted run is repeated without a break, which gives the same bits. A run
     that was resumed in another environment is refused.
-
-    With --stretches, parts of a run are trained again, on any processor and with any number of threads if the run has
-    native kernels. Exit code 7: a stretch gives other bits; 4, before any training: the run has no whole audit data, or
-    cannot give the same bits here. With --sign it writes a signed statement beside the run, passed or failed: a policy
-    can ask for one.
     """
     from toolkit import artifacts
 
@@ -106,18 +81,14 @@ def reproduce(
             f"`toolkit reproduce` is for a wheel or a run, and {target} is of the kind {artifact.kind}",
             remedy=f"`toolkit verify {target}` compares it with its record",
         )
-    _require_taken(context, "stretches of a run" if stretches else "a whole run")
+    _require_taken(context, "a run")
 
     from toolkit import pipeline
     from toolkit.record import reproduction
 
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    key = load_key(sign_)
     repeated = reproduction.plan(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
-    if stretches:
-        _train_stretches(session, repeated, stretches, seed, key)
-    else:
-        _train_again(session, repeated, keep=keep, dry_run=dry_run)
+    _train_again(session, repeated, keep=keep, dry_run=dry_run)
 
 
 def _require_taken(context: typer.Context, way: str) -> None:
@@ -165,25 +136,6 @@ def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, key
     rebuild.require_level(comparison, level)
 
 
-def _train_stretches(
-    session: Session, repeated: "Reproduction", number: int, seed: str, signer: "Signer | None"
-) -> None:
-    """Train stretches of a run again, and report each. Raises CheckError if one gives other bits."""
-    from toolkit import findings
-    from toolkit.record import retraining
-
-    console, folder = session.console, repeated.record.folder
-    seed = seed or secrets.token_hex(16)
-    console.heading("seed", seed)
-    outcome = retraining.replay(repeated, number, seed, console)
-    console.say(findings.render(outcome.findings).rstrip())
-    if signer:
-        console.heading("sign", f"signed: {retraining.sign(folder, outcome, signer)}")
-    value = {"kind": "run", "folder": str(folder), "replay": outcome.as_dict()}
-    console.result(value, f"{folder}: {outcome.describe()}")
-    findings.require(outcome.findings, remedy="the run is not what its training gives: do not use it")
-
-
 def _train_again(session: Session, repeated: "Reproduction", *, keep: bool, dry_run: bool) -> None:
     """Train a whole run again, and report for each link of its chain whether it is the same.
 
@@ -212,5 +164,5 @@ def _train_again(session: Session, repeated: "Reproduction", *, keep: bool, dry_
         raise CheckError(
             "the run does not reproduce",
             why=reproduction.describe_difference(record, outcome),
-            remedy=f"`toolkit compare-runs {record.folder} {outcome.kept}` finds the first bit, with audit data",
+            remedy=f"compare both runs: `toolkit report {record.folder} {outcome.kept}`",
         )

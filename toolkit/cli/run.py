@@ -6,7 +6,6 @@ import typer
 from toolkit.cli.command import (
     ENVIRONMENT,
     LIMIT,
-    DataDir,
     Dataset,
     DryRun,
     Gpu,
@@ -14,7 +13,6 @@ from toolkit.cli.command import (
     Limit,
     Session,
     Sign,
-    SourcePath,
     Wheel,
     command,
     load_key,
@@ -288,36 +286,3 @@ def rehearse(
         console,
         dry_run=dry_run,
     )
-
-
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image", "ca_bundle", long=True)
-def compare_runs(
-    session: Session,
-    first: Annotated[Path, typer.Argument(metavar="A", help="Folder of a run of --audit-every.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Folder of another one.")],
-    data_dir: DataDir = "",
-    source: SourcePath = "",
-) -> None:
-    """Find the first step, tensor and element in which two runs differ, and what differs in what they were made with.
-
-    Their audit data says in which stretch they part; both train it again from their last equal state. Exit code 7: they
-    differ. To compare their curves, use `python -m train compare`.
-    """
-    from dataclasses import asdict
-
-    from toolkit import findings, pipeline
-    from toolkit.errors import CheckError
-    from toolkit.record import reproduction, retraining
-
-    console = session.console
-    request = pipeline.Request(settings=session.settings)
-    then, now = (
-        reproduction.plan(run, request, data_dir=data_dir, source=source, console=console) for run in (first, second)
-    )
-    others = retraining.list_differences(then.record, now.record)
-    if others:
-        console.say(findings.render(others).rstrip())
-    parting = retraining.find_parting(then, now, console)
-    console.result({"differences": [item.as_dict() for item in others], "parting": asdict(parting)}, parting.describe())
-    if parting.step is not None or parting.note:
-        raise CheckError("the runs differ", why=parting.describe())

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from toolkit.record.verification import Verification
 
 _REBUILD = Removed("`toolkit reproduce WHEEL` builds a wheel again and compares; --accept and --sign are there too")
-_REPLAY = Removed("`toolkit reproduce RUN --stretches K` trains stretches again; --seed and --sign are there too")
 _SUMMARY = Removed("the JSON of --json says what was found, and `toolkit sign` signs what holds")
 
 
@@ -21,10 +20,6 @@ _SUMMARY = Removed("the JSON of --json says what was found, and `toolkit sign` s
         "rebuild": Removed(_REBUILD.remedy, is_flag=True),
         "bazelrc": _REBUILD,
         "ca_bundle": _REBUILD,
-        "replay": _REPLAY,
-        "seed": _REPLAY,
-        "data_dir": _REPLAY,
-        "source": _REPLAY,
         "summary": _SUMMARY,
         "resource_uri": _SUMMARY,
         "sign": Removed("`toolkit sign TARGET` signs what is there, `toolkit reproduce TARGET --sign` what it found"),

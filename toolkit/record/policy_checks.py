@@ -1,26 +1,20 @@
-"""Checks what a policy asks for besides signatures: second builders, replays, and a TensorFlow without advisories."""
+"""Checks what a policy asks for besides signatures: second builders, and a TensorFlow without advisories."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final, get_args
+from typing import get_args
 
 from packaging.version import InvalidVersion, Version
 
-from toolkit import signing
-from toolkit.artifacts import Artifact, Run, SmokeReport, Wheel
+from toolkit.artifacts import Artifact, SmokeReport, Wheel
 from toolkit.errors import IntegrityError, ToolkitError
 from toolkit.findings import Finding
-from toolkit.policy_requirements import Replay, Severity
-from toolkit.record import rebuild, retraining
+from toolkit.policy_requirements import Severity
+from toolkit.record import rebuild
 from toolkit.record.rebuild import Level
 from toolkit.signing import Policy
 from toolkit.versions import load_table
 from toolkit.versions.rules import describe_fix
 from toolkit.versions.table import Advisory
-
-DAY: Final = 86400
-SKEW: Final = 600
-"""Seconds by which the clock of another machine may be ahead."""
 
 
 def check(artifact: Artifact, policy: Policy, accepted: Level) -> list[Finding]:
@@ -46,8 +40,6 @@ def _check(artifact: Artifact, policy: Policy, accepted: Level) -> Iterator[Find
     demands = policy.demands
     if isinstance(artifact, Wheel) and demands.second_builder:
         yield _check_builders(artifact, policy, accepted, always=demands.second_builder == "always")
-    if isinstance(artifact, Run) and demands.replay:
-        yield _check_replay(artifact, policy, demands.replay)
     if not isinstance(artifact, SmokeReport) and demands.no_advisories:
         yield _check_advisories(artifact.find_tensorflow(), demands.no_advisories)
 
@@ -63,47 +55,6 @@ def _check_builders(wheel: Wheel, policy: Policy, accepted: Level, *, always: bo
         f"the policy asks for a second builder of this wheel: {builders.evidence}",
         f"`toolkit reproduce {wheel.folder} --sign KEY` by another key that may sign a `rebuild`",
     )
-
-
-def _check_replay(run: Run, policy: Policy, required: Replay) -> Finding:
-    reasons = []
-    for record in signing.list_comments(run.folder, "replay"):
-        try:
-            names, count, age = _read_replay(record, run, policy)
-        except IntegrityError as error:
-            reasons.append(error.what)
-            continue
-        evidence = f"{names} trained {count} stretches again {max(age, 0) / DAY:.1f} days ago"
-        if count >= required.stretches and age <= required.days * DAY:
-            return _accept("replay", evidence)
-        reasons.append(evidence)
-    return _refuse(
-        "replay",
-        f"the policy asks for {required.stretches} stretches trained again in the last {required.days} days: "
-        f"{'; '.join(reasons) or 'no statement is here'}",
-        f"`toolkit reproduce {run.folder} --stretches {required.stretches} --sign KEY` by another key that may sign a "
-        "`replay`",
-    )
-
-
-def _read_replay(record: Path, run: Run, policy: Policy) -> tuple[str, int, float]:
-    """Return who says that stretches were trained again, how many, and how many seconds ago.
-
-    Raises IntegrityError if no signatory other than the trainers says so, or if the statement is about another run.
-    """
-    trainers = run.list_signers(policy)
-    signers, statement = signing.read(record, "replay", policy)
-    others = [signer.name for signer in signers if signer.key.keyid not in trainers]
-    if not others:
-        raise IntegrityError(f"{', '.join(signer.name for signer in signers)} signed the run too, and is no other")
-    stated = retraining.read_statement(statement)
-    if statement.subjects != run.make_statement().subjects:
-        raise IntegrityError(f"the statement of {', '.join(others)} is of another run, or of another state of it")
-    if not stated.passed:
-        raise IntegrityError(f"{', '.join(others)} found that the run does not hold")
-    if stated.age < -SKEW:
-        raise IntegrityError("a statement is of a later time than it is now")
-    return ", ".join(others), stated.stretches, stated.age
 
 
 def _check_advisories(tensorflow: str, least: Severity) -> Finding:

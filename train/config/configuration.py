@@ -279,7 +279,6 @@ class TrainConfig:
 
     keep: int = option("Output", "Checkpoints kept.", 2, least=1, decides=False)
     checkpoint_every: int = option("Output", "Also save every so many steps.", 0, least=0, decides=False)
-    audit_every: int = option("Output", "Keep what a check needs every so many steps.", 0, least=0, decides=False)
     log_every: int = option("Output", "Steps between step records.", 10, least=1, decides=False)
     log_to: tuple[str, ...] = option(
         "Output",

@@ -45,12 +45,11 @@ class Checkpoint:
     path: Path
 
 
-def save(folder: Path, values: Values, position: Position, *, keep: int, every: int = 0) -> Path:
+def save(folder: Path, values: Values, position: Position, *, keep: int) -> Path:
     """Write a checkpoint, and remove older ones but the newest `keep`.
 
-    Checkpoints of later steps are removed too, because `load` found them damaged. With `every`, those whose step is a
-    multiple of it are kept. Raises a PreflightError if the disk is full or not writable; older checkpoints are then
-    untouched.
+    Checkpoints of later steps are removed too, because `load` found them damaged. Raises a PreflightError if the disk
+    is full or not writable; older checkpoints are then untouched.
     """
     buffer = io.BytesIO()
     # Names of variables contain slashes, which would be folders in the archive. The JSON file has them instead.
@@ -63,8 +62,7 @@ def save(folder: Path, values: Values, position: Position, *, keep: int, every: 
             file.write(content)
         facts = {"names": names, "position": asdict(position)}
         write_text(path.with_suffix(".json"), json.dumps({"sha256": reader.digest_state(facts, content), **facts}))
-    good = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem]
-    kept = good[:keep] + [record for record in good[keep:] if every and int(record.stem[-8:]) % every == 0]
+    kept = [record for record in reader.list_checkpoints(folder) if record.stem <= path.stem][:keep]
     for end in ("json", "npz"):  # JSON files first, so that none is left without its arrays
         for old in folder.glob(f"{reader.STEM}.{end}"):
             if old.with_suffix(".json") not in kept:
@@ -121,15 +119,6 @@ def newest(folder: Path) -> Path | None:
             _read(record)
             return record.with_suffix(".npz")
     return None
-
-
-def read(run: Path, step: int) -> Checkpoint:
-    """Return the checkpoint of a step; raises an IntegrityError if it is missing or damaged."""
-    record = run / reader.CHECKPOINTS / f"step-{step:08d}.json"
-    try:
-        return _read(record)
-    except reader.BAD_CHECKPOINT as error:
-        raise IntegrityError(f"{record.stem}.npz cannot be read", why=str(error) or type(error).__name__) from error
 
 
 def _read(record: Path) -> Checkpoint:

@@ -81,7 +81,6 @@ def _describe(
         weights_sha256=digest_weights(loop.state.weights),
         resumed_after=position.resumed,
         **({"continued_after": position.continued} if position.continued else {}),
-        **({"audit": loop.audit.describe()} if loop.audit else {}),
         hardware={"devices": environment["devices"], "cores": count_cores()},
         environment=environment,
         data={

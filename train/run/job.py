@@ -2,12 +2,11 @@
 
 :func:`run` loads the data. The chief, or the only worker, then takes the lead: it locks the folder of the run, finds
 the state to begin with, sets up TensorFlow, makes the loop of steps, and at the end writes the manifest. The other
-workers set up TensorFlow, take the chief's state, and compute their part of each step. :func:`replay` trains parts of a
-finished run again.
+workers set up TensorFlow, take the chief's state, and compute their part of each step.
 """
 
 import fcntl
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +21,8 @@ from train.cluster.tf_config import Cluster, read_cluster
 from train.config.configuration import TrainConfig
 from train.config.resolution import complete
 from train.data import Dataset, Pictures, describe_oddities, load
-from train.errors import IntegrityError, PreflightError, UsageError
+from train.errors import PreflightError, UsageError
 from train.record import checkpoint, reader
-from train.record.audit import SUMS, Audit
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
 from train.run import conclusion, initial, sinks
@@ -310,7 +308,6 @@ def _make_loop(
         late=form.asynchronous or isinstance(dataset.train.images, Pictures),
         resident=resident is not None,
         sharded=sharded,
-        audit=Audit(folder, config.audit_every) if config.audit_every else None,
     )
 
 
@@ -379,44 +376,3 @@ def _serve_chief(setup: Setup, group: workers.WorkerGroup, stop: signals.StopSig
     sharded = shards.prepare(setup.fixed, dataset, group)
     sharded.state.write(values)
     shards.serve_chief(sharded, dataset, facts["step"], stop)
-
-
-def replay(
-    config: TrainConfig, record: reader.RunRecord, spans: Iterable[tuple[int, int]], *, close_network: bool = False
-) -> Iterator[list[str]]:
-    """Train stretches of a finished run again, and yield the lines that each adds to the audit.
-
-    ``spans`` has the steps before and after each stretch. Raises a PreflightError if this machine cannot compute the
-    same bits.
-    """
-    display, recorded = Display("quiet"), dict(record.environment)
-    if reader.name_kernels(recorded) == "native":
-        config, recorded["threads"] = replace(config, threads=0), 0
-    with signals.listen() as stop:
-        config, dataset = _load(config, display, is_chief=True, close_network=close_network)
-        weights = initial.load_weights(config) if config.init_sha256 else None
-        with runtime.hiding_optional_packages():  # nothing is drawn
-            setup = _set_up(config, dataset, None, display, recorded=recorded, weights=weights)
-        reader.require_same_bits(record.environment, setup.environment | _describe_images(setup, None))
-        position = Position(environment=recorded, config_sha256=record.value["config_sha256"])
-        loop = _make_loop(setup, config.run_dir, position=position, display=display, stop=stop, group=None)
-        if weights:
-            initial.assign_weights(loop.state.model, weights, dataset.class_names)
-            loop.state.restart_averages()
-        begun, begin = loop.state.read(), record.value.get("continued_after", 0)
-        for first, last in spans:
-            loop.folder, loop.evaluation, loop.shows = config.run_dir / f"{first}-{last}", None, False
-            loop.audit = Audit(loop.folder, config.audit_every)
-            saved = checkpoint.read(record.folder, first) if first > begin else None  # nothing else says how to begin
-            saved = initial.load_state(config, loop.folder) if not saved and config.continue_sha256 else saved
-            if saved and saved.position.step != first:
-                raise IntegrityError(f"{saved.path} is of step {saved.position.step}, not of step {first}")
-            loop.state.write(saved.values if saved else begun)
-            sums = {name: getattr(saved.position, name) for name in SUMS} if saved else {}
-            loop.position = replace(position, step=first, **sums)
-            loop.advance(last)
-            if config.best and last == record.result["steps"]:
-                loop.finish()
-            elif first == last:
-                loop.save()
-            yield loop.audit.lines

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
@@ -17,14 +17,13 @@ from train.data import Split
 from train.errors import CheckError, InterruptionError
 from train.input.batches import Batch, Batches, make_ahead
 from train.record import checkpoint
-from train.record.audit import Audit
 from train.record.checkpoint import Position
 from train.record.metrics import EpochRecord, Listener, Recorder
 from train.report import plot
 from train.run.display import Display, Forecast, Task
 from train.run.shards import ShardedStep
 from train.step.evaluation import Evaluation, EvaluationStep, evaluate, evaluation_batch
-from train.step.state import State, digest
+from train.step.state import State
 from train.step.training import Outcome, PackedOutcome, TrainStep
 from train.system import signals
 from train.system.files import writing
@@ -96,31 +95,26 @@ class Loop:
     resident: bool = False
     sharded: ShardedStep | None = None  # the step, if it has shards
     listener: Listener | None = None
-    audit: Audit | None = None
     evaluation: Evaluation | None = None
     forecast: Forecast | None = None  # None once the forecast is printed
-    shows: bool = True  # whether it draws curves and shows the graph in TensorBoard
     first_step_seconds: float | None = None
     after_first_step: Callable[[], None] | None = None  # what can wait until training has begun
-    _until: int = field(default=0, init=False)  # the step after which `advance` ends
     _began: float = field(default=0.0, init=False)
     _drawn: float = field(default=-math.inf, init=False)  # when the curves were drawn
     _comparable: bool = field(default=True, init=False)  # whether all workers have the same weights
 
     def run(self) -> Evaluation:
-        self.advance(self.batches.total)
-        return self.finish()
+        self._train()
+        return self._finish()
 
-    def advance(self, until: int) -> None:
-        """Train up to a step. The run may end before it, after too many epochs without improvement."""
+    def _train(self) -> None:
+        """Train to the last step. The run may end before it, after too many epochs without improvement."""
         signals.check()
-        start, self._until = self.position.step, until
+        start, total = self.position.step, self.batches.total
         with (
             Recorder(self.folder, start, self._tell) as recorder,
             Profile(self.config.profile, self.folder / "tb") as profile,
         ):
-            if self.audit:
-                self.audit.begin(digest(self.state.read().items()), asdict(self.position))
 
             def report(outcome: Outcome | PackedOutcome, *, last: bool = True) -> None:
                 self._account(outcome, recorder)
@@ -133,16 +127,16 @@ class Loop:
                 self._began = time.monotonic()
 
             def must_end(done: int) -> bool:
-                due = self._is_end(start + done) or self._is_saved(start + done) or start + done == until
+                due = self._is_end(start + done) or self._is_saved(start + done)
                 return done == 1 or due or self.config.profile is not None or bool(self.stop())
 
-            if self.shows and not start and self.config.loop != "eager":
+            if not start and self.config.loop != "eager":
                 recorder.add_graph(self.evaluation_step, evaluation_batch(self.batches.dataset.watched))
             if self.position.seen and self._is_end(start):  # the run was stopped while it evaluated this epoch
                 self._close_step(recorder)
             profile.move(start)
             self._began = time.monotonic()
-            count = 0 if self.is_over else until - start
+            count = 0 if self.is_over else total - start
             batches = itertools.islice(self.batches.iterate(start, resident=self.resident), count)
             with suppress(_EarlyEnd):
                 if not count:
@@ -160,12 +154,10 @@ class Loop:
             self.after_first_step = None
 
     def _tell(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        if self.audit:
-            self.audit.add_record(kind, step, values)
         if self.listener:
             self.listener(kind, step, values)
 
-    def finish(self) -> Evaluation:
+    def _finish(self) -> Evaluation:
         """Return the evaluation of the final state. If the best epoch counts, its state is restored and saved first."""
         self._do_what_waited()  # if there was no step left
         if self.config.best:
@@ -185,7 +177,7 @@ class Loop:
         """Whether training ends here: after the last step, or after too many epochs without improvement."""
         now = self.position
         waited = self.epoch - now.best[0] if now.best else 0
-        return now.step == self._until or (0 < self.config.patience <= waited and not now.seen)
+        return now.step == self.batches.total or (0 < self.config.patience <= waited and not now.seen)
 
     def evaluate(self, split: Split) -> Evaluation:
         """Evaluate the model on a split. If asked to stop, save the state and raise an InterruptionError."""
@@ -245,7 +237,7 @@ class Loop:
         return step == self.batches.total or step % self.batches.steps_per_epoch == 0
 
     def _is_saved(self, step: int) -> bool:
-        return any(every and step % every == 0 for every in (self.config.checkpoint_every, self.config.audit_every))
+        return self.config.checkpoint_every > 0 and step % self.config.checkpoint_every == 0
 
     def _close_step(self, recorder: Recorder) -> None:
         step = self.position.step
@@ -289,7 +281,7 @@ class Loop:
             self.position = replace(self.position, best=[self.epoch, *score])
             if self.config.best:
                 self.state.keep_best()
-        if self.shows and (self.is_over or time.monotonic() - self._drawn >= CURVES_SECONDS):
+        if self.is_over or time.monotonic() - self._drawn >= CURVES_SECONDS:
             plot.draw_records(recorder.epochs, self.config, self.folder / "curves.png")
             self._drawn = time.monotonic()
 
@@ -306,10 +298,7 @@ class Loop:
                 raise self._refuse(f"{name} holds no numbers any more after step {step}", step - 1)
         if self.sharded and self._comparable:
             self.sharded.compare(values, step)
-        every = self.audit.every if self.audit else 0
-        if self.audit and (self.is_over or (every and step % every == 0)):
-            self.audit.close(digest(values.items()), asdict(self.position))
-        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep, every=every)
+        checkpoint.save(self.folder / "checkpoints", values, self.position, keep=self.config.keep)
 
     def _refuse(self, message: str, step: int) -> CheckError:
         saved = checkpoint.newest(self.folder / "checkpoints")

@@ -1,37 +1,33 @@
 """What a policy asks for besides signatures: each demand in a chain that lacks it, and in one that has it."""
 
 import shutil
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from tests.unit.record import maker, signed
 from tests.unit.record.signed import World
-from toolkit import artifacts, keys, signing
+from toolkit import artifacts, keys
 from toolkit.artifacts import find, open_wheel
-from toolkit.cli import app
 from toolkit.errors import IntegrityError, UsageError
-from toolkit.findings import check
-from toolkit.record import policy_checks, rebuild, retraining, verification
+from toolkit.record import policy_checks, rebuild, verification
 from toolkit.record.rebuild import Comparison
 from toolkit.versions import load_table
-from toolkit.wheel import wheel_documents
 
-DAY = 86400
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def ask(world: World, **demands: object) -> None:
-    """Write a policy with demands, whose keys `second` may sign second builds and replays."""
+    """Write a policy with demands, whose keys `second` may sign second builds."""
     for name in ("second", "owner"):
         if not (world.root / name).exists():
             keys.make(world.root / name)
-    may: Mapping[str, list[str]] = {**signed.MAY, "second": ["rebuild", "replay"], "owner": ["smoke"]}
+    may: Mapping[str, list[str]] = {**signed.MAY, "second": ["rebuild"], "owner": ["smoke"]}
     entries = [{"name": name, "key": f"{name}.pub", "may": kinds} for name, kinds in may.items()]
     asked = {name.replace("_", "-"): value for name, value in demands.items()}
     (world.root / "policy.yaml").write_text(yaml.safe_dump({"signers": entries, "require": asked}))
@@ -85,134 +81,6 @@ def test_a_policy_can_ask_for_a_second_builder_of_each_wheel(world: World) -> No
     assert world.verify(world.run).exit_code == 0
 
 
-def replay(
-    world: World, who: str = "second", *, stretches: int = 5, age: float = 0, failed: bool = False, **edits: Any
-) -> Path:
-    """Sign what `reproduce --stretches` signs, without training anything again."""
-    subjects = find(str(world.run), signed.STATE).make_statement().subjects
-    repeated = check("steps 1 to 10", not failed, "")
-    outcome = retraining.Audit(
-        seed="1", asked=stretches, stretches=9, subjects=subjects, findings=(repeated,), misses={}
-    )
-    path = retraining.sign(world.run, outcome, keys.load(who))
-    change_statement(path, {"time": wheel_documents.stamp(time.time() - age), **edits}, who)
-    return path
-
-
-def change_statement(path: Path, predicate: Mapping[str, Any], who: str, kind: str = retraining.PREDICATE) -> None:
-    """Sign the statement of an audit again, with other fields of its predicate."""
-    record = path.with_name(path.name.removeprefix("attestation-").removesuffix(".dsse.json"))
-    stated = signing.parse_statement(signing._read_envelope(path).payload, "replay")
-    changed = replace(stated, predicate_type=kind, predicate={**stated.predicate, **predicate})
-    signing.write(record, changed, keys.load(who), replace=True)
-
-
-def state_as_before(world: World, result: str = "PASSED", levels: object = ("TOOLKIT_REPLAYED_5",)) -> None:
-    """Sign what `verify --replay 5 --sign` of earlier versions signed: a verification summary of SLSA."""
-    predicate = {
-        "verifier": {"id": "urn:x-tensorflow-toolkit:verifier:v1", "version": {"toolkit": "1.0.0"}},
-        "timeVerified": wheel_documents.stamp(time.time()),
-        "verificationResult": result,
-        "verifiedLevels": levels,
-        "slsaVersion": "1.1",
-        "result": None,
-    }
-    change_statement(replay(world), predicate, "second", "https://slsa.dev/verification_summary/v1")
-
-
-REPLAYS: dict[str, tuple[Callable[[World], object], str]] = {
-    "none": (str, "no statement is here"),
-    "too old": (lambda world: replay(world, age=31 * DAY), "second trained 5 stretches again 31.0 days ago"),
-    "too few stretches": (lambda world: replay(world, stretches=4), "second trained 4 stretches again 0.0 days ago"),
-    "failed": (lambda world: replay(world, failed=True), "second found that the run does not hold"),
-    "of a later time": (lambda world: replay(world, age=-DAY), "is of a later time than it is now"),
-    "without a time": (lambda world: replay(world, time="now"), "does not say when"),
-    "without a number": (lambda world: replay(world, stretches=True), "trained 0 stretches"),
-    "failed, by an earlier version": (lambda world: state_as_before(world, "FAILED"), "found that the run does not"),
-    "without levels": (lambda world: state_as_before(world, levels="TOOLKIT_REPLAYED_9"), "trained 0 stretches"),
-    "of another type": (
-        lambda world: change_statement(replay(world), {}, "second", "https://in-toto.io/attestation/x"),
-        "is not of stretches that were trained again",
-    ),
-    "key that may not": (lambda world: replay(world, "owner"), "owner may sign smoke: not replay"),
-    "run changed since": (
-        lambda world: (
-            replay(world),
-            maker.change_json(world.run / "manifest.json", lambda value: value.update(seconds=1)),
-            world.sign(world.run, "trainer"),
-        ),
-        "of another run, or of another state of it",
-    ),
-    "statement changed": (
-        lambda world: maker.change_json(replay(world), lambda value: value["signatures"][0].update(sig="AAAA")),
-        "the signature is not that of second",
-    ),
-    "statement of another kind": (
-        lambda world: shutil.copy(signing.locate(world.run), world.run / "attestation-replay-00000000.dsse.json"),
-        "trainer may sign run: not replay",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REPLAYS)
-def test_a_run_without_the_replay_that_is_asked_for_is_refused(world: World, name: str) -> None:
-    ask(world, replay={"days": 30, "stretches": 5})
-    change, why = REPLAYS[name]
-    change(world)
-    refuse(
-        world.verify(world.run),
-        "replay: the policy asks for 5 stretches trained again in the last 30 days: ",
-        why,
-        "--stretches 5 --sign KEY` by another key that may sign a `replay`",
-    )
-
-
-def test_a_run_with_a_young_replay_holds(world: World) -> None:
-    ask(world, replay={"days": 30, "stretches": 5})
-    replay(world, age=29 * DAY)
-    done = world.verify(world.run)
-    assert done.exit_code == 0, done.output
-    assert "second trained 5 stretches again 29.0 days ago" in done.output
-    assert world.verify(world.wheel).exit_code == 0
-
-
-def test_a_replay_that_an_earlier_version_signed_holds(world: World) -> None:
-    ask(world, replay={"days": 30, "stretches": 5})
-    state_as_before(world)
-    done = world.verify(world.run)
-    assert done.exit_code == 0, done.output
-    assert "second trained 5 stretches again 0.0 days ago" in done.output
-
-
-def test_the_trainer_is_no_second_one(world: World) -> None:
-    ask(world, replay={"days": 30, "stretches": 5})
-    replay(world)
-    world.sign(world.run, "trainer")
-    text = (world.root / "policy.yaml").read_text()
-    value = yaml.safe_load(text)
-    value["signers"] = [{**each, "may": ["run", "replay"]} for each in value["signers"] if each["name"] == "second"]
-    value["signers"] += [each for each in yaml.safe_load(text)["signers"] if each["name"] != "second"]
-    (world.root / "policy.yaml").write_text(yaml.safe_dump(value))
-    assert world.verify(world.run).exit_code == 0
-    described = signing._read_envelope(signing.locate(world.run)).payload
-    signing.write(world.run, signing.parse_statement(described, "run"), keys.load("second"), replace=False)
-    refuse(world.verify(world.run), "second signed the run too, and is no other")
-
-
-def test_a_signature_of_a_model_covers_no_statement_about_it(world: World) -> None:
-    keys.make(world.root / "model", "p256")
-    (world.run / signing.ENVELOPE).unlink()
-    words = ["sign", str(world.run), "--key", "model", "--model-signing"]
-    assert CliRunner().invoke(app, words).exit_code == 0
-    ask(world, replay={"days": 30, "stretches": 5})
-    value = yaml.safe_load((world.root / "policy.yaml").read_text())
-    value["signers"].append({"name": "model", "key": "model.pub", "may": ["run"]})
-    (world.root / "policy.yaml").write_text(yaml.safe_dump(value))
-    replay(world)
-    done = world.verify(world.run)
-    assert done.exit_code == 0, done.output
-
-
 @pytest.mark.parametrize("kind", ["wheel", "environment", "image", "run"])
 def test_a_tensorflow_with_advisories_is_refused(world: World, kind: str) -> None:
     target = getattr(world, kind)
@@ -262,13 +130,9 @@ def test_what_is_reused_must_have_what_is_asked_for(world: World) -> None:
     ("value", "why"),
     [
         (["x"], "and nothing else"),
-        ({"second-builders": "always"}, "`require` has second-builder, no-advisories, replay, and nothing else"),
+        ({"second-builders": "always"}, "`require` has second-builder, no-advisories, and nothing else"),
         ({"second-builder": "never"}, "`second-builder` is one of cached, always: never"),
         ({"no-advisories": "severe"}, "`no-advisories` is one of any, low, medium, high, critical"),
-        ({"replay": 30}, "`replay` has days, stretches, and nothing else"),
-        ({"replay": {"days": 30}}, "`replay` has days, stretches, and nothing else"),
-        ({"replay": {"days": 0, "stretches": 1}}, "`days` of `replay` is a whole number above 0: 0"),
-        ({"replay": {"days": True, "stretches": 1}}, "`days` of `replay` is a whole number above 0: True"),
         ({"log": {"origin": "x", "folder": "y"}}, "a private log is no longer kept: remove it from the policy"),
     ],
 )

@@ -293,12 +293,9 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (["--seed", "1"], "--seed"),
         (["--sign", "key"], "--sign"),
         (["--accept", "R1"], "--accept"),
         (["--bazelrc", "x"], "--bazelrc"),
-        (["--stretches", "2", "--keep"], "--keep"),
-        (["--stretches", "2", "--dry-run"], "--dry-run"),
     ],
 )
 def test_an_option_for_another_way_is_refused(tmp_path: Path, words: list[str], option: str) -> None:
@@ -310,7 +307,7 @@ def test_an_option_for_another_way_is_refused(tmp_path: Path, words: list[str], 
 
 def test_a_wheel_takes_no_option_of_runs(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.whl").touch()
-    for words in (["--stretches", "2"], ["--engine", "host"], ["--no-gpu"]):
+    for words in (["--keep"], ["--engine", "host"], ["--no-gpu"]):
         done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
         assert done.exit_code == 2, done.output
         assert "is not for a wheel" in done.output

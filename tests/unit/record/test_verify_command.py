@@ -68,8 +68,6 @@ def test_bad_targets_get_one_message_and_their_code(
         (["--rebuild"], "toolkit reproduce WHEEL"),
         (["--rebuild", "--bazelrc", "x", "--sign", "key"], "toolkit reproduce WHEEL"),
         (["--ca-bundle", "ca.pem"], "toolkit reproduce WHEEL"),
-        (["--replay", "5", "--seed", "1"], "toolkit reproduce RUN --stretches K"),
-        (["--data-dir", "x"], "toolkit reproduce RUN --stretches K"),
         (["--summary", "x.json", "--sign", "key"], "--json"),
         (["--sign", "key"], "toolkit sign TARGET"),
     ],
