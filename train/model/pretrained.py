@@ -15,7 +15,7 @@ from train.config import presets
 from train.config.configuration import NAMED, TrainConfig
 from train.config.presets import read_table
 from train.errors import DataError, UsageError
-from train.model import EPSILON
+from train.model import EPSILON, hdf5
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,21 +111,17 @@ def read(path: Path, size: str) -> "Values":
     preset = read_table("presets")[size]
     try:
         return dict(_convert(_read_layers(path), preset["layers"]))
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise _refuse(path, str(error)) from error
 
 
 def _read_layers(path: Path) -> "Iterator[list[NDArray[np.generic]]]":
     """Yield the weights of each layer that has some, in the order of Keras' network."""
-    import h5py
-    import numpy as np
-
-    with h5py.File(path) as file:
-        root = file.get("model_weights", file)  # a whole model has its weights in a group
-        for name in root.attrs["layer_names"]:
-            group = root[name]
-            weights = [np.asarray(group[weight]) for weight in group.attrs["weight_names"]]
-            if weights:
+    with hdf5.open_values(path) as file:
+        root = "model_weights" if file.has("model_weights") else ""  # a whole model has its weights in a group
+        for layer in file.list_texts(root, "layer_names"):
+            group = f"{root}/{layer}"
+            if weights := [file.read(f"{group}/{name}") for name in file.list_texts(group, "weight_names")]:
                 yield weights
 
 
