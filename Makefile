@@ -2,7 +2,9 @@
 PYTHON ?= python3.11
 PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
+# uv installs all else, but not itself.
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
+UV      = $(@D)/bin/uv pip install --quiet --no-config --python $(@D)/bin/python
 # TensorFlow takes 5 seconds and 700 MB in each process: the fast tests have as many as fit the machine (tests/threads.py),
 # the others, which start containers, two. See tests/conftest.py for what runs in which.
 PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
@@ -78,11 +80,11 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 	@$(if $(filter $@,$(FOREIGN)),echo "it was made for a clone in another folder: it is made again"; rm -f $@,:)
 	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
 	@rm -f $@
-	@$(@D)/bin/python $(PIP) --require-hashes -r $(filter %.txt,$^)
-	@$(@D)/bin/python $(PIP) --no-deps --no-build-isolation --editable .
+	@$(@D)/bin/python $(PIP) --require-hashes -r $(LOCKS)/uv.txt
+	@$(UV) --only-binary :all: --require-hashes -r $(filter %.txt,$^)
+	@$(UV) --no-deps --no-build-isolation --editable .
 	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
 	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname -- "$$(readlink -f -- "$$0")")/python" -P -m toolkit "$$@"' >$(@D)/bin/toolkit
-	@$(@D)/bin/python -m compileall -qq -j 0 $(@D)/lib || true
 	@pwd -P >$@
 
 pins: .venv-dev/ready ## write what other programs read: pins, arguments of options, and schemas

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from toolkit.__main__ import main
 from toolkit.cli import app
-from toolkit.engine.host import _hide_credentials
 from toolkit.settings import OPTIONS
 from train import cli
 from train.system.addresses import find_credentials, hide
@@ -149,10 +148,3 @@ def test_a_token_in_a_query_is_found_and_hidden(name: str) -> None:
 def test_what_is_no_credential_stays(line: str) -> None:
     assert not find_credentials(line)
     assert hide(line) == line
-
-
-def test_the_report_of_pip_keeps_no_credential(tmp_path: Path) -> None:
-    report = tmp_path / "pip-report.json"
-    report.write_text(f'{{"url": "{ADDRESSES[1]}", "other": "https://{CANARY}@host/x.whl"}}')
-    _hide_credentials(report)
-    assert report.read_text() == '{"url": "https://host/x?token=***", "other": "https://***@host/x.whl"}'

@@ -1,4 +1,4 @@
-"""Compares a virtual environment with its record, with that of pip, and with those of its packages."""
+"""Compares a virtual environment with its record, and with those of its packages."""
 
 import base64
 import csv
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from toolkit import digest, files, manifest
+from toolkit import digest, manifest
 from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import UNREADABLE, Artifact, Link
-from toolkit.engine import content, host
+from toolkit.engine import content, packages
 from toolkit.engine.content import Tree
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, absent, check
@@ -26,9 +26,6 @@ from train.system.files import read_text
 
 CONTENT = "content"
 """Name of the finding about all that an interpreter may read in an environment."""
-
-BROUGHT = frozenset({"pip", "setuptools"})
-"""Packages that ``python -m venv`` installs itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +76,7 @@ class Environment(Artifact):
     def make_statement(self) -> Statement:
         record = origins.read_record(self.folder, "environment")
         records = self.folder.glob("venv/lib/python3.*/site-packages/*.dist-info/RECORD")
-        names = [manifest.FILE, host.REPORT, *(path.relative_to(self.folder).as_posix() for path in records)]
+        names = [manifest.FILE, packages.FILE, *(path.relative_to(self.folder).as_posix() for path in records)]
         return Statement(
             kind="environment",
             subjects=digest.read_files(self.folder, names),
@@ -98,65 +95,49 @@ class Environment(Artifact):
         return origins.check_link(parent)
 
     def check(self) -> list[Finding]:
-        """Compare it with its record. Raises IntegrityError if it lacks its manifest or pip's report."""
+        """Compare it with its record. Raises IntegrityError if it lacks its manifest or the record of its packages."""
         record = manifest.read(self.folder)
-        report = files.read_json(self.folder / host.REPORT)
-        if record is None or record.kind != "environment" or not isinstance(report, dict):
+        if record is None or record.kind != "environment":
             raise IntegrityError(
-                f"{self.folder} has no manifest of an environment, with pip's report beside it",
+                f"{self.folder} has no manifest of an environment",
                 remedy=f"remove the folder {self.folder}; the next `toolkit up` or `toolkit train` makes it again",
             )
-        parent = record.parent or {}
-        packages = read_packages(self.folder / "venv")
-        try:
-            promised: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}
-            versions = {name: str(item["metadata"]["version"]) for name, item in promised.items()}
-        except (LookupError, TypeError, AttributeError) as error:
-            raise IntegrityError(
-                f"{self.folder / host.REPORT} is not a report of pip", remedy=f"remove the folder {self.folder}"
-            ) from error
+        recorded = packages.read(self.folder)
+        installed = read_packages(self.folder / "venv")
         name = self.folder.name.endswith(f"-{digest.shorten(record.digest)}")
         return [
             check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
-            _check_wheel(parent, promised, packages),
-            _check_packages(versions, packages),
-            *_check_all_files(self.folder, record, packages),
+            _check_wheel(record.parent or {}, recorded),
+            _check_packages({name: item.version for name, item in recorded.items()}, installed),
+            *_check_all_files(self.folder, record, installed),
         ]
 
 
-def _check_wheel(parent: Mapping[str, Any], promised: Mapping[str, Any], packages: Mapping[str, Installed]) -> Finding:
-    names = sorted(manifest.PUBLISHED & packages.keys())
-    installed = {digest_ for name in names for digest_ in _read_digests(promised.get(name), packages[name])}
+def _check_wheel(parent: Mapping[str, Any], recorded: Mapping[str, packages.Recorded]) -> Finding:
+    found = {item.digest for name, item in recorded.items() if name in manifest.PUBLISHED}
     return check(
         "wheel",
-        parent.get("digest") in installed,
+        parent.get("digest") in found,
         f"{parent.get('name')} {parent.get('digest')}"
-        if parent.get("digest") in installed
-        else f"the manifest names {parent.get('digest')}, pip installed {', '.join(sorted(installed)) or 'none'}",
+        if parent.get("digest") in found
+        else f"the manifest names {parent.get('digest')}, and installed was {', '.join(sorted(found)) or 'none'}",
     )
 
 
-def _read_digests(promised: Any, package: Installed) -> Iterator[str]:
-    direct = files.read_json(package.info / "direct_url.json")
-    for entry in (promised.get("download_info") if promised else None, direct):
-        if isinstance(entry, dict) and (value := host.read_wheel_digest(entry)):
-            yield value
-
-
-def _check_packages(wanted: Mapping[str, str], packages: Mapping[str, Installed]) -> Finding:
-    versions = {name: item.version for name, item in packages.items()}
-    extra = versions.keys() - wanted.keys() - BROUGHT - manifest.PUBLISHED
+def _check_packages(wanted: Mapping[str, str], installed: Mapping[str, Installed]) -> Finding:
+    versions = {name: item.version for name, item in installed.items()}
+    extra = versions.keys() - wanted.keys()
     wrong = [
         f"{name} {versions.get(name, 'is missing')}, was {version}"
         for name, version in sorted(wanted.items())
         if versions.get(name) != version
     ]
     wrong += [f"{name} was not installed by the toolkit" for name in sorted(extra)]
-    return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that pip recorded")
+    return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that was recorded")
 
 
-def _check_all_files(folder: Path, record: Manifest, packages: Mapping[str, Installed]) -> Iterator[Finding]:
-    recorded, gone = _read_records(folder, packages)
+def _check_all_files(folder: Path, record: Manifest, installed: Mapping[str, Installed]) -> Iterator[Finding]:
+    recorded, gone = _read_records(folder, installed)
     tree = content.scan(folder)
     listed = content.read(folder, record.facts["files"]) if "files" in record.facts else None
     # What nobody listed is named, and need not be read, which could take for ever.
@@ -196,19 +177,19 @@ def _check_content(
 
 
 def read_packages(venv: Path) -> dict[str, Installed]:
-    packages: dict[str, Installed] = {}
+    found: dict[str, Installed] = {}
     for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
         metadata = Distribution.at(info).metadata  # parsed anew by each look
         name = str(metadata["Name"] or info.name.partition("-")[0])
-        packages[canonicalize_name(name)] = Installed(version=str(metadata["Version"]), info=info)
-    return packages
+        found[canonicalize_name(name)] = Installed(version=str(metadata["Version"]), info=info)
+    return found
 
 
-def _read_records(folder: Path, packages: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
+def _read_records(folder: Path, installed: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
     """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
     recorded: dict[str, Recorded] = {}
     gone = []
-    for package in packages.values():
+    for package in installed.values():
         place = package.info.parent.relative_to(folder)
         try:
             with io.StringIO(read_text(package.info / "RECORD"), newline="") as file:

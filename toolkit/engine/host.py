@@ -1,22 +1,18 @@
 """Implements the host engine: virtual environments with the same locked sets as the images; jobs are not isolated."""
 
 import fcntl
-import json
 import os
 import platform
 import re
-import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from toolkit import __version__, digest, files, interpreters, manifest, processes, project, seals
 from toolkit.console import Console
@@ -35,13 +31,14 @@ from toolkit.engine import (
     custody,
     deadline,
     gpus,
+    packages,
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import chown_job_files
-from toolkit.errors import BuildError, PreflightError, ToolkitError
+from toolkit.errors import PreflightError
+from toolkit.uv import Downloads, Uv
 from train.system import signals
-from train.system.addresses import hide
-from train.system.progress import Status, Work
+from train.system.progress import Work
 
 NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
 """Free disk that an installation needs for wheels and unpacked files, with some reserve."""
@@ -53,20 +50,18 @@ MISLEADING: Final = ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX")
 """Variables of the caller by which an interpreter would read other code than that of its environment."""
 
 LOCKED = "requirements.txt"
-LOG = "install.log"
-REPORT = "pip-report.json"
+IMPORTED: Final = ("tensorflow", "keras", "sklearn.datasets", "matplotlib.pyplot")
+"""What a job imports: the modules that take long without their bytecode."""
 
 
 class HostEngine:
     name = "host"
 
-    def __init__(self, state: Path, ca_bundle: str = "", packages: Path | None = None) -> None:
-        """``ca_bundle``: PEM file. ``packages``: folder of Python packages that are taken in place of an index."""
+    def __init__(self, state: Path, ca_bundle: str = "", downloads: Path | None = None) -> None:
+        """``ca_bundle``: PEM file. ``downloads``: folder of Python packages that are taken in place of an index."""
         self._state = state.resolve()
         self._examined: dict[Path, Custody] = {}
-        self._variables = {"PIP_CERT": ca_bundle} if ca_bundle else {}
-        if packages:
-            self._variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages.resolve())}
+        self._uv = Uv(ca_bundle=ca_bundle, packages=downloads)
 
     def has_gpu(self) -> bool:
         return has_gpu()
@@ -76,7 +71,6 @@ class HostEngine:
         return Platform(glibc=platform.libc_ver()[1])
 
     def plan(self, spec: EnvironmentSpec) -> EnvironmentPlan:
-        """Plan an environment. Raises PreflightError if this machine lacks the Python asked for."""
         inputs = spec.inputs
         content = digest.digest_value(
             {
@@ -95,7 +89,7 @@ class HostEngine:
             digest=content,
             folder=folder,
             inputs=inputs,
-            commands=_list_commands(spec, folder, self._variables),
+            commands=(*(self._uv.shown(*step) for step in _list_steps(spec, folder)), _warm(folder)),
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -114,7 +108,7 @@ class HostEngine:
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
 
-        Raises BuildError if pip failed, IntegrityError if a package is not the locked one, and PreflightError if
+        Raises BuildError if uv failed, IntegrityError if a package is not the locked one, and PreflightError if
         there is too little disk, or if others can change what the state folder holds.
         """
         environment = prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
@@ -125,7 +119,7 @@ class HostEngine:
         examined = self._examined.pop(plan.folder, None)
         if examined and examined.doubt:
             console.heading("venv", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
-        _make(plan, console)
+        _make(plan, self._uv, console)
 
     def commands(self, reference: str, job: Job) -> Commands:
         arguments = [str(part.source) if isinstance(part, Mount) else part for part in job.argv]
@@ -248,20 +242,6 @@ def interpreter(folder: Path) -> Path:
     return folder / "venv" / "bin" / "python"
 
 
-def _is_foreign(folder: Path) -> bool:
-    """Return whether an environment was copied or moved here, so that its programs name the folder it was made in.
-
-    Each Python writes that folder into the script ``activate``. What has no such script was not made by ``venv``.
-    """
-    venv = folder / "venv"
-    try:
-        script = (venv / "bin" / "activate").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return False
-    names = {f'VIRTUAL_ENV="{venv}"', f"VIRTUAL_ENV={shlex.quote(str(venv))}"}  # older and newer releases of Python
-    return names.isdisjoint(line.strip().removeprefix("export ") for line in script.splitlines())
-
-
 def find_cuda(folder: Path) -> dict[str, str]:
     """Return the variables by which TensorFlow finds an environment's ptxas and libraries; images have links."""
     packages = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
@@ -318,21 +298,43 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
     )
 
 
-def _list_commands(spec: EnvironmentSpec, folder: Path, variables: Mapping[str, str]) -> Commands:
-    locked = folder / LOCKED if spec.wheel or spec.emulated else spec.locked
-    named = ("env", *(f"{name}={value}" for name, value in variables.items())) if variables else ()
-    pip = (*named, str(interpreter(folder)), "-I", "-m", "pip", "install", "--no-input")
-    pip += ("--disable-pip-version-check", "--no-deps")
-    wheel = ((*pip, "--no-index", str(spec.wheel)),) if spec.wheel else ()
+def _list_steps(spec: EnvironmentSpec, folder: Path) -> tuple[tuple[str, ...], ...]:
+    """Return what uv is asked to do, one tuple of arguments for each call.
+
+    Files are copied out of uv's cache. A link to it would be a file that other environments have too.
+    """
+    locked = _find_locked(spec, folder)
+    install = ("pip", "install", "--python", str(interpreter(folder)), "--no-deps", "--link-mode", "copy")
+    wheel = ((*install, "--no-index", str(spec.wheel)),) if spec.wheel else ()
     return (
-        # Otherwise a module of that name in the current folder would run, and the caller's variables would count.
-        (_find_python(spec.python), "-I", "-m", "venv", str(folder / "venv")),
-        (*pip, "--require-hashes", "--report", str(folder / REPORT), "-r", str(locked)),
+        ("venv", "--no-project", "--relocatable", "--python", _find_python(spec.python), str(folder / "venv")),
+        (*install, "--only-binary", ":all:", "--require-hashes", "-r", str(locked)),
         *wheel,
     )
 
 
-def _make(plan: EnvironmentPlan, console: Console) -> None:
+def _find_locked(spec: EnvironmentSpec, folder: Path) -> Path:
+    return folder / LOCKED if spec.wheel or spec.emulated else spec.locked
+
+
+def _warm(folder: Path) -> tuple[str, ...]:
+    """Return the command that compiles what a job imports. All else is compiled when somebody needs it."""
+    unset = [word for name in MISLEADING for word in ("-u", name)]
+    code = f"import {', '.join(IMPORTED)}"
+    return (
+        "env",
+        *unset,
+        "-u",
+        "PYTHONDONTWRITEBYTECODE",
+        "TF_CPP_MIN_LOG_LEVEL=3",
+        str(interpreter(folder)),
+        "-I",
+        "-c",
+        code,
+    )
+
+
+def _make(plan: EnvironmentPlan, uv: Uv, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
     require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda and not spec.emulated else "cpu"])
     seals.make_key()  # before minutes are spent
@@ -342,23 +344,39 @@ def _make(plan: EnvironmentPlan, console: Console) -> None:
         locked = spec.locked.read_text()
         locked = omit_tensorflow(locked) if spec.wheel else locked
         files.write_atomically(folder / LOCKED, omit_libraries(locked) if spec.emulated else locked)
-    _install(plan, console)
-    _hide_credentials(folder / REPORT)
+    wheel = _install(plan, uv, console)
     listed, fingerprint = content.write(folder)
     record = manifest.Manifest(
         kind="environment",
         digest=plan.digest,
-        parent=_describe_wheel(plan),
+        parent=wheel,
         facts={"python": spec.python, "requirements": spec.requirements, "engine": "host", "files": listed},
     )
     manifest.write(folder, record)
     custody.seal(folder, fingerprint)
 
 
+def _install(plan: EnvironmentPlan, uv: Uv, console: Console) -> dict[str, Any]:
+    """Make the environment and fill it. Return what the record says of the wheel of its TensorFlow."""
+    spec, folder = plan.spec, plan.folder
+    with console.follow("install") as status:
+        for step in _list_steps(spec, folder):
+            uv.run(*step, show=Downloads(status).show)
+        recorded = packages.write(uv, folder, _find_locked(spec, folder), spec.wheel)
+        status.show(Work("compiling what a job imports"))
+        # What fails to be imported here fails in the smoke checks too, which say why.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with processes.starting(_warm(folder), partial(processes.stop, grace=2), cwd="/", **quiet) as process:
+            process.wait()
+    if spec.wheel:
+        return {"kind": "wheel", "name": spec.wheel.name, "digest": plan.inputs["wheel"]}
+    published = next(item for name, item in recorded.items() if name in manifest.PUBLISHED)
+    lock = {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
+    return {"kind": "wheel", "name": published.file, "digest": published.digest, "parent": lock}
+
+
 def examine(folder: Path, identity: str) -> Custody:
     """Return whether an environment may be used. ``identity``: the digest of its plan."""
-    if _is_foreign(folder):
-        return Custody(doubt="it was made in another folder, which its programs name")
     record = manifest.read(folder)
     promised = record.facts.get("files") if record else None
     return custody.inspect(
@@ -369,72 +387,9 @@ def examine(folder: Path, identity: str) -> Custody:
     )
 
 
-def _hide_credentials(report: Path) -> None:
-    """Take credentials out of the addresses in pip's report, which is kept beside the environment."""
-    text = report.read_text()
-    if (clean := hide(text)) != text:
-        files.write_atomically(report, clean)
-
-
-def _describe_wheel(plan: EnvironmentPlan) -> dict[str, Any]:
-    """Describe the wheel by pip's report: https://pip.pypa.io/en/stable/reference/installation-report/."""
-    if plan.spec.wheel:
-        return {"kind": "wheel", "name": plan.spec.wheel.name, "digest": plan.inputs["wheel"]}
-    from packaging.utils import canonicalize_name  # slow to load, and not needed where the environment exists
-
-    report = json.loads((plan.folder / REPORT).read_text())
-    names = manifest.PUBLISHED
-    item = next(entry for entry in report["install"] if canonicalize_name(entry["metadata"]["name"]) in names)
-    return {
-        "kind": "wheel",
-        "name": urlsplit(item["download_info"]["url"]).path.rsplit("/", 1)[-1],
-        "digest": read_wheel_digest(item["download_info"]),
-        "parent": {"kind": "lock", "name": plan.spec.locked.name, "digest": plan.inputs["requirements"]},
-    }
-
-
-def read_wheel_digest(download: Mapping[str, Any]) -> str:
-    """Return the digest of a wheel by what pip wrote about its download; empty if pip named none.
-
-    pip before 23.1, as Debian 12 has it, writes ``hash`` and no ``hashes``.
-    """
-    archive = download.get("archive_info", {})
-    kind, _, value = archive.get("hash", "").partition("=")
-    sha256 = archive.get("hashes", {}).get("sha256") or (value if kind == "sha256" else "")
-    return f"sha256:{sha256}" if sha256 else ""
-
-
-def _install(plan: EnvironmentPlan, console: Console) -> None:
-    log = plan.folder / LOG
-    total = plan.spec.locked.read_text().count("==")
-    with console.follow("install") as status:
-        for command in plan.commands:
-            code = _follow(command, log, status, total)
-            if code:
-                raise _explain(log, command, code)
-
-
-def _follow(command: tuple[str, ...], log: Path, status: Status, total: int) -> int:
-    collected, streams = 0, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with processes.starting(command, partial(processes.stop, grace=10), **streams) as process:
-        with log.open("a") as stream:
-            for line in process.stdout or ():
-                stream.write(hide(line))
-                collected += line.startswith("Collecting ")
-                if line.startswith(("Collecting ", "  Downloading ", "Installing ")):
-                    status.show(Work(line.strip(), collected, total, "packages", unknown=True))
-        return process.wait()
-
-
 def _find_python(version: str) -> str:
-    interpreter = interpreters.search(version)
-    if interpreter is None:
-        raise PreflightError(
-            f"Python {version} is not on this machine",
-            why=f"the locked set is for Python {version}, and this one is {sys.version.split()[0]}",
-            remedy=f"install python{version}, or use --engine docker",
-        )
-    return str(interpreter)
+    """Return the path of a Python of this machine, or its version, which uv then downloads."""
+    return str(interpreters.search(version) or version)
 
 
 def require_space(folder: Path, needed: int) -> None:
@@ -445,20 +400,3 @@ def require_space(folder: Path, needed: int) -> None:
             f"too little disk at {folder}: {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed",
             remedy="free space, run `toolkit clean`, or set TOOLKIT_STATE to a folder on a larger disk",
         )
-
-
-def _explain(log: Path, command: tuple[str, ...], code: int) -> ToolkitError:
-    lines = log.read_text().splitlines()
-    if any(processes.DISK_FULL.search(line) for line in lines[-12:]):
-        return processes.describe_full_disk("filled up while installing")
-    if any(processes.OTHER_BYTES.search(line) for line in lines):
-        return processes.describe_wrong_package(f"see {log}")
-    program = command[command.index("-m") :]
-    from toolkit import diagnosis  # only a failure needs it
-
-    cause = diagnosis.name_cause("\n".join(lines))
-    return BuildError(
-        f"{' '.join(program[:3])} failed with exit code {code}",
-        why="its last lines:\n    " + "\n    ".join(lines[-12:]),
-        remedy=f"the whole log is {log}\n{cause}".strip(),
-    )

@@ -25,7 +25,7 @@ from toolkit.artifacts.environment import read_packages
 from toolkit.artifacts.image import is_packed
 from toolkit.artifacts.origins import find_lock
 from toolkit.artifacts.wheel import is_own_wheel
-from toolkit.engine import host
+from toolkit.engine import packages
 from toolkit.engine.client import connect, read_files
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.graft.sources import Locked
@@ -88,18 +88,11 @@ def _join(folder: Path, record: Manifest, parts: list[Component], *, is_image: b
 
 
 def _list_environment(folder: Path) -> Iterator[Component]:
-    """Yield what pip has installed, with the hash of each file that it took."""
-    report = files.read_json(folder / host.REPORT)
-    try:
-        promised = {canonicalize_name(item["metadata"]["name"]): item for item in report["install"]}  # type: ignore[index]
-        hashes = {str(name): host.read_wheel_digest(item.get("download_info", {})) for name, item in promised.items()}
-    except (LookupError, TypeError, AttributeError) as error:
-        raise IntegrityError(
-            f"{folder / host.REPORT} is not a report of pip", remedy="make the folder again"
-        ) from error
+    """Yield what is installed, with the hash of the file that each package came from."""
+    recorded = packages.read(folder)
     for name, package in read_packages(folder / "venv").items():
-        recorded = hashes.get(name)
-        yield describe_package(name, package.version, hashes=[recorded] if recorded else [])
+        hashes = [recorded[name].digest] if name in recorded else []
+        yield describe_package(name, package.version, hashes=hashes)
 
 
 def _list_image(record: Manifest, state: Path) -> Iterator[Component]:

@@ -9,15 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.record import maker
 from toolkit import seals
 from toolkit.console import Console
-from toolkit.engine import Environment, EnvironmentPlan, Job, content, host
+from toolkit.engine import Environment, EnvironmentPlan, Job, content, host, packages
 from toolkit.engine.host import HostEngine
 from toolkit.errors import PreflightError
+from toolkit.uv import Uv
 
 PACKAGES = "venv/lib/python3.11/site-packages"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -32,17 +34,17 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def pip(monkeypatch: pytest.MonkeyPatch) -> list[EnvironmentPlan]:
-    """Stand in for pip, and list what was installed."""
+    """Stand in for uv, and list what was installed."""
     made: list[EnvironmentPlan] = []
 
-    def install(plan: EnvironmentPlan, _console: Console) -> None:
+    def install(plan: EnvironmentPlan, _uv: Uv, _console: Console) -> dict[str, Any]:
         (plan.folder / "venv" / "bin").mkdir(parents=True)
         host.interpreter(plan.folder).symlink_to(sys.executable)
-        (plan.folder / host.REPORT).write_text("{}")
+        packages.save(plan.folder, {})
         made.append(plan)
+        return maker.describe_wheel()
 
     monkeypatch.setattr(host, "_install", install)
-    monkeypatch.setattr(host, "_describe_wheel", lambda _: maker.describe_wheel())
     return made
 
 
@@ -206,12 +208,12 @@ def test_a_link_in_the_place_of_a_lock_empties_no_file(state: Path, tmp_path: Pa
 def test_no_module_of_the_current_folder_runs_while_an_environment_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("venv", "pip", "json"):
+    for name in ("venv", "pip", "json", "uv", "tensorflow"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    venv, install = (list(words) for words in maker.plan_environment(tmp_path).commands)
-    pip = [sys.executable, *install[1 : install.index("install")]]
-    for words in ([*venv[:-1], "--help"], [*pip, "--version"]):
+    venv, install, warm = (list(words) for words in maker.plan_environment(tmp_path).commands)
+    compiled = [sys.executable if word.endswith("/venv/bin/python") else word for word in warm]
+    for words in ([*venv[:-1], "--help"], [*install, "--help"], [*compiled[:-1], "import json"]):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, "stranger" in done.stderr) == (0, False)
 

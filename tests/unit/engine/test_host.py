@@ -4,13 +4,14 @@ import shutil
 import signal
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import diagnosis, manifest, project, training_job
+from toolkit import diagnosis, manifest, project, training_job, uv
 from toolkit.console import Console
 from toolkit.digest import digest_file
 from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host
@@ -42,12 +43,16 @@ def engine(tmp_path: Path) -> HostEngine:
     return HostEngine(tmp_path / "state")
 
 
-@pytest.mark.parametrize("given", [{}, {"ca_bundle": "/ca.pem"}, {"packages": Path("/downloads/packages")}])
-def test_pip_gets_authorities_and_packages_that_were_brought_along(tmp_path: Path, given: Any) -> None:
+@pytest.mark.parametrize("given", [{}, {"ca_bundle": "/ca.pem"}, {"downloads": Path("/downloads/packages")}])
+def test_uv_gets_authorities_and_packages_that_were_brought_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    monkeypatch.setattr(uv, "read_pip_settings", dict)
     plan = HostEngine(tmp_path, **given).plan(SPEC)
-    before = plan.commands[1][: plan.commands[1].index("-I") - 1]
-    packages = ("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/downloads/packages")
-    assert before == (packages if "packages" in given else ("env", "PIP_CERT=/ca.pem") if given else ())
+    named = plan.commands[1][: plan.commands[1].index(str(uv.locate()))]
+    packages = ("env", "UV_FIND_LINKS=/downloads/packages")
+    assert named == (packages if "downloads" in given else ("env", "SSL_CERT_FILE=/ca.pem") if given else ())
+    assert ("--no-index" in plan.commands[1]) == ("downloads" in given)
     assert plan.digest == HostEngine(tmp_path).plan(SPEC).digest
 
 
@@ -145,16 +150,6 @@ def wheelhouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return house
 
 
-@pytest.fixture
-def linked_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let virtual environments link the pip of these tests: unpacking their own takes 4 seconds."""
-    python, packages = tmp_path / "python", f"lib/python3.{sys.version_info.minor}/site-packages/pip"
-    made = f'"{sys.executable}" -m venv --without-pip "$4"'
-    python.write_text(f'#!/bin/sh\n{made}\nln -s "{Path(sys.prefix) / packages}" "$4/{packages}"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(host, "_find_python", lambda _: str(python))
-
-
 def _lock(wheelhouse: Path, digest: str | None = None) -> None:
     wheel = next(wheelhouse.glob("*.whl"))
     line = f"tensorflow-cpu==2.19.0 --hash={digest or digest_file(wheel)}\n"
@@ -162,7 +157,7 @@ def _lock(wheelhouse: Path, digest: str | None = None) -> None:
 
 
 def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
-    engine: HostEngine, wheelhouse: Path, linked_pip: None, monkeypatch: pytest.MonkeyPatch
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path) -> None:
         raise AssertionError("it would wait for the end of the job")
@@ -184,52 +179,41 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
 
 
 @pytest.mark.parametrize("take", [shutil.copytree, shutil.move], ids=["copied", "moved"])
-def test_an_environment_that_came_from_another_folder_is_made_again(
-    wheelhouse: Path, linked_pip: None, tmp_path: Path, take: Any
-) -> None:
+def test_an_environment_goes_on_in_another_folder(wheelhouse: Path, tmp_path: Path, take: Any) -> None:
+    wheel = next(wheelhouse.glob("*.whl"))
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(
+            "tensorflow_cpu-2.19.0.dist-info/entry_points.txt", "[console_scripts]\nsay = tensorflow:say\n"
+        )
     _lock(wheelhouse)
     before, after = tmp_path / "a clone" / ".toolkit", tmp_path / "another" / ".toolkit"
     made = _prepare(HostEngine(before)).folder
     take(before, after, **({"symlinks": True} if take is shutil.copytree else {}))
-    remade = _prepare(HostEngine(after))
-    assert not remade.reused
-    assert _prepare(HostEngine(after)).reused
-    assert str(made) not in (remade.folder / "venv" / "bin" / "activate").read_text()
-    assert take is not shutil.copytree or _prepare(HostEngine(before)).reused
+    moved = _prepare(HostEngine(after))
+    assert moved.reused
+    script = (moved.folder / "venv" / "bin" / "say").read_text()
+    assert "realpath" in script
+    assert str(made) not in script
 
 
 def test_an_environment_uses_no_python_of_another_one(engine: HostEngine) -> None:
     if sys.prefix == sys.base_prefix:
         pytest.skip("these tests run in no virtual environment")
-    (python, *_), *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11")).commands
+    venv, *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11")).commands
+    python = venv[venv.index("--python") + 1]
     assert not Path(python).is_relative_to(sys.prefix)
 
 
-@pytest.mark.parametrize(
-    ("archive", "found"),
-    [
-        ({"hash": "sha256=ab", "hashes": {"sha256": "ab"}}, "sha256:ab"),
-        ({"hashes": {"sha256": "ab"}}, "sha256:ab"),
-        ({"hash": "sha256=ab"}, "sha256:ab"),
-        ({"hash": "md5=ab"}, ""),
-        ({}, ""),
-    ],
-    ids=["pip 23.1", "the standard", "pip 23.0", "another hash", "none"],
-)
-def test_the_digest_of_a_wheel_is_found_in_the_report_of_each_pip(archive: dict[str, object], found: str) -> None:
-    assert host.read_wheel_digest({"url": "https://example.org/a.whl", "archive_info": archive}) == found
-
-
-def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
+def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):
         _prepare(engine)
 
 
-def test_a_missing_package_is_a_build_error_with_a_log(engine: HostEngine, wheelhouse: Path, linked_pip: None) -> None:
+def test_a_missing_package_is_a_build_error_with_the_words_of_uv(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse)
     next(wheelhouse.glob("*.whl")).unlink()
-    with pytest.raises(BuildError, match="the whole log is"):
+    with pytest.raises(BuildError, match="uv failed"):
         _prepare(engine)
 
 
@@ -242,11 +226,33 @@ def test_too_little_disk_is_said_before_anything_starts(
         _prepare(engine)
 
 
-def test_another_python_is_looked_for(engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_is_missing_is_left_to_uv(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _lock(wheelhouse)
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(PreflightError, match=r"Python 3\.9 is not on this machine"):
-        engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.9"))
+    venv, *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.9")).commands
+    assert venv[venv.index("--python") + 1] == "3.9"
+
+
+@pytest.mark.parametrize("name", ["PIP_DRY_RUN", "PIP_TARGET", "PIP_NO_DEPS", "UV_PROJECT_ENVIRONMENT", "UV_NO_BINARY"])
+def test_variables_that_redirect_or_pretend_do_not_count(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    _lock(wheelhouse)
+    monkeypatch.setenv(name, str(tmp_path / "elsewhere") if "TARGET" in name or "PROJECT" in name else "1")
+    made = _prepare(engine)
+    assert list(made.folder.glob("venv/lib/python3.*/site-packages/tensorflow.py"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_settings_of_the_current_folder_do_not_count(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _lock(wheelhouse)
+    (tmp_path / "uv.toml").write_text('no-index = true\nfind-links = ["evil"]\n[pip]\ntarget = "elsewhere"\n')
+    monkeypatch.chdir(tmp_path)
+    assert list(_prepare(engine).folder.glob("venv/lib/python3.*/site-packages/tensorflow.py"))
 
 
 @pytest.mark.slow

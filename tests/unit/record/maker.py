@@ -13,8 +13,9 @@ from tests.threads import THREADS
 from tests.unit.train.runs import without_drawing
 from toolkit import digest, manifest, project, seals
 from toolkit.artifacts.environment import read_packages
-from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody
-from toolkit.engine.host import REPORT, HostEngine
+from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody, packages
+from toolkit.engine.host import HostEngine
+from toolkit.engine.packages import Recorded
 from toolkit.manifest import Manifest
 from train.cli import main
 
@@ -52,13 +53,13 @@ def describe_environment(state: Path) -> dict[str, Any]:
 
 def make_environment(state: Path, python: Path | None = None) -> Path:
     planned = plan_environment(state)
-    packages = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
-    info = packages / "tensorflow_cpu-2.19.0.dist-info"
+    site = planned.folder / "venv" / "lib" / "python3.11" / "site-packages"
+    info = site / "tensorflow_cpu-2.19.0.dist-info"
     info.mkdir(parents=True)
-    (packages / "tensorflow.py").write_text("VERSION = '2.19.0'\n")
-    (packages / "old.cpython-311.pyc").write_bytes(b"compiled anew")
+    (site / "tensorflow.py").write_text("VERSION = '2.19.0'\n")
+    (site / "old.cpython-311.pyc").write_bytes(b"compiled anew")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.19.0\n")
-    code = base64.urlsafe_b64encode(hashlib.sha256((packages / "tensorflow.py").read_bytes()).digest()).rstrip(b"=")
+    code = base64.urlsafe_b64encode(hashlib.sha256((site / "tensorflow.py").read_bytes()).digest()).rstrip(b"=")
     compiled = "old.cpython-311.pyc,sha256=not-compared,13\n"
     (info / "RECORD").write_text(f"tensorflow.py,sha256={code.decode()},19\n{compiled}{info.name}/RECORD,,\n")
     if python:
@@ -80,14 +81,10 @@ def borrow_environment(state: Path) -> Path:
 
 
 def write_records(planned: EnvironmentPlan, others: Mapping[str, str] | None = None) -> None:
-    hashes = {"sha256": WHEEL_DIGEST.removeprefix("sha256:")}
-    tensorflow = {
-        "metadata": {"name": "tensorflow-cpu", "version": "2.19.0"},
-        "download_info": {"url": f"https://example.org/{WHEEL}", "archive_info": {"hashes": hashes}},
-    }
-    rest = [{"metadata": {"name": name, "version": version}} for name, version in (others or {}).items()]
-    report = {"install": [tensorflow, *rest]}
-    (planned.folder / REPORT).write_text(json.dumps(report))
+    recorded = {"tensorflow-cpu": Recorded(version="2.19.0", file=WHEEL, digest=WHEEL_DIGEST)}
+    for name, version in (others or {}).items():
+        recorded[name] = Recorded(version=version, file=f"{name}-{version}-py3-none-any.whl", digest="")
+    packages.save(planned.folder, recorded)
     manifest.write(planned.folder, Manifest(kind="environment", digest=planned.digest, parent=describe_wheel()))
     finish(planned.folder)
 

@@ -113,7 +113,7 @@ def _make_environment(state: Path, link: dict[str, Any]) -> None:
     maker.change_json(folder / manifest.FILE, lambda value: value.update(parent=link))
     archive = {"hashes": {"sha256": link["digest"].removeprefix("sha256:")}}
     maker.change_json(
-        folder / "pip-report.json",
+        folder / "packages.json",
         lambda value: value["install"][0]["download_info"].update(archive_info=archive),
     )
     maker.finish(folder)

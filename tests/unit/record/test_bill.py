@@ -126,16 +126,16 @@ def test_an_image_with_a_wheel_of_its_own_refers_to_its_bill(image: Path) -> Non
     assert "externalReferences" not in found
 
 
-def test_an_environment_has_what_pip_installed(state: Path) -> None:
+def test_an_environment_has_what_was_installed(state: Path) -> None:
     folder = next(path for path in state.glob("environment-*") if path.is_dir())
     (found,) = read(ask(folder).stdout).values()
     assert (found["name"], found["version"]) == ("tensorflow-cpu", "2.19.0")
     assert found["cpe"] == "cpe:2.3:a:google:tensorflow:2.19.0:*:*:*:*:*:*:*"
     assert found["hashes"] == [{"alg": "SHA-256", "content": "7" * 64}]
-    maker.change_json(folder / "pip-report.json", lambda value: value.clear())
+    maker.change_json(folder / "packages.json", lambda value: value.clear())
     done = ask(folder)
     assert done.exit_code == 8
-    assert "is not a report of pip" in done.output
+    assert "is no record of packages" in done.output
 
 
 def test_what_an_image_does_not_say_is_not_guessed(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:

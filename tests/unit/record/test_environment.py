@@ -75,32 +75,11 @@ def test_what_was_changed_is_found_by_its_name(
     assert {item.id: item.state for item in findings if item.state != "ok"} == found
 
 
-def test_a_wheel_of_our_own_is_known_by_what_pip_wrote_beside_it(tmp_path: Path) -> None:
-    folder = maker.make_environment(tmp_path)
-    (folder / "pip-report.json").write_text(json.dumps({"install": []}))
-    maker.change_json(folder / "manifest.json", lambda value: value["parent"].pop("parent"))
-    info = packages(folder) / "tensorflow_cpu-2.19.0.dist-info"
-    hashes = {"sha256": maker.WHEEL_DIGEST.removeprefix("sha256:")}
-    (info / "direct_url.json").write_text(json.dumps({"url": "file:///w.whl", "archive_info": {"hashes": hashes}}))
-    maker.finish(folder)
-    findings = {
-        item.id: item.state for item in compare(Environment(folder=folder, state=folder.parent)).list_findings()
-    }
-    assert findings == {
-        "manifest": "ok",
-        "wheel": "ok",
-        "packages": "ok",
-        "files": "ok",
-        "content": "ok",
-        "origin": "absent",
-    }
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "pip-report.json"])
+@pytest.mark.parametrize("name", ["manifest.json", "packages.json"])
 def test_without_its_records_nothing_can_be_said(tmp_path: Path, name: str) -> None:
     folder = maker.make_environment(tmp_path)
     (folder / name).unlink()
-    with pytest.raises(IntegrityError, match="no manifest of an environment"):
+    with pytest.raises(IntegrityError, match=r"no manifest of an environment|no record of packages"):
         compare(Environment(folder=folder, state=folder.parent)).list_findings()
 
 
@@ -126,12 +105,12 @@ def test_damaged_metadata_is_a_finding(tmp_path: Path, spoil: Callable[[Path], N
 
 
 @pytest.mark.parametrize(
-    "report", [{}, {"install": None}, {"install": [{}]}, {"install": [{"metadata": {"name": "x"}}]}]
+    "report", [{}, {"schema": 2, "packages": {}}, {"schema": 1, "packages": {"x": {"version": "1"}}}]
 )
-def test_a_report_of_another_form_is_an_error(tmp_path: Path, report: object) -> None:
+def test_a_record_of_packages_of_another_form_is_an_error(tmp_path: Path, report: object) -> None:
     folder = maker.make_environment(tmp_path)
-    (folder / "pip-report.json").write_text(json.dumps(report))
-    with pytest.raises(IntegrityError, match="is not a report of pip"):
+    (folder / "packages.json").write_text(json.dumps(report))
+    with pytest.raises(IntegrityError, match="is no record of packages"):
         compare(Environment(folder=folder, state=folder.parent)).list_findings()
 
 

@@ -192,7 +192,7 @@ def begin_elsewhere(run: Path) -> None:
 
 def upgrade_environment(run: Path) -> None:
     folder = maker.plan_environment(run.parent.parent / "state").folder
-    maker.change_json(folder / "pip-report.json", lambda value: value["install"][0]["metadata"].update(version="0"))
+    maker.change_json(folder / "packages.json", lambda value: value["packages"]["tensorflow-cpu"].update(version="0"))
 
 
 def use_image(run: Path) -> None:
