@@ -1,8 +1,5 @@
 """Times the toolkit's own commands, interleaved, as medians: ``python benchmarks/commands.py [--engine]``.
 
-``--launch`` times only `launch local` with two containers: until the engine says that both run, and after it says that
-both ended. An empty container by ``docker run`` is subtracted.
-
 ``--list`` times only `toolkit ls` with a thousand runs, each of 30 files and a record as long as a real one's.
 """
 
@@ -22,7 +19,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "commands.json"
 ROUNDS = 11
-LAUNCHES = 5
 RUNS, FILES, RECORD_BYTES = 1000, 30, 9000
 TAG = "toolkit/bench:ours"
 IMAGES = {
@@ -44,27 +40,6 @@ def measure(
             start = time.perf_counter()
             subprocess.run(argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
             seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def measure_launch(rounds: int) -> dict[str, list[float]]:
-    """Return the wall seconds of the parts of ``launch local``, without what its containers take, in each round."""
-    base = ["docker", "run", "--rm", IMAGES["base stand-in"], "true"]
-    launch = [sys.executable, "-m", "toolkit", "launch", "local", "digits", "--engine", "docker", "--shards", "2"]
-    launch += ["--depth", "10", "--steps", "1", "--out"]
-    seconds: dict[str, list[float]] = {"until both workers run": [], "after both ended": [], "an empty docker run": []}
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(rounds + 1):
-            begun = time.time()
-            subprocess.run([*launch, f"{folder}/{number}"], cwd=ROOT, check=True, capture_output=True)
-            ended = time.time()
-            starts, ends = _read_events("start", begun, ended), _read_events("die", begun, ended)
-            if len(starts) != 2 or len(ends) != 2:
-                raise SystemExit("other workers ran here meanwhile, or the engine keeps no events: run this again")
-            parts = max(starts) - begun, ended - max(ends), sum(measure({"": base}, 1)[""])
-            for name, value in zip(seconds, parts, strict=True):
-                # The first round makes the image.
-                seconds[name] += [value] if number else []
     return seconds
 
 
@@ -96,31 +71,15 @@ def _write_runs(runs: Path) -> None:
             (folder / "checkpoints" / str(name)).touch()
 
 
-def _read_events(action: str, since: float, until: float) -> list[float]:
-    """Read when workers of a launch started or ended, in seconds since 1970."""
-    argv = ["docker", "events", "--since", f"{since:.6f}", "--until", f"{until:.6f}", "--filter", f"event={action}"]
-    said = _read([*argv, "--format", "{{.TimeNano}} {{.Actor.Attributes.name}}"])
-    return [int(line.split()[0]) / 1e9 for line in said.splitlines() if " toolkit-launch-" in line]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", action="store_true", help="measure image builds too")
-    parser.add_argument("--launch", action="store_true", help="measure the launch of two workers, and nothing else")
     parser.add_argument("--list", action="store_true", help="measure `toolkit ls` with many runs, and nothing else")
     options = parser.parse_args()
     if options.list:
         for name, values in measure_list(ROUNDS).items():
             wall, processor = (statistics.median(each) for each in zip(*values, strict=True))
             print(f"{name:<36} {wall:7.3f} s, of the processor {processor:.3f} s")
-        _print_machine()
-        return
-    if options.launch:
-        found = {name: statistics.median(values) for name, values in measure_launch(LAUNCHES).items()}
-        before, after, plain = found.values()
-        found["launch local, more than docker run"] = before + after - plain
-        for name, value in found.items():
-            print(f"{name:<36} {value:7.3f} s")
         _print_machine()
         return
     toolkit = [sys.executable, "-m", "toolkit"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit import files
-from toolkit.engine import Cluster, Engine, Environment, Job, Mount
+from toolkit.engine import Engine, Environment, Job, Mount, Network
 from toolkit.errors import JobError, UsageError
 from toolkit.training_job import HUB, RUNS, mount_data, mount_report
 from train.config.configuration import TrainConfig
@@ -135,7 +135,7 @@ class Serving:
     options: tuple[str, ...] = ()
 
 
-def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
+def plan_serving(run: Path, serving: Serving, network: Network) -> Job:
     """Return the job that serves the predictions of a run.
 
     A container has a network of its own, in which no other container is, and its port is published at the address.
@@ -149,7 +149,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
     if serving.token_file:
         mounts.append(Mount(source=serving.token_file, target="/token"))
         argv += ["--token-file", mounts[0]]
-    contained = bool(cluster.network)
+    contained = bool(network.name)
     if contained and is_loopback(serving.host):
         argv.append("--published")
     else:
@@ -158,7 +158,7 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
         title="serve",
         argv=tuple(argv),
         mounts=(folder, *mounts),
-        cluster=cluster,
+        own_network=network,
         inherit=(TOKEN,),
         published=(LOOPBACK.get(serving.host, serving.host), serving.port) if contained else None,
         grace=count_grace(serving.seconds),
@@ -167,9 +167,9 @@ def plan_serving(run: Path, serving: Serving, cluster: Cluster) -> Job:
 
 def serve(engine: Engine, environment: Environment, job: Job) -> None:
     """Run the job of `plan_serving` until it is asked to stop. Raises JobError if it ended by itself."""
-    if job.cluster is None:
+    if job.own_network is None:
         raise ValueError("a server has a network")
-    with engine.join(job.cluster):
+    with engine.join(job.own_network):
         try:
             code = engine.run(environment, job)
         except KeyboardInterrupt:  # it was asked to stop, and has answered what it had taken

@@ -1,7 +1,7 @@
 """Starts the job as one of several workers: finds the others by what a scheduler says, and writes TF_CONFIG.
 
-``python -m train.peers SCHEDULER ARGUMENTS`` is ``python -m train ARGUMENTS`` with TF_CONFIG. SCHEDULER is ``slurm``,
-``kubernetes`` or ``compose``.
+``python -m train.peers SCHEDULER ARGUMENTS`` is ``python -m train ARGUMENTS`` with TF_CONFIG. SCHEDULER is ``slurm``
+or ``compose``.
 """
 
 import os
@@ -51,13 +51,6 @@ def find_slurm(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
     port = read_whole(variables, "TOOLKIT_PORT", PORT)
     tasks_per_node = count // len(hosts)
     return describe([f"{hosts[index // tasks_per_node]}:{port + index}" for index in range(count)], rank)
-
-
-def find_kubernetes(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables of a pod of an indexed Job; TOOLKIT_PEER is an address with ``{index}`` in it."""
-    count, pattern = read_whole(variables, "TOOLKIT_WORKERS"), _read(variables, "TOOLKIT_PEER")
-    index = read_whole(variables, "JOB_COMPLETION_INDEX")
-    return describe([pattern.replace("{index}", str(other)) for other in range(count)], index)
 
 
 def find_compose(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -111,7 +104,6 @@ def _read(variables: Mapping[str, str], name: str) -> str:
 
 FINDERS: Final[Mapping[str, Callable[[], dict[str, str]]]] = {
     "slurm": find_slurm,
-    "kubernetes": find_kubernetes,
     "compose": find_compose,
 }
 

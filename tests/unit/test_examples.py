@@ -7,24 +7,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import matplotlib as mpl
 import pytest
-import typer
 import yaml
 
 from tests import loaded, notebooks
 from tests.command import Run
 from tests.unit.graft.maker import make_container, make_library, make_tensorflow
-from tests.unit.launch.test_batch import KUBERNETES, check
 from tests.unit.record import maker
 from toolkit import artifacts, sweep
+from toolkit.engine import Job
+from toolkit.engine.container import describe
+from toolkit.engine.user import IMAGE_USER
 from toolkit.errors import UsageError
 from toolkit.settings import resolve
+from toolkit.training_job import GRACE_SECONDS
 from toolkit.wheel import wheel_folder
-from train.cli import make_app
-from train.service.application import OPEN
-from train.service.server import collect
+from train.cli import parse
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -266,51 +265,19 @@ def test_the_command_for_slurm_asks_for_what_it_says(run: Run) -> None:
     assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=8", "#SBATCH --time=2:00:00"} <= set(done.stdout.splitlines())
 
 
-@pytest.mark.parametrize("name", ["kubernetes.yaml", "serve.yaml"])
-def test_the_objects_for_kubernetes_are_what_the_command_above_them_prints(run: Run, name: str) -> None:
-    text = (EXAMPLES / name).read_text()
-    head, rest = text.partition("---\n")[0], text[text.index("---\n") :]
-    words = shlex.split(head.replace("\\\n#", "").removeprefix("# "))
-    done = run(*words[1:])
-    assert done.returncode == 0, done.stderr
-    assert rest == done.stdout
-    for value in yaml.safe_load_all(text):
-        check(value)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["runs/digits", "--image", "a.b/train:1"], "'runs/digits' is not the name of a folder"),
-        (["..", "--image", "a.b/train:1"], "'..' is not the name of a folder"),
-        (["digits", "--image", "toolkit/train:cpu-1"], "is in no registry"),
-    ],
-)
-def test_what_no_pod_could_serve_is_refused(run: Run, words: list[str], message: str) -> None:
-    done = run("launch", "service", *words, "--runs-claim", "runs")
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert not done.stdout
-
-
-def test_the_server_for_kubernetes_is_valid_and_its_command_line_too() -> None:
-    deployment, service = yaml.safe_load_all((EXAMPLES / "serve.yaml").read_text())
-    spec = deployment["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    group = typer.main.get_command(make_app(collect))
-    with group.make_context("serve", list(container["args"])) as context:
-        given = context.params
-    assert container["command"] == ["python", "-P", "-m", "train", "serve"]
-    assert [port["containerPort"] for port in container["ports"]] == [given["port"]]
-    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert mounts[str(given["run"].parent)]["readOnly"]
-    assert mounts[str(given["token_file"].parent)]["readOnly"]
-    assert spec["terminationGracePeriodSeconds"] > 2 * given["timeout"]
-    assert {container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} <= OPEN
-    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    container["readinesProbe"] = container.pop("readinessProbe")
-    with pytest.raises(Exception):  # noqa: B017, PT011 - the library has errors of its own
-        kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
+def test_the_pod_for_kubernetes_trains_as_its_command_line_says() -> None:
+    pod = load("kubernetes.yaml")["spec"]["template"]["spec"]
+    (worker,) = pod["containers"]
+    assert worker["command"] == ["python", "-P", "-m", "train"]
+    config = parse(worker["args"])
+    places = {mount["mountPath"] for mount in worker["volumeMounts"]}
+    assert {str(config.out), str(config.cache_dir), "/tmp", "/dev/shm"} == places
+    assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in worker["volumeMounts"]}
+    assert pod["securityContext"]["runAsUser"] == IMAGE_USER
+    assert pod["terminationGracePeriodSeconds"] == GRACE_SECONDS
+    own = describe(Job(title="x", argv=()), image="i")
+    assert worker["securityContext"]["readOnlyRootFilesystem"] == own.read_only
+    assert worker["securityContext"]["capabilities"] == {"drop": list(own.cap_drop)}
 
 
 def test_the_cells_of_the_notebook_read_a_run(

@@ -134,7 +134,6 @@ json.dump(dict(install=needed), open(report, "w"))
         ["smoke"],
         ["predict", "runs/digits-x", "photo.jpg"],
         ["serve", "runs/digits-x"],
-        ["launch", "local", "digits", "--shards", "2"],
     ],
 )
 def test_each_command_carries_the_decision_out(run: Run, run_folder: str, play: Play, command: list[str]) -> None:
@@ -243,7 +242,6 @@ def test_a_set_for_cuda_without_a_gpu_says_where_it_computes(run: Run, play: Pla
         ["evaluate", "runs/digits-x", "--gpu"],
         ["export", "runs/digits-x", "--gpu"],
         ["serve", "runs/digits-x", "--gpu", "--dry-run"],
-        ["launch", "local", "digits", "--shards", "2", "--gpu"],
         ["launch", "slurm", "digits", "--shards", "8", "--gpus", "4", "--dry-run"],
     ],
 )
@@ -311,19 +309,6 @@ def test_the_script_of_slurm_asks_its_job_to_find_a_gpu(run: Run) -> None:
     idle = run(*options, *SET)
     assert "--gpus N asks" in idle.stderr
     assert GPU_VARIABLE not in idle.stdout
-
-
-def test_the_objects_of_kubernetes_do_the_same(run: Run) -> None:
-    image = ("--image", "registry.example.org/train:1", "--runs-claim", "runs")
-    (run.folder / "sweep.yaml").write_text("{dataset: digits, grid: {seed: [0, 1]}}")
-    for command in (
-        ("kubernetes", "digits", "--shards", "2", "--workers", "2", *image),
-        ("kubernetes", "digits", "--shards", "2", "--workers", "2", "--kind", "trainjob", *image),
-        ("kubernetes", "--sweep", "sweep.yaml", *image),
-        ("service", "digits-x", *image),
-    ):
-        assert f"name: {GPU_VARIABLE}" in run("launch", *command, "--gpus", "1").stdout
-        assert GPU_VARIABLE not in run("launch", *command).stdout
 
 
 @pytest.mark.parametrize(

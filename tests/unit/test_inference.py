@@ -7,7 +7,7 @@ import yaml
 
 from tests.command import Run
 from toolkit import inference
-from toolkit.engine import Cluster, container
+from toolkit.engine import Network, container
 from toolkit.errors import UsageError
 from train.cli import parse
 from train.errors import DataError
@@ -133,8 +133,7 @@ def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_r
 
 def plan(run_folder: Path, host: str, network: str, **options: Any) -> container.Container:
     serving = inference.Serving(host=host, port=9000, options=("--batch", "8"), **options)
-    cluster = Cluster(addresses=("serve-0:2222",), network=network, outside=True)
-    return container.describe(inference.plan_serving(run_folder, serving, cluster), image="image")
+    return container.describe(inference.plan_serving(run_folder, serving, Network(name=network)), image="image")
 
 
 def test_a_container_serves_a_run_on_loopback_alone(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

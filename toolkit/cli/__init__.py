@@ -77,21 +77,15 @@ _add(TRAIN, "sweep", run.sweep, "Train a family of runs side by side, and compar
 workers = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
-    help="Train with several workers: here, by Slurm, or in Kubernetes. The last two also train sweeps. "
-    "Kubernetes can serve a run, too.",
+    help="Train with several workers, or a sweep, by a scheduler.",
 )
 app.add_typer(
     workers,
     name="launch",
     rich_help_panel=TRAIN,
-    short_help="Train with several workers: here, by Slurm, or in Kubernetes.",
+    short_help="Train with several workers by Slurm.",
 )
-_add("", "local", launch.local, "Containers or processes of this machine.", starts_job=True, to=workers)
 _add("", "slurm", launch.slurm, "A job of a Slurm cluster.", starts_job=True, to=workers)
-_add(
-    "", "kubernetes", launch.kubernetes, "A Job of Kubernetes, or a TrainJob of Kubeflow.", starts_job=True, to=workers
-)
-_add("", "service", launch.service, "A prediction server of Kubernetes, for a run.", to=workers)
 _add(TRAIN, "rehearse", run.rehearse, "The first steps of training on an emulated GPU.", starts_job=True)
 
 _add(USE, "predict", use.predict, "Classify images by the network of a run.")

@@ -1,11 +1,11 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import ENVIRONMENT, LIMIT, Dataset, DryRun, Gpu, Limit, Session, Wheel, command, write_page
+from toolkit.cli.command import LIMIT, Dataset, Limit, Session, command
 
 if TYPE_CHECKING:
     from toolkit.sweep import Sweep
@@ -69,44 +69,6 @@ def _summarise(file: Path, limit: int) -> str:
     return shlex.join(
         ["toolkit", "sweep", str(file), "--summarise", *(["--limit", str(limit)] if limit != LIMIT else [])]
     )
-
-
-@command(
-    *ENVIRONMENT,
-    remember=True,
-    long=True,
-)
-def local(
-    session: Session,
-    context: typer.Context,
-    dataset: Dataset,
-    workers: Annotated[int, typer.Option(min=1, help="Containers or processes, which share the cores.")] = 2,
-    wheel: Wheel = None,
-    gpu: Gpu = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Train with several workers on this machine, each with a GPU of its own if there are any.
-
-    Options that are not listed here go to the job, as --shards: see `python -m train --help`.
-    """
-    from toolkit import pipeline, training_job
-    from toolkit.launch.local import plan_task
-    from toolkit.steps import run
-    from train.cluster.tf_config import share
-
-    console, settings = session.console, session.settings
-    arguments = [dataset, *context.args]
-    config = training_job.read_arguments(arguments, settings)
-    share(config.shards, workers)
-    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
-    prepared = pipeline.environment_task(resolved, console)
-    trained = plan_task(resolved, prepared, arguments, config, console, workers=workers)
-    if run([prepared, trained], console, dry_run=dry_run):
-        write_page(session, config.run_dir)
-        console.result(trained.result, training_job.describe(config, trained.result))
-    elif resolved.engine.name != "docker":  # whose commands but the last do not wait for the end of a worker
-        console.say(f"each of the last {workers} commands needs a shell of its own")
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", remember=True, engine="host")
@@ -188,92 +150,3 @@ def slurm(
         console.result({"job": number, "script": str(path)}, f"{title} is queued; its output: {log}")
     if sweep:
         console.say(f"at their end, compare the members: {_summarise(sweep, limit)}")
-
-
-@command()
-def kubernetes(
-    session: Session,
-    context: typer.Context,
-    image: Annotated[str, typer.Option(metavar="HOST/NAME:TAG", help="The training image, in a registry.")],
-    runs_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for runs, which all pods can mount.")],
-    dataset: Dataset = "",
-    sweep: SweepFile = None,
-    slots: CommandPool = 0,
-    limit: Limit = LIMIT,
-    workers: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
-    kind: Annotated[Literal["job", "trainjob"], typer.Option(help="Indexed Job, or TrainJob of Kubeflow.")] = "job",
-    data_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for downloaded data.")] = "",
-    namespace: Annotated[str, typer.Option(metavar="NAME", help="Namespace of the objects.")] = "",
-    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each pod.")] = 0,
-    cpus: Cpus = 0,
-    memory: Memory = "",
-) -> None:
-    """Print the Kubernetes objects that train with several workers, or a sweep with a member in each pod.
-
-    They are for `kubectl apply -f -`. Options that are not listed here go to the job: see `python -m train --help`.
-    """
-    from toolkit import training_job
-    from toolkit.launch import batch
-    from train.cluster.tf_config import share
-
-    planned = _read_sweep(session, context, sweep, dataset, limit)
-    request = batch.KubernetesRequest(
-        kind=kind,
-        image=image,
-        workers=1 if planned else workers,
-        resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
-        runs=runs_claim,
-        data=data_claim,
-        namespace=namespace,
-    )
-    batch.require_gpu_image(request, session.settings)
-    if planned:
-        for member in planned.members:
-            batch.require_portable(member.config, member.arguments, session.settings, request)
-        objects = batch.describe_sweep(planned.folder, [member.arguments for member in planned.members], request, slots)
-    else:
-        arguments = [dataset, *context.args]
-        config = training_job.read_arguments(arguments, session.settings)
-        share(config.shards, workers)
-        batch.require_portable(config, arguments, session.settings, request)
-        objects = batch.describe_kubernetes(config, arguments, request)
-    session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())
-    if sweep:
-        session.console.say(
-            f"at their end, compare the members: {_summarise(sweep, limit)}, where the folder "
-            f"{session.settings.runs} is what the claim {runs_claim} holds"
-        )
-
-
-@command()
-def service(
-    session: Session,
-    run: Annotated[str, typer.Argument(help="Name of the run's folder in the claim.")],
-    image: Annotated[str, typer.Option(metavar="HOST/NAME:TAG", help="The training image, in a registry.")],
-    runs_claim: Annotated[str, typer.Option(metavar="NAME", help="Volume claim for runs, which all pods can mount.")],
-    token_secret: Annotated[
-        str, typer.Option(metavar="NAME", help="Secret with the token that requests need, as its key `token`.")
-    ] = "serve-token",  # noqa: S107 - the name of a secret
-    replicas: Annotated[int, typer.Option(min=1, help="Pods.")] = 2,
-    namespace: Annotated[str, typer.Option(metavar="NAME", help="Namespace of the objects.")] = "",
-    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each pod.")] = 0,
-    cpus: Cpus = 0,
-    memory: Memory = "",
-) -> None:
-    """Print the Kubernetes objects that answer predictions of a run: a Deployment and a Service.
-
-    They are for `kubectl apply -f -`. `kubectl create secret generic serve-token --from-file=token` makes the secret.
-    """
-    from toolkit.launch import batch
-
-    request = batch.KubernetesRequest(
-        kind="deployment",
-        image=image,
-        workers=replicas,
-        resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
-        runs=runs_claim,
-        namespace=namespace,
-    )
-    batch.require_gpu_image(request, session.settings)
-    objects = batch.describe_service(run, request, token_secret)
-    session.console.result({"objects": objects}, batch.print_objects(objects).rstrip())

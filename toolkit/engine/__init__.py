@@ -21,12 +21,10 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """Where several simultaneous jobs find each other."""
+class Network:
+    """The network of a job that listens, which no other job is in. On the host it has no name: it is the machine's."""
 
-    addresses: tuple[str, ...]  # ``host:port`` of each job; in containers, the host is the container's name
-    network: str = ""  # name of the containers' own network; empty on the host
-    outside: bool = False  # whether other networks can be reached from it
+    name: str = ""
     make: "Commands" = ()  # the commands that make this network, and that remove it
     remove: "Commands" = ()
 
@@ -40,11 +38,8 @@ class Job:
     inherit: tuple[str, ...] = ()  # names of this program's variables that the job gets too; values may be secrets
     network: bool = False
     gpu: bool = False
-    device: str = ""  # the only GPU that it gets, by its number or name; empty for all
-    cluster: Cluster | None = None  # the jobs that run beside it
+    own_network: Network | None = None  # in which it listens
     published: tuple[str, int] | None = None  # address and port of this machine that are those of the job's port
-    index: int = 0  # its place in the cluster
-    log: Path | None = None  # file for its output and messages, which otherwise go to the user
     terminal: bool = False  # whether it may draw on the user's terminal
     deadline: float = 0  # seconds until it is stopped and counts as failed; 0 for none
     grace: float = 30  # seconds between asking it to stop and killing it
@@ -59,9 +54,6 @@ class Job:
 Commands = tuple[tuple[str, ...], ...]
 Listener = Callable[[str], None]
 """Receives a job's standard output, line by line."""
-
-Stop = Callable[[float], object]
-"""Asks a running job to end, and kills it after so many seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,26 +142,18 @@ class Engine(Protocol):
         """Return the commands that are equivalent to :meth:`run`, for an image tag or an environment's folder."""
         ...
 
-    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
-        """Choose addresses for simultaneous jobs. ``outside``: whether they reach other networks too."""
+    def plan_network(self) -> Network: ...
+
+    def join(self, network: Network) -> AbstractContextManager[None]:
+        """Make a network, and remove it at the end. Raises EngineError if it cannot be made."""
         ...
 
-    def join(self, cluster: Cluster) -> AbstractContextManager[None]:
-        """Make the network of a cluster, and remove it at the end. Raises EngineError if it cannot be made."""
-        ...
-
-    def run(
-        self,
-        environment: Environment,
-        job: Job,
-        listener: Listener | None = None,
-        started: Callable[[Stop], object] | None = None,
-    ) -> int:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         """Run a job to its end, and return its exit code: 128 + the number of the signal that ended it.
 
-        ``listener`` gets each line of standard output, which otherwise goes to the user. ``started`` gets a function
-        that stops the job from another thread. A KeyboardInterrupt stops and removes the job. Raises EngineError if
-        the engine stopped answering, and CheckError if the deadline is over.
+        ``listener`` gets each line of standard output, which otherwise goes to the user. A KeyboardInterrupt
+        stops and removes the job. Raises EngineError if the engine stopped answering, and CheckError if the deadline
+        is over.
         """
         ...
 

@@ -15,7 +15,7 @@ import stat
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,6 @@ from typing import Any, Final
 from toolkit import digest, files, manifest, naming, processes, project, seals
 from toolkit.console import Console
 from toolkit.engine import (
-    Cluster,
     Commands,
     Environment,
     EnvironmentPlan,
@@ -33,8 +32,8 @@ from toolkit.engine import (
     Job,
     Listener,
     Mount,
+    Network,
     Platform,
-    Stop,
     custody,
     gpus,
     host,
@@ -226,24 +225,18 @@ class ApptainerEngine:
     def commands(self, reference: str, job: Job) -> Commands:
         return (*make_folders(job.mounts), describe(reference, job))
 
-    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
-        return host.choose_ports(count)
+    def plan_network(self) -> Network:
+        return Network()
 
-    def join(self, cluster: Cluster) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
+    def join(self, network: Network) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
         return nullcontext()
 
-    def run(
-        self,
-        environment: Environment,
-        job: Job,
-        listener: Listener | None = None,
-        started: Callable[[Stop], object] | None = None,
-    ) -> int:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         # Their values may be secrets, which no argument may hold.
         secrets = {f"APPTAINERENV_{name}": os.environ[name] for name in job.inherit if name in os.environ}
         argv = self.commands(environment.reference, job)[-1]
         with host.using(environment.folder):
-            code = host.follow(argv, job, listener, started, variables={**os.environ, **secrets}, stop=_stop)
+            code = host.follow(argv, job, listener, variables={**os.environ, **secrets}, stop=_stop)
         if code == REFUSED:
             raise EngineError(
                 f"apptainer could not run {job.title}",
@@ -324,7 +317,7 @@ def describe(reference: str, job: Job) -> tuple[str, ...]:
     What of these it needs is named. Without ``--no-eval``, apptainer would evaluate values as a shell does.
     """
     argv = ["apptainer", "--quiet", "exec", "--containall", "--no-home", "--no-eval", "--pwd", "/"]
-    argv += [] if job.network or job.cluster else ["--net", "--network", "none"]
+    argv += [] if job.network or job.own_network else ["--net", "--network", "none"]
     argv += ["--nv"] if job.gpu else []
     for mount in job.mounts:
         fields = (f"source={mount.source.resolve()}", f"destination={mount.target}", *["ro"] * (not mount.writable))

@@ -12,15 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolkit import files, naming
-from toolkit.engine import Cluster, Commands, Job, Mount, gpus
+from toolkit.engine import Commands, Job, Mount, Network, gpus
 from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
 from toolkit.steps import quote_fields, repeat
 
 UNOWNED: Mapping[str, str] = {naming.OWNER_LABEL: "toolkit"}
 """Labels of what is made for no state folder."""
-
-PORT = 2222
-"""Where the jobs of a cluster listen, each in its own container."""
 
 TEMPORARY = {"/tmp": "rw,nosuid,nodev,size=2g,mode=1777"}  # noqa: S108 - a tmpfs inside the container
 
@@ -30,9 +27,7 @@ class Container:
     """A container with only the rights that its job needs. The defaults apply to every job."""
 
     image: str
-    name: str  # left out of the printed command, so that it can be run twice, unless other jobs look for it
-    joins: bool = False  # whether other jobs look for it by its name
-    detach: bool = False  # whether the printed command returns at once
+    name: str  # left out of the printed command, so that it can be run twice
     argv: tuple[str, ...]  # arguments of ``entrypoint``
     user: str  # ``uid:gid``
     groups: tuple[str, ...] = ()  # numbers of its other groups
@@ -92,8 +87,7 @@ class Container:
         }
 
     def to_command(self) -> list[str]:
-        argv = ["docker", "run", "--rm", *["--detach"] * self.detach]
-        argv += ["--name", self.name] if self.joins else []
+        argv = ["docker", "run", "--rm"]
         argv += [option for option, given in (("--read-only", self.read_only), ("--init", self.init)) if given]
         argv += ["--user", self.user, *repeat("--group-add", self.groups), *repeat("--cap-drop", self.cap_drop)]
         argv += ["--userns", self.userns] if self.userns else []
@@ -127,13 +121,11 @@ def describe(
 
     ``labels``: those of :func:`toolkit.ownership.label`.
     """
-    cluster, user = job.cluster, user or choose(job, SAME)
+    network, user = job.own_network, user or choose(job, SAME)
     job = replace(job, mounts=tuple(redirect_cache(mount, user) for mount in job.mounts))
     return Container(
         image=image,
-        name=cluster.addresses[job.index].partition(":")[0] if cluster else name_job(job.title),
-        joins=cluster is not None,
-        detach=job.log is not None,
+        name=name_job(job.title),
         argv=tuple(part.target if isinstance(part, Mount) else part for part in job.argv),
         user=user.ids,
         groups=tuple(map(str, user.groups)),
@@ -142,7 +134,7 @@ def describe(
         labels={**labels, naming.JOB_LABEL: job.title},
         environment={**job.variables, **name_mounts(job)},
         inherit=tuple(name for name in job.inherit if name in os.environ),
-        network=cluster.network if cluster else "bridge" if job.network else "none",
+        network=network.name if network else "bridge" if job.network else "none",
         published=job.published,
         terminal=terminal,
         gpus=job.gpu,
@@ -160,17 +152,11 @@ def name_job(title: str) -> str:
     return f"toolkit-{title}-{uuid.uuid4().hex[:8]}"
 
 
-def plan_cluster(count: int, *, outside: bool, labels: Mapping[str, str] = UNOWNED) -> Cluster:
-    name = name_job("launch")
-    options = repeat("--label", (f"{key}={value}" for key, value in {**labels, naming.JOB_LABEL: "launch"}.items()))
-    make = ("docker", "network", "create", *(() if outside else ("--internal",)), *options, name)
-    return Cluster(
-        addresses=tuple(f"{name}-{index}:{PORT}" for index in range(count)),
-        network=name,
-        outside=outside,
-        make=(make,),
-        remove=(("docker", "network", "rm", name),),
-    )
+def plan_network(labels: Mapping[str, str] = UNOWNED) -> Network:
+    name = name_job("network")
+    options = repeat("--label", (f"{key}={value}" for key, value in {**labels, naming.JOB_LABEL: "network"}.items()))
+    make = ("docker", "network", "create", *options, name)
+    return Network(name=name, make=(make,), remove=(("docker", "network", "rm", name),))
 
 
 def list_cores() -> str:

@@ -4,10 +4,10 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 import docker
 import requests
@@ -17,15 +17,14 @@ from docker.errors import ImageNotFound, NotFound
 from toolkit import digest, manifest, naming, ownership, processes, project
 from toolkit.console import Console
 from toolkit.engine import (
-    Cluster,
     Commands,
     Environment,
     EnvironmentPlan,
     EnvironmentSpec,
     Job,
     Listener,
+    Network,
     Platform,
-    Stop,
     buildx,
     bundle,
     container,
@@ -242,36 +241,29 @@ class DockerEngine:
     def commands(self, reference: str, job: Job) -> Commands:
         return container.list_commands(job, image=reference, users=self._users, labels=ownership.label(self._state))
 
-    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:
-        return container.plan_cluster(count, outside=outside, labels=ownership.label(self._state))
+    def plan_network(self) -> Network:
+        return container.plan_network(ownership.label(self._state))
 
     @contextmanager
-    def join(self, cluster: Cluster) -> Iterator[None]:
-        labels = {**self._claim(), naming.JOB_LABEL: "launch"}
+    def join(self, network: Network) -> Iterator[None]:
+        labels = {**self._claim(), naming.JOB_LABEL: "network"}
 
         def remove() -> None:
-            with translating_errors(f"removing the network {cluster.network}"), suppress(NotFound):
-                self._client.api.remove_network(cluster.network)
+            with translating_errors(f"removing the network {network.name}"), suppress(NotFound):
+                self._client.api.remove_network(network.name)
 
         with _finally(remove):
             with translating_errors("making a network"), signals.deferring():
-                self._client.networks.create(cluster.network, internal=not cluster.outside, labels=labels)
+                self._client.networks.create(network.name, labels=labels)
             yield
 
-    def run(
-        self,
-        environment: Environment,
-        job: Job,
-        listener: Listener | None = None,
-        started: Callable[[Stop], object] | None = None,
-    ) -> int:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         return run(
             self._client,
             job,
             image=environment.digest,
             users=self._users,
             listener=listener,
-            started=started,
             labels=self._claim(),
         )
 
@@ -318,13 +310,12 @@ def run(
     image: str,
     users: Users = SAME,
     listener: Listener | None = None,
-    started: Callable[[Stop], object] | None = None,
     labels: Mapping[str, str] = container.UNOWNED,
 ) -> int:
     user = choose(job, users)
     make_caches(job, user)
     # A terminal has only one stream: all output goes to the user, and none to the listener.
-    terminal = job.terminal and not job.log and sys.stderr.isatty()
+    terminal = job.terminal and sys.stderr.isatty()
     described = container.describe(job, image=image, user=user, terminal=terminal, labels=labels)
     following: list[Future[None]] = []
     with (
@@ -339,19 +330,16 @@ def run(
         with (
             _explaining_loss(job, described.name),
             deadline(job, lambda: client.api.kill(described.name)),
-            job.log.open("wb") if job.log else nullcontext() as log,
         ):
             try:
                 with signals.deferring():
                     created.start()
                     # By another thread, because an interrupt would lose what the job says at its end.
-                    following.append(pool.submit(_follow, stream, terminal=terminal, listener=listener, log=log))
-                if started:
-                    started(partial(_stop, client, described.name))
+                    following.append(pool.submit(_follow, stream, terminal=terminal, listener=listener))
                 return _wait(created, following, job.grace)
             except KeyboardInterrupt:
                 _stop(client, described.name, job.grace)
-                if _wait(created, following, job.grace) == signals.INTERRUPTED and not log:
+                if _wait(created, following, job.grace) == signals.INTERRUPTED:
                     signals.mark_told()  # the job itself has said so on standard error
                 raise
 
@@ -400,14 +388,10 @@ def _stop(client: docker.DockerClient, name: str, grace: float) -> None:
         client.api.stop(name, timeout=int(grace))
 
 
-def _follow(stream: Any, *, terminal: bool, listener: Listener | None, log: BinaryIO | None) -> None:
+def _follow(stream: Any, *, terminal: bool, listener: Listener | None) -> None:
     rest = b""
     for chunk in stream:
         out, err = (None, chunk) if terminal else chunk
-        if log:
-            log.write((out or b"") + (err or b""))
-            log.flush()
-            continue
         if out and listener:
             *lines, rest = (rest + out).split(b"\n")
             for line in lines:

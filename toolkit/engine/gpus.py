@@ -22,7 +22,7 @@ def choose(job: Job) -> str:
 
     A scheduler gives each of its jobs some, by this variable of the caller. Not every cluster hides the others.
     """
-    return job.device or (os.environ.get(_VISIBLE, "") if job.gpu else "")
+    return os.environ.get(_VISIBLE, "") if job.gpu else ""
 
 
 def name(job: Job) -> dict[str, str]:

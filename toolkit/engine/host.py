@@ -5,11 +5,10 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,6 @@ from typing import Any, Final
 from toolkit import __version__, digest, files, interpreters, manifest, processes, project, seals
 from toolkit.console import Console
 from toolkit.engine import (
-    Cluster,
     Commands,
     Environment,
     EnvironmentPlan,
@@ -25,8 +23,8 @@ from toolkit.engine import (
     Job,
     Listener,
     Mount,
+    Network,
     Platform,
-    Stop,
     content,
     custody,
     deadline,
@@ -135,23 +133,17 @@ class HostEngine:
         named = [f"{name}={value}" for name, value in variables.items()]
         return (("env", *unset, *named, str(interpreter(folder)), *arguments),)
 
-    def plan_cluster(self, count: int, *, outside: bool) -> Cluster:  # noqa: ARG002 - jobs share the host's network
-        return choose_ports(count)
+    def plan_network(self) -> Network:
+        return Network()
 
-    def join(self, cluster: Cluster) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
+    def join(self, network: Network) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
         return nullcontext()
 
-    def run(
-        self,
-        environment: Environment,
-        job: Job,
-        listener: Listener | None = None,
-        started: Callable[[Stop], object] | None = None,
-    ) -> int:
+    def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         since = time.time() - CLOCK_SECONDS
         with using(environment.folder):
             try:
-                return follow(self.commands(environment.reference, job)[0], job, listener, started)
+                return follow(self.commands(environment.reference, job)[0], job, listener)
             finally:
                 chown_job_files(job, since)
 
@@ -179,13 +171,6 @@ def has_gpu(devices: Path = Path("/dev")) -> bool:
     return wsl or (devices / "nvmap").exists() or any(True for _ in devices.glob("nvidia[0-9]*"))
 
 
-def choose_ports(count: int) -> Cluster:
-    """Choose ports that are free now. TensorFlow listens there on all addresses of this machine."""
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return Cluster(addresses=tuple(f"127.0.0.1:{listener.getsockname()[1]}" for listener in taken))
-
-
 def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
     """Return the environment that ``find`` finds, or make it while no other command makes or uses it.
 
@@ -206,7 +191,6 @@ def follow(
     argv: Sequence[str],
     job: Job,
     listener: Listener | None,
-    started: Callable[[Stop], object] | None,
     *,
     variables: Mapping[str, str] | None = None,
     stop: Callable[..., object] = processes.stop,
@@ -215,27 +199,18 @@ def follow(
 
     def end(process: "subprocess.Popen[str]") -> None:
         stop(process, grace=job.grace)
-        if signals.is_raised() and process.returncode == signals.INTERRUPTED and not job.log:
+        if signals.is_raised() and process.returncode == signals.INTERRUPTED:
             signals.mark_told()  # the job itself has said so on standard error
 
+    out = subprocess.PIPE if listener else None
     with (
-        job.log.open("w") if job.log else nullcontext() as log,
-        processes.starting(
-            argv,
-            end,
-            env=variables,
-            stdin=subprocess.DEVNULL,
-            stdout=log or (subprocess.PIPE if listener else None),
-            stderr=subprocess.STDOUT if log else None,
-        ) as process,
+        processes.starting(argv, end, env=variables, stdin=subprocess.DEVNULL, stdout=out) as process,
+        deadline(job, lambda: stop(process, grace=job.grace)),
     ):
-        if started:
-            started(lambda grace: stop(process, grace=grace))
-        with deadline(job, lambda: stop(process, grace=job.grace)):
-            for line in process.stdout or ():
-                if listener:
-                    listener(line.rstrip("\n"))
-            return processes.shell_code(process.wait())
+        for line in process.stdout or ():
+            if listener:
+                listener(line.rstrip("\n"))
+        return processes.shell_code(process.wait())
 
 
 def interpreter(folder: Path) -> Path:

@@ -290,7 +290,7 @@ def run_in(folder: Path, expectation: Expectation, console: Console) -> Report:
     job = plan(expectation)
     (command,) = commands_in(python.path, job)
     return _run_checks(
-        lambda job, listener: host.follow(command, job, listener, None),
+        lambda job, listener: host.follow(command, job, listener),
         job,
         console,
         no_python=CheckError(f"{python.path} is gone", remedy="run the checks again"),

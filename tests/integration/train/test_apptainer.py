@@ -115,19 +115,6 @@ def test_an_interrupted_job_saves_ends_and_goes_on(host: Host, folder: Path, exp
     assert found["weights_sha256"] == expected
 
 
-def test_two_workers_give_the_weights_of_one_which_can_be_reproduced(host: Host, folder: Path) -> None:
-    options = ("digits", "--depth", "10", "--epochs", "2", "--shards", "2", *ARCHIVE)
-    for runs, command in (("two", ("launch", "local", "--workers", "2")), ("one", ("train",))):
-        done = host.execute("env", f"TOOLKIT_RUNS={runs}", "python3.11", "-m", "toolkit", *command, *options)
-        assert done.returncode == 0, done.stderr
-    one, two = (read_manifest(folder / runs)["weights_sha256"] for runs in ("one", "two"))
-    assert one == two
-    done = host("reproduce", str(next(folder.glob("one/*")).relative_to(folder)), "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["level"] == "R4"
-    assert not host.list_jobs()
-
-
 def test_a_job_that_ignores_signals_is_killed_with_all_that_it_started(host: Host) -> None:
     done = host.execute("python3.11", "-c", STUBBORN)
     assert "stubborn did not end within" in done.stderr

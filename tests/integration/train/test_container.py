@@ -159,12 +159,13 @@ def test_a_run_is_served_on_loopback_and_the_server_opens_no_connection(image: s
     """As `toolkit serve` does it, in a network of its own, by the command that it prints."""
     subprocess.run(command(image, runs, "--epochs", "1"), check=True)
     workspace = next(runs.glob("*/manifest.json")).parent
-    cluster = container.plan_cluster(1, outside=True)
-    job = inference.plan_serving(workspace, inference.Serving(host="127.0.0.1", port=8766), cluster)
+    network = container.plan_network()
+    job = inference.plan_serving(workspace, inference.Serving(host="127.0.0.1", port=8766), network)
     described = container.describe(job, image=image)
-    for argv in cluster.make:
+    for argv in network.make:
         subprocess.run(argv, check=True, capture_output=True)
-    process = subprocess.Popen(described.to_command(), stderr=subprocess.PIPE, text=True)
+    docker, start, *options = described.to_command()
+    process = subprocess.Popen([docker, start, "--name", described.name, *options], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr
         assert any("is served on" in line for line in process.stderr)
@@ -181,5 +182,5 @@ def test_a_run_is_served_on_loopback_and_the_server_opens_no_connection(image: s
     finally:
         process.kill()
         subprocess.run(["docker", "rm", "--force", described.name], check=False, capture_output=True)
-        for argv in cluster.remove:
+        for argv in network.remove:
             subprocess.run(argv, check=True, capture_output=True)

@@ -1,21 +1,14 @@
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from tests.integration.docker import slurm, stages
 from tests.unit.record import maker
-from toolkit import naming
-from train.cli import parse
-from train.errors import InterruptionError, WorkerError
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -35,59 +28,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 def read_manifest(runs: Path) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(next(runs.glob("*/manifest.json")).read_text(encoding="utf-8"))
     return value
-
-
-def start(folder: Path, workers: int) -> "subprocess.Popen[str]":
-    variables = {**os.environ, "TOOLKIT_STATE": str(folder / "state"), "TOOLKIT_RUNS": str(folder / "runs")}
-    argv = [sys.executable, "-m", "toolkit", "launch", "local", *OPTIONS, "--engine", "docker"]
-    argv += ["--workers", str(workers)]
-    return subprocess.Popen(argv, cwd=stages.ROOT, env=variables, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(run: Path, newest: str, process: "subprocess.Popen[str]") -> str:
-    """Return the newest checkpoint once it is not ``newest``."""
-    while True:
-        found = max((path.name for path in run.glob("checkpoints/*.json")), default="")
-        if found > newest:
-            return found
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-
-
-def find_leftovers() -> list[str]:
-    client = docker.from_env()
-    label = {"label": f"{naming.JOB_LABEL}=launch"}
-    containers = [item for item in client.containers.list(all=True) if "-launch-" in str(item.name)]
-    return [str(item.name) for item in [*containers, *client.networks.list(filters=label)]]
-
-
-def test_workers_in_containers_are_lost_stopped_and_fewer_and_give_the_same_weights(
-    expected: str, tmp_path: Path
-) -> None:
-    run = parse([*OPTIONS, "--out", str(tmp_path / "runs")]).run_dir
-    first = start(tmp_path, 2)
-    newest = wait_for(run, "", first)
-    (name,) = (name for name in find_leftovers() if name.endswith("-1"))
-    subprocess.run(["docker", "kill", name], check=True, capture_output=True)
-    _, said = first.communicate(timeout=300)
-    assert first.returncode == WorkerError.exit_code, said
-    assert "worker 1 ended first, with exit code 137" in said
-    assert not find_leftovers()
-
-    second = start(tmp_path, 2)
-    wait_for(run, newest, second)
-    second.send_signal(signal.SIGINT)
-    _, said = second.communicate(timeout=300)
-    assert second.returncode == InterruptionError.exit_code, said
-    assert not find_leftovers()
-
-    third = start(tmp_path, 1)
-    _, said = third.communicate(timeout=300)
-    assert third.returncode == 0, said
-    found = read_manifest(tmp_path / "runs")
-    assert found["resumed_after"]
-    assert found["weights_sha256"] == expected
-    assert not find_leftovers()
 
 
 @pytest.fixture(scope="module")

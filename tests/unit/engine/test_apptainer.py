@@ -16,7 +16,7 @@ from toolkit import artifacts, digest, manifest, naming
 from toolkit.artifacts import Link
 from toolkit.console import Console
 from toolkit.digest import digest_bytes
-from toolkit.engine import Cluster, EnvironmentSpec, Job, Mount, apptainer, gpus
+from toolkit.engine import EnvironmentSpec, Job, Mount, Network, apptainer, gpus
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
 from toolkit.findings import Finding
@@ -168,9 +168,7 @@ def test_a_job_gets_the_gpus_that_the_scheduler_granted(
     assert gpus.choose(Job(title="a", argv=())) == ""
 
 
-@pytest.mark.parametrize(
-    "job", [Job(title="a", argv=(), network=True), Job(title="a", argv=(), cluster=Cluster(addresses=("a:1",)))]
-)
+@pytest.mark.parametrize("job", [Job(title="a", argv=(), network=True), Job(title="a", argv=(), own_network=Network())])
 def test_a_job_that_needs_the_network_gets_it_and_no_gpu(job: Job) -> None:
     assert not {"--net", "--nv"} & {*describe("x.sif", job)}
 

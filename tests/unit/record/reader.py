@@ -226,7 +226,7 @@ class Reader:
         """
         if self.project:
             return {"COMPOSE_PROJECT_NAME": self.project, "TOOLKIT_SERVE_PORT": PORT, **self.variables}
-        job = re.match(r"(find .*\| )?toolkit (train|up|predict|evaluate|serve|export|launch local|sweep)\b", line)
+        job = re.match(r"(find .*\| )?toolkit (train|up|predict|evaluate|serve|export|sweep)\b", line)
         versions = VERSIONS if job and not re.search("--(card|cuda|tensorflow)", line) else {}
         state = str(self.folder / ".toolkit")
         return {"TOOLKIT_ENGINE": "host", "TOOLKIT_STATE": state, **versions, **NO_NETWORK, **self.variables}

@@ -44,11 +44,6 @@ def test_tasks_that_are_dealt_out_unevenly_are_refused() -> None:
         peers.find_slurm(variables)
 
 
-def test_a_pod_knows_its_place() -> None:
-    variables = {"TOOLKIT_WORKERS": "2", "TOOLKIT_PEER": "run-{index}.run:2222", "JOB_COMPLETION_INDEX": "1"}
-    assert read(peers.find_kubernetes(variables)) == (["run-0.run:2222", "run-1.run:2222"], 1)
-
-
 REPLICAS = ("10.0.0.10", "10.0.0.9")
 
 
@@ -92,7 +87,6 @@ def test_what_tells_no_place_is_wrong_usage(
 
 
 SLURM = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NODELIST": "node[2,10]"}
-POD = {"TOOLKIT_WORKERS": "2", "TOOLKIT_PEER": "run-{index}.run:2222", "JOB_COMPLETION_INDEX": "1"}
 
 
 @pytest.mark.usefixtures("network", "scontrol")
@@ -104,11 +98,10 @@ POD = {"TOOLKIT_WORKERS": "2", "TOOLKIT_PEER": "run-{index}.run:2222", "JOB_COMP
             (peers.find_slurm, {**SLURM, name: "two"}, name)
             for name in ("SLURM_PROCID", "SLURM_NTASKS", "TOOLKIT_PORT")
         ),
-        *((peers.find_kubernetes, {**POD, name: "-1"}, name) for name in ("TOOLKIT_WORKERS", "JOB_COMPLETION_INDEX")),
     ],
 )
 def test_a_variable_that_is_no_number_is_named(find: Find, variables: Mapping[str, str], name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} is '(two|-1)', and not a whole number"):
+    with pytest.raises(UsageError, match=f"{name} is 'two', and not a whole number"):
         find(variables)
 
 

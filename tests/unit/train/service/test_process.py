@@ -108,8 +108,8 @@ def test_the_host_engine_serves_until_it_is_asked_to_stop(
     engine = HostEngine(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    cluster = engine.plan_cluster(1, outside=True)
-    job = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), cluster)
+    own = engine.plan_network()
+    job = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), own)
     statuses = []
 
     def use() -> None:
@@ -127,7 +127,7 @@ def test_the_host_engine_serves_until_it_is_asked_to_stop(
     assert statuses == [200]
     with pytest.raises(OSError, match="refused"):
         Client(port).ask("GET", "/health")
-    taken = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), cluster)
+    taken = inference.plan_serving(trained.folder, inference.Serving(host="127.0.0.1", port=port), own)
     with socket.create_server(("127.0.0.1", port)), pytest.raises(JobError) as failed:
         inference.serve(engine, environment, taken)
     assert failed.value.exit_code == 4
