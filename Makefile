@@ -51,7 +51,6 @@ lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does
 	@.venv-dev/bin/check-jsonschema --check-metaschema toolkit/schemas/*.json
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/lock.json docker/toolkit.lock.yaml
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/settings.json examples/toolkit.yaml
-	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/sweep.json examples/sweep.yaml
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/policy.json examples/policy.yaml
 
 docs: export NO_MKDOCS_2_WARNING := 1

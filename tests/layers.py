@@ -35,7 +35,7 @@ LAYERS = (
     {"inference", "wheel"},
     {"graft"},
     {"artifacts", "pipeline"},
-    {"clean", "install", "launch", "record", "rehearsal", "report", "sweep"},
+    {"clean", "install", "launch", "record", "rehearsal", "report"},
     {"inventory", "obtaining"},
     {"cli"},
     {"__main__"},
@@ -52,7 +52,7 @@ JOB_LAYERS = (
     {"cluster", "report"},
     {"run"},
     {"cli"},
-    {"use", "service", "__main__", "member", "peers", "programs"},
+    {"use", "service", "__main__", "peers", "programs"},
 )
 """The same of the training job."""
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import artifacts, lock, manifest, policy_requirements, settings, signing, steps, sweep
+from toolkit import artifacts, lock, manifest, policy_requirements, settings, signing, steps
 from toolkit.graft.transplant import Outcome
 from toolkit.wheel.inspection import Audit, Inspection
-from train.cli import SWITCHES
-from train.config.configuration import DEPTH, OPTIONS, TrainConfig
-from train.config.option import Option, name_flag
+from train.config.configuration import OPTIONS, TrainConfig
+from train.config.option import Option
 from train.record import reader
 
 FOLDER: Final = Path(__file__).parents[1] / "toolkit" / "schemas"
@@ -29,17 +28,15 @@ VERSIONS: Final = {
     "policy": 2,
     "run": reader.SCHEMA,
     "settings": 2,
-    "sweep": 1,
 }
 TITLES: Final = {
     "config": "Configuration of a run: config.yaml in its folder.",
     "lock": "Pins of a build: toolkit.lock.yaml.",
-    "manifest": "Record of a wheel, graft, environment, image or sweep: manifest.json in its folder.",
+    "manifest": "Record of a wheel, graft, environment or image: manifest.json in its folder.",
     "plan": "Plan: plan.json beside a wheel, and `plan` in what --dry-run --json prints.",
     "policy": "Policy of who may sign what, for --trust.",
     "run": "Record of a run: manifest.json in its folder.",
     "settings": "Settings of all commands: toolkit.yaml.",
-    "sweep": "Sweep: the file that `toolkit sweep` reads.",
 }
 
 Schema = dict[str, Any]
@@ -58,7 +55,6 @@ def generate() -> dict[str, str]:
         "policy": _describe_policy,
         "run": _describe_run,
         "settings": _describe_settings,
-        "sweep": _describe_sweep,
     }
     return {name: _write(name, make()) for name, make in makers.items()}
 
@@ -137,48 +133,6 @@ def _limit(option: Option) -> Schema:
         "exclusiveMaximum": option.below,
     }
     return {name: limit for name, limit in limits.items() if limit is not None}
-
-
-def _describe_sweep() -> Schema:
-    declared = {(each.flag or name_flag(name)).removeprefix("--"): name for name, each in OPTIONS.items()}
-    hints = get_type_hints(TrainConfig)
-    known = {name: (OPTIONS[declared[name]], hints[declared[name]]) for name in SWITCHES if name in declared}
-    known |= {"depth": (DEPTH, int), "config": (Option(help="The config.yaml or manifest.json of a run."), str)}
-    options = _close({"type": "object", "properties": {name: _describe_value(*known[name]) for name in SWITCHES}})
-    values = {name: {"$ref": f"#/$defs/options/properties/{name}"} for name in SWITCHES}
-    lists = {name: {"type": "array", "minItems": 1, "items": each} for name, each in values.items()}
-    refer = {"$ref": "#/$defs/options"}
-    parts = {
-        "dataset": {"description": "Name of a data set, path of your own images, or hf:OWNER/NAME.", "type": "string"},
-        "options": {"description": "Options of every member.", "anyOf": [refer, {"type": "null"}]},
-        "grid": _close(
-            {
-                "description": "Values of each option; every combination is a member.",
-                "type": ["object", "null"],
-                "properties": lists,
-            }
-        ),
-        "list": {
-            "description": "Options of each member, or of each copy of the grid.",
-            "type": ["array", "null"],
-            "minItems": 1,
-            "items": refer,
-        },
-    }
-    properties = {name: parts[name] for name in sweep.KEYS}
-    return _close({"type": "object", "properties": properties}, ["dataset"]) | {"$defs": {"options": options}}
-
-
-def _describe_value(option: Option, kind: Any) -> Schema:
-    """Return the schema of an option's value in a sweep, where numbers may be written as text."""
-    schema: Schema = {"type": ["string", "number"]}
-    if kind is bool or get_origin(kind) is Literal:
-        schema = describe(kind)
-    elif option.read:
-        schema = {"type": ["string", "integer"] if kind in {int, tuple[int, ...]} else "string"} | _limit(option)
-    elif kind in {int, float}:
-        schema = {"type": [_SIMPLE[kind], "string"], "pattern": "[0-9]"} | _limit(option)
-    return {"description": option.help} | schema
 
 
 def _describe_config() -> Schema:

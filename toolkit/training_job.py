@@ -22,7 +22,7 @@ GRACE_SECONDS = 60
 RUNS = "/runs"
 
 PAGE = "report.html"
-"""The page in the folder of a run or a sweep, as ``toolkit.report`` writes it."""
+"""The page in the folder of a run, as ``toolkit.report`` writes it."""
 
 SHOWN = (PAGE, "curves.png", "metrics.csv", FILE)
 """Files of a run's folder that the command names at its end."""

@@ -13,7 +13,7 @@ import typer
 
 from train.cluster.tf_config import read_cluster
 from train.config.configuration import DEPTH, OPTIONS, TrainConfig
-from train.config.option import UNSET, Panel, list_options, name_flag
+from train.config.option import UNSET, Panel, list_options
 from train.config.presets import describe_datasets
 from train.config.resolution import apply_options, resolve
 from train.errors import DataError, UsageError, explaining_failures
@@ -46,14 +46,6 @@ def declare_options(configuration: type = TrainConfig) -> Iterator[inspect.Param
         flags = [option.flag] if option.flag else []
         made = typer.Option(*flags, help=option.help, metavar=option.metavar, rich_help_panel=option.panel)
         yield _declare(name, Annotated[kind | None if default is None else kind, made], default)
-
-
-SWITCHES: Final = {
-    (option.flag or name_flag(name)).removeprefix("--"): get_type_hints(TrainConfig)[name] is bool
-    for name, option in OPTIONS.items()
-    if option.help
-} | {"depth": False, "config": False}
-"""Whether each option is a flag, which takes no value, by the option's name."""
 
 
 def _declare(name: str, kind: Any, default: Any) -> inspect.Parameter:

@@ -40,7 +40,6 @@ from train.config.presets import read_table
         (["train"], 2, "DATASET"),
         (["matrix", "--nope"], 2, "--nope"),
         (["nosuch"], 2, "nosuch"),
-        (["launch", "service", "runs/x"], 2, "--image"),
         (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
         (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),
         (["up", "--base-image", "Bad Name"], 2, "not the name of an image"),
@@ -174,7 +173,7 @@ def test_a_tensorflow_with_security_advisories_is_named_once_and_not_refused(run
     assert json.loads(done.stdout)["advisories"] == ["CVE-2026-2492"]
 
 
-@pytest.mark.parametrize("words", [("train",), ("launch", "local")])
+@pytest.mark.parametrize("words", [("train",), ("launch", "slurm")])
 def test_help_names_every_data_set_and_the_users_own(run: Run, words: tuple[str, ...]) -> None:
     text = " ".join(run(*words, "--help").stdout.split())
     assert all(name in text for name in read_table("datasets"))
@@ -268,7 +267,6 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
         ["train", "digits", "--init-from", "./nowhere"],
         ["train", "--continue", "nowhere"],
         ["rehearse", "./nowhere"],
-        ["sweep", "nowhere.yaml"],
         ["build-image", "--wheel", "nowhere"],
         ["build-wheel", "--source", "./nowhere"],
     ],

@@ -41,13 +41,20 @@ def _find_commands(text: str) -> Iterator[str]:
     yield from re.findall(r"`((?:toolkit|make|python -m|docker compose) [^`]+)`", prose)
 
 
+def _find_inner(words: list[str]) -> list[str]:
+    """Return the command after a pipe, or that in a loop."""
+    if "do" in words:
+        return [re.sub(r"\$\w+", "1", word.rstrip(";")) for word in words[words.index("do") + 1 : -1]]
+    return words[words.index("|") + 1 :] if "|" in words else []
+
+
 def _check(line: str) -> None:
     command = itertools.dropwhile(re.compile("[A-Z_]+=").match, shlex.split(line, comments=True))
     match list(command):
         case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
             assert name in _commands()
-        case ["find", *words] if "|" in words:
-            _check(shlex.join(words[words.index("|") + 1 :]))
+        case ["find" | "for", *words] if inner := _find_inner(words):
+            _check(shlex.join(inner))
         case ["toolkit", "--help" | "--install-completion" | "--show-completion"]:
             pass
         case ["toolkit", "launch" as group, name, *options]:

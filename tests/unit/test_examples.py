@@ -15,7 +15,7 @@ from tests import loaded, notebooks
 from tests.command import Run
 from tests.unit.graft.maker import make_container, make_library, make_tensorflow
 from tests.unit.record import maker
-from toolkit import artifacts, sweep
+from toolkit import artifacts
 from toolkit.engine import Job
 from toolkit.engine.container import describe
 from toolkit.engine.user import IMAGE_USER
@@ -37,10 +37,9 @@ def load(name: str) -> Any:
 def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
     settings = resolve({}, file=EXAMPLES / "toolkit.yaml", environment={})
     assert {settings.sources[name] for name in load("toolkit.yaml")} == {"toolkit.yaml"}
-    assert len(sweep.read(EXAMPLES / "sweep.yaml", resolve({}, environment={}), limit=100).members) == 6
     with pytest.raises(UsageError, match="cannot read the key"):
         artifacts.read_policy([EXAMPLES / "policy.yaml"])
-    for name in ("toolkit", "sweep", "policy"):  # editors check a file by the schema that its first line names
+    for name in ("toolkit", "policy"):  # editors check a file by the schema that its first line names
         place = re.match(r"# yaml-language-server: \$schema=(.+)\n", (EXAMPLES / f"{name}.yaml").read_text())
         assert place
         assert (EXAMPLES / place[1]).is_file()

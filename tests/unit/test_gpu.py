@@ -46,7 +46,6 @@ def run_folder(run: Run) -> str:
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(parse(["digits"]).as_dict()))
     (run.folder / "photo.jpg").write_bytes(b"")
-    (run.folder / "sweep.yaml").write_text("{dataset: digits, grid: {seed: [0, 1]}}")
     return "runs/digits-x"
 
 
@@ -130,7 +129,6 @@ json.dump(dict(install=needed), open(report, "w"))
     [
         ["up", "digits"],
         ["train", "digits"],
-        ["sweep", "sweep.yaml"],
         ["smoke"],
         ["predict", "runs/digits-x", "photo.jpg"],
         ["serve", "runs/digits-x"],
@@ -235,8 +233,6 @@ def test_a_set_for_cuda_without_a_gpu_says_where_it_computes(run: Run, play: Pla
     [
         ["train", "digits", "--gpu"],
         ["up", "digits", "--gpu"],
-        ["sweep", "sweep.yaml", "--gpu"],
-        ["sweep", "sweep.yaml", "--gpu", "--dry-run"],
         ["smoke", "--device", "gpu"],
         ["predict", "runs/digits-x", "photo.jpg", "--gpu"],
         ["evaluate", "runs/digits-x", "--gpu"],

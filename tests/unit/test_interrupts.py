@@ -24,12 +24,6 @@ from toolkit.install import choice, installation, pip
 from toolkit.install.pip import Pip
 from toolkit.smoke import runner
 
-MEMBERS = """
-dataset: digits
-options: {depth: 10, epochs: 1}
-grid: {seed: [0, 1, 2, 3]}
-"""
-
 
 def wrong(found: Counter[str]) -> set[str]:
     print(dict(found))
@@ -54,7 +48,6 @@ def start(tmp_path: Path, variables: dict[str, str]) -> Callable[..., Callable[[
 COMMANDS = {
     "up": ("up", "digits", "--dry-run", "--engine", "host"),
     "train": ("train", "digits", "--dry-run", "--engine", "host", "--json"),
-    "sweep": ("sweep", "members.yaml", "--dry-run", "--engine", "host"),
 }
 
 
@@ -67,7 +60,6 @@ def test_a_command_that_is_interrupted_while_it_plans(
     name: str,
     count: int,
 ) -> None:
-    (tmp_path / "members.yaml").write_text(MEMBERS)
     argv, run = ["toolkit", *COMMANDS[name]], start(*COMMANDS[name])
     run(0, 0)  # what it caches is there from now on
     unbroken = run(0, 0)

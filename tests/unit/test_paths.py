@@ -38,7 +38,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("verify", f"dir/{LONG}/x"),
         ("train", f"./{LONG}", "--engine", "host"),
         ("sign", LONG, "--key", LONG),
-        ("sweep", LONG),
         ("train", "--config", LONG),
         ("export", LONG),
         ("key", "new", LONG),

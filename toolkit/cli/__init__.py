@@ -73,17 +73,16 @@ _add(GET, "lock", pins.lock, "Freeze every pin of the chain, or check them.")
 _add(GET, "matrix", pins.matrix, "What works with what, and the sources.")
 
 _add(TRAIN, "train", run.train, "Train a DenseNet.", starts_job=True)
-_add(TRAIN, "sweep", run.sweep, "Train a family of runs side by side, and compare them.")
 workers = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
-    help="Train with several workers, or a sweep, by a scheduler.",
+    help="Train on a cluster, with one worker or several.",
 )
 app.add_typer(
     workers,
     name="launch",
     rich_help_panel=TRAIN,
-    short_help="Train with several workers by Slurm.",
+    short_help="Train on a cluster.",
 )
 _add("", "slurm", launch.slurm, "A job of a Slurm cluster.", starts_job=True, to=workers)
 _add(TRAIN, "rehearse", run.rehearse, "The first steps of training on an emulated GPU.", starts_job=True)
@@ -92,7 +91,7 @@ _add(USE, "predict", use.predict, "Classify images by the network of a run.")
 _add(USE, "serve", use.serve, "Serve the predictions of a run by HTTP.")
 _add(USE, "evaluate", use.evaluate, "Measure the network of a run on test images.")
 _add(USE, "export", use.export, "Write the network of a run for other programs.")
-_add(USE, "report", report.report, "One page about a run, a sweep, a wheel, an image or a report.")
+_add(USE, "report", report.report, "One page about a run, several runs, a wheel, an image or a report.")
 
 _add(SHARE, "verify", verify.verify, "Check a wheel, an image or a run, and the chain behind it.")
 _add(SHARE, "reproduce", reproduce.reproduce, "Build a wheel or train a run again, and compare.")

@@ -118,8 +118,6 @@ Gpu = Annotated[
 HOOK_SECONDS = 60
 """How long a command of --on-end may take."""
 
-LIMIT = 100
-Limit = Annotated[int, typer.Option(min=1, help="Most members that a sweep may have.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Sign = Annotated[
     str,
@@ -301,7 +299,7 @@ def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> No
 
 
 def write_page(session: Session, folder: Path) -> str:
-    """Write the page of a run or a sweep into its folder, unless it is there and not older than the record.
+    """Write the page of a run into its folder, unless it is there and not older than the record.
 
     Returns its path, or an empty text if it cannot be written.
     """

@@ -16,7 +16,7 @@ def schema(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without it, list them with paths.")] = "",
 ) -> None:
-    """Print the JSON schema of a file that users write or read: settings, sweep, policy, plan, lock and records.
+    """Print the JSON schema of a file that users write or read: settings, policy, plan, lock and records.
 
     An editor that is told the path of one completes names and shows mistakes.
     """

@@ -47,7 +47,7 @@ def report(
         list[str],
         typer.Argument(
             metavar="TARGET...",
-            help="What `toolkit verify` takes, or the folder of a sweep; several runs are shown side by side.",
+            help="What `toolkit verify` takes; several runs are shown side by side.",
         ),
     ],
     out: Annotated[
@@ -67,7 +67,7 @@ def report(
     trust: Trust = None,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Show images of the data.")] = True,
 ) -> None:
-    """Write one HTML file about a run, a sweep, a wheel, an environment, an image or a smoke report.
+    """Write one HTML file about a run, several runs, a wheel, an environment, an image or a smoke report.
 
     It has numbers, curves, confusions and images, and the chain behind them as `toolkit verify` finds it, with every
     record. It asks no other host for anything and opens anywhere. A link that does not hold is shown as `fail`; the

@@ -5,12 +5,10 @@ import typer
 
 from toolkit.cli.command import (
     ENVIRONMENT,
-    LIMIT,
     Dataset,
     DryRun,
     Gpu,
     JUnit,
-    Limit,
     Session,
     Sign,
     Wheel,
@@ -186,72 +184,6 @@ def train(
         sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
         write_page(session, config.run_dir)
         console.result(trained.result, training_job.describe(config, trained.result))
-
-
-@command(
-    *ENVIRONMENT,
-    remember=True,
-    long=True,
-)
-def sweep(
-    session: Session,
-    file: Annotated[Path, typer.Argument(help="YAML with dataset, options, and a grid or a list of options.")],
-    slots: Annotated[int, typer.Option(min=1, help="Members at the same time; they share out the cores.")] = 1,
-    member: Annotated[
-        int | None, typer.Option(min=0, metavar="I", help="Run this member alone, as one task of an array of jobs.")
-    ] = None,
-    summarise: Annotated[bool, typer.Option("--summarise", help="Compare what is complete, and run nothing.")] = False,
-    limit: Limit = LIMIT,
-    wheel: Wheel = None,
-    gpu: Gpu = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Train every member of a sweep, and compare them: mean, deviation and best over seeds, and a picture.
-
-    Members are runs as `toolkit train` makes them. The same command again goes on, and leaves complete ones alone.
-    On a cluster, `toolkit launch slurm --sweep FILE` gives each member a job.
-    """
-    from toolkit import pipeline, sweep, training_job
-    from toolkit.processes import share_cores
-    from toolkit.steps import run
-    from train.use.compare import render
-
-    console, settings = session.console, session.settings
-    if summarise and member is not None:
-        raise UsageError("--member runs one member, and --summarise runs none", remedy="leave one of them out")
-    planned = sweep.read(file, settings, limit=limit)
-    request = pipeline.choose_set(pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run), console)
-    settings, wheel = request.settings, request.wheel
-    options = [*(["--wheel", wheel] if wheel else []), *([] if gpu is None else ["--gpu" if gpu else "--no-gpu"])]
-    if dry_run:
-        pipeline.choose_environment(request, console)
-        sweep.show(planned, planned.members if member is None else [planned.pick(member)], options, console)
-        return
-    share_cores(slots)  # refused before anything is made
-    picked = None if member is None else planned.pick(member)
-    resolved = pipeline.choose_environment(request, console)
-    if resolved.gpu and slots > 1:
-        raise UsageError(
-            f"--slots {slots} is for processors: each job takes every GPU",
-            remedy="leave it out, say --no-gpu, or run an array of jobs, each with a GPU of its own",
-        )
-    prepared = pipeline.environment_task(resolved, console)
-    if picked:
-        trained = pipeline.train_task(resolved, prepared, picked.arguments, picked.config, console)
-        run([prepared, trained], console)
-        write_page(session, picked.config.run_dir)
-        console.result(trained.result, training_job.describe(picked.config, trained.result))
-        return
-    run([prepared], console)
-    variables = sweep.pass_on(settings, resolved.engine.name)
-    codes = {} if summarise else sweep.run(planned, options, variables, slots, console)
-    if planned.find_results():
-        value = sweep.summarize(planned, codes, resolved.engine, prepared.result)
-        drawn = [str(planned.folder / sweep.PICTURE), write_page(session, planned.folder)]
-        console.result(value, "\n".join([render(value["points"]), *filter(None, drawn)]))
-    elif console.json:
-        console.result({"sweep": str(planned.folder), "members": sweep.describe_members(planned, codes)}, "")
-    sweep.require_complete(planned, codes, console)
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle", long=True)

@@ -1,4 +1,4 @@
-"""Writes what a batch system reads to start workers or members of a sweep: a Slurm script, or Kubernetes' objects."""
+"""Writes what a batch system reads to start workers: a Slurm script."""
 
 import shlex
 import shutil
@@ -38,8 +38,6 @@ class SlurmRequest:
     account: str = ""
     time: str = ""  # limit, as 1-12:00:00
     port: int = PORT
-    members: int = 0  # of a sweep, each a job of an array; 0: one job for all workers of a run
-    slots: int = 0  # members at the same time; 0: all
 
     @property
     def workers(self) -> int:
@@ -52,20 +50,6 @@ def start_peers(command: Sequence[str]) -> tuple[str, ...]:
     return (*command[:module], "train.peers", "slurm", *command[module + 1 :])
 
 
-def start_members(commands: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return one command for all members of a sweep, which picks its own by Slurm's variable.
-
-    ``commands`` run one member each, and differ in the job's arguments alone.
-    """
-    module = commands[0].index("train")
-    return (
-        *commands[0][:module],
-        "train.member",
-        "slurm",
-        *(shlex.join(command[module + 1 :]) for command in commands),
-    )
-
-
 def fill_in_interpreter(command: Sequence[str], interpreter: str) -> tuple[str, ...]:
     """Return a host job's command with its files named from the root, and perhaps another interpreter."""
     first = next(index for index, word in enumerate(command) if word.endswith("/bin/python"))
@@ -74,11 +58,8 @@ def fill_in_interpreter(command: Sequence[str], interpreter: str) -> tuple[str, 
 
 
 def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str:
-    """Return the script. ``command`` runs one worker; it is the same on all nodes.
-
-    For a sweep, the last words of ``command`` are the command lines of all members.
-    """
-    resources, first = request.resources, len(command) - request.members
+    """Return the script. ``command`` runs one worker; it is the same on all nodes."""
+    resources = request.resources
     values = {
         "name": name,
         "nodes": request.nodes,
@@ -86,15 +67,13 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
         "account": request.account,
         "time": request.time,
         "port": request.port,
-        "slots": request.slots,
         "memory": resources.memory,
         "cpus": resources.cpus,
         "gpus": resources.gpus,
         "tasks": max(1, resources.gpus),
         "folder": Path.cwd(),
-        "log": f"{name}-%A_%a.log" if request.members else f"{name}-%j.log",
-        "command": command[:first],
-        "members": command[first:],
+        "log": f"{name}-%j.log",
+        "command": command,
         "grace": GRACE_SECONDS,
         "restarts": RESTARTS,
     }

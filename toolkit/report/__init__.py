@@ -1,4 +1,4 @@
-"""Writes pages about runs, sweeps, wheels, grafts, environments, images and smoke reports: one HTML file each.
+"""Writes pages about runs, wheels, grafts, environments, images and smoke reports: one HTML file each.
 
 A page must open from a mail attachment years later, and must not run what a name in a record says. So it is one file
 that loads nothing from elsewhere, and Jinja2 escapes every value in it. This package draws its charts as SVG, with a
@@ -16,7 +16,7 @@ from pathlib import Path
 from toolkit import artifacts, files, manifest
 from toolkit.artifacts import Run
 from toolkit.errors import IntegrityError, UsageError
-from toolkit.report import artifact, comparison, page, run, sweep
+from toolkit.report import artifact, comparison, page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
 from toolkit.training_job import PAGE
@@ -60,14 +60,9 @@ def _explaining(targets: Sequence[str]) -> Iterator[None]:
 
 
 def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
-    first = Path(targets[0])
-    folder = first.parent if first.name == manifest.FILE else first
-    whole = len(targets) == 1 and sweep.is_sweep(folder)
-    shown_artifacts = [] if whole else [artifacts.find(target, context.state) for target in targets]
+    shown_artifacts = [artifacts.find(target, context.state) for target in targets]
     if beside and (len(shown_artifacts) != 1 or not isinstance(shown_artifacts[0], Run)):
         raise UsageError("--with is for the page of one run", remedy="name the run alone")
-    if whole:
-        return sweep.describe(folder, context)
     if len(shown_artifacts) > 1:
         if not all(isinstance(shown, Run) for shown in shown_artifacts):
             raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")
@@ -88,10 +83,10 @@ def name_page(targets: Sequence[str]) -> str:
 
 
 def write_beside(folder: Path, state: Path) -> None:
-    """Write the page of a run or a sweep into its folder, right after the command that made it.
+    """Write the page of a run into its folder, right after the command that made it.
 
-    Of a run it compares the folder with its record. What the run was made from, and the runs of a sweep, are shown and
-    not compared, because that takes seconds.
+    It compares the folder with its record. What the run was made from is shown and not compared, because that takes
+    seconds.
     """
-    context = PageContext(state=state, compared="nothing" if sweep.is_sweep(folder) else "run")
+    context = PageContext(state=state, compared="run")
     files.write_atomically(folder / PAGE, compose([str(folder)], context)[1])

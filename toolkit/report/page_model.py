@@ -1,6 +1,6 @@
 """Defines what a page shows: headline numbers, and sections of tables, charts, pictures and links of a chain.
 
-The readers of runs, sweeps and other things return these; the template turns each into HTML.
+The readers of runs and other things return these; the template turns each into HTML.
 """
 
 from collections.abc import Mapping, Sequence

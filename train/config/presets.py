@@ -39,16 +39,14 @@ def require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(
             f"unknown {name.replace('_', ' ')}: {value!r}",
             why=f"known are {', '.join(choices)}",
-            remedy=f"did you mean {' or '.join(near)}?" if near else _explain_use(name, value),
+            remedy=f"did you mean {' or '.join(near)}?" if near else _explain_use(name),
         )
 
 
-def _explain_use(name: str, value: str) -> str:
+def _explain_use(name: str) -> str:
     """Return what the user may have meant by a word that is no data set; empty for another kind of word."""
     if name != "dataset":
         return ""
-    if value.endswith((".yaml", ".yml")):
-        return "a sweep is trained by `toolkit sweep FILE`, or on a cluster by `toolkit launch slurm --sweep FILE`"
     return "your own images are named by their path, such as ./my-photos"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import slurm, stages
-from tests.unit.record import maker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -63,34 +62,3 @@ def test_slurm_says_why_it_refuses_a_job(farm: slurm.Farm) -> None:
     assert done.returncode == 4
     assert "Slurm refuses the job" in done.stderr
     assert "invalid partition" in done.stderr
-
-
-@pytest.mark.weekly
-def test_a_sweep_is_an_array_of_jobs_and_one_is_requeued_alone(farm: slurm.Farm) -> None:
-    """The last job to start has the number of the whole array, and must not requeue the others with itself."""
-    options = {"depth": 10, "steps": 300, "checkpoint-every": 10, "kernels": "stock", "threads": 1}
-    (farm.folder / "seeds.yaml").write_text(
-        json.dumps({"dataset": "digits", "options": options, "grid": {"seed": [0, 1]}})
-    )
-    planned = maker.plan_environment(farm.folder / ".toolkit")  # of the cluster's Python, which has the locked set
-    planned.folder.mkdir(parents=True)
-    (planned.folder / "venv").symlink_to("/opt/venv")
-    maker.write_records(planned)
-    command = ("env", "TOOLKIT_RUNS=members", "python", "-m", "toolkit")
-    done = farm(*command, "launch", "slurm", "--sweep", "seeds.yaml", "--slots", "2", "--mem", "2G", "--json")
-    assert done.returncode == 0, done.stderr
-    array = json.loads(done.stdout)["job"]
-    farm.wait_for_checkpoint("", runs="members", count=2)
-    shown = {each: farm("scontrol", "show", "job", f"{array}_{each}").stdout for each in ("0", "1")}
-    (last,) = (each for each, said in shown.items() if said.startswith(f"JobId={array} "))
-    assert farm("scancel", "--batch", "--signal=USR1", f"{array}_{last}").returncode == 0
-    said = farm.wait(array)
-    assert said.count("JobState=COMPLETED") == 2, said
-    assert [said.count(f"Restarts={count}") for count in (0, 1)] == [1, 1], said
-    done = farm(*command, "sweep", "seeds.yaml", "--summarise", "--engine", "host", "--json")
-    assert done.returncode == 0, done.stderr
-    compared = json.loads(done.stdout)
-    assert [each["status"] for each in compared["members"]] == ["complete", "complete"]
-    runs = [json.loads((farm.folder / each["run"] / "manifest.json").read_text()) for each in compared["members"]]
-    assert [bool(each["resumed_after"]) for each in runs] == [each == last for each in ("0", "1")]
-    assert (farm.folder / compared["sweep"] / "table.csv").exists()

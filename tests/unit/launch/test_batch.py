@@ -107,11 +107,9 @@ def test_a_machine_without_slurm_can_print_and_not_submit(run: Run) -> None:
 
 def test_no_option_of_a_scheduler_is_one_of_the_job() -> None:
     """The launcher takes its own options first, so the job would never get one of the same name."""
-    launch = typer.main.get_command(workers)
-    assert isinstance(launch, typer.core.TyperGroup)
     own, job = (
         {name for parameter in command.params for name in parameter.opts}
-        for command in (launch.commands["slurm"], typer.main.get_command(make_app(_collect)))
+        for command in (typer.main.get_command(workers), typer.main.get_command(make_app(_collect)))
     )
     assert {"--shards", "--memory"} <= job
     # A job on this machine is told how progress is shown. One of a scheduler has no terminal, so it prints lines.

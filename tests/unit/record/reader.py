@@ -31,8 +31,7 @@ from tests.unit.test_docs import ROOT
 from tests.unit.train.own.making import write_classes
 from tests.unit.train.test_data import make_split, write_parquet
 from tests.unit.wheel.test_publication import LOCK, finish_build, publish
-from toolkit import manifest, project
-from toolkit.manifest import Manifest
+from toolkit import project
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
 
@@ -113,11 +112,6 @@ def _copy_sources(folder: Path) -> None:
     shutil.copytree(project.locate("tests/fixtures/mini_tensorflow"), folder / "tensorflow", dirs_exist_ok=True)
 
 
-def _write_sweep(folder: Path) -> None:
-    empty = Manifest(kind="sweep", digest="sha256:" + "0" * 64, facts={"points": [], "members": []})
-    manifest.write(folder / "runs" / "sweep-made", empty)
-
-
 def _write_run(folder: Path) -> None:
     maker.train(
         folder / "runs", "--steps", "6", "--epochs", "1", parent=maker.describe_environment(folder / ".toolkit")
@@ -154,7 +148,6 @@ THINGS: Mapping[str, Callable[[Path], object]] = {
     "densenet201_weights_tf_dim_ordering_tf_kernels_notop.h5": _write_weights,
     "wheel": _write_wheel,
     "lock": _write_lock,
-    "sweep": _write_sweep,
     "run": _write_run,
     "tensorflow": _copy_sources,
     "downloads": lambda folder: (folder / "downloads" / "distdir").mkdir(parents=True, exist_ok=True),
@@ -226,7 +219,7 @@ class Reader:
         """
         if self.project:
             return {"COMPOSE_PROJECT_NAME": self.project, "TOOLKIT_SERVE_PORT": PORT, **self.variables}
-        job = re.match(r"(find .*\| )?toolkit (train|up|predict|evaluate|serve|export|sweep)\b", line)
+        job = re.match(r"(find .*\| |for .*; do )?toolkit (train|up|predict|evaluate|serve|export)\b", line)
         versions = VERSIONS if job and not re.search("--(card|cuda|tensorflow)", line) else {}
         state = str(self.folder / ".toolkit")
         return {"TOOLKIT_ENGINE": "host", "TOOLKIT_STATE": state, **versions, **NO_NETWORK, **self.variables}
@@ -270,7 +263,6 @@ class Reader:
         parent, kind, name = match.groups(default="")
         kind = "image-" if self.project and kind == "environment-" else kind  # an engine makes images
         made = [path for path in (self.folder / parent).glob(f"{kind}*") if {each.name for each in path.glob("*.json")}]
-        made = [path for path in made if kind or not path.name.startswith("sweep-")]
         made.sort(key=lambda path: path.stat().st_mtime)
         place = -2 if name in {"ONE", "A"} else -1
         return f"{parent}/{made[place].name}" if len(made) >= -place else match[0]

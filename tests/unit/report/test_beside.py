@@ -1,19 +1,36 @@
-"""Commands that make a run or a sweep write its page beside it."""
+"""Commands that make a run write its page beside it."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import loaded
+from tests.command import Run
+from tests.unit.record import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import parse
-from tests.unit.sweep.conftest import OPTIONS, Commands, write
 from toolkit import report, settings
 from toolkit.cli.command import Session, write_page
 from toolkit.console import Console
 from toolkit.training_job import PAGE
 
-WORDS = [f"--{name}={value}" for name, value in OPTIONS.items()]
+WORDS = [f"--{option}" for option in ("depth=10", "epochs=1", "steps=3", "batch-size=64", "kernels=stock", "threads=1")]
+"""A run of a second."""
+
+
+class Commands(Run):
+    """Runs commands beside a host environment, whose Python has loaded TensorFlow already."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        maker.make_environment(folder / "state", loaded.start())
+        self.variables = {"TOOLKIT_STATE": str(folder / "state"), "TOOLKIT_ENGINE": "host"}
+        self.variables["TOOLKIT_TENSORFLOW"] = maker.SPEC.tensorflow
+
+    def __call__(self, *arguments: str, **environment: str) -> Any:
+        return super().__call__(*arguments, **{**self.variables, **environment})
 
 
 def read_states(page: Path) -> dict[str, str]:
@@ -58,15 +75,3 @@ def test_a_page_that_cannot_be_written_does_not_fail_the_run(place: Place, capsy
     assert write_page(Session(Console(), settings.resolve({})), place.run) == ""
     assert f"there is no page of {place.run}: " in capsys.readouterr().err
     assert not (place.run / PAGE).exists()
-
-
-@pytest.mark.slow
-def test_a_sweep_writes_its_page(commands: Commands) -> None:
-    file = write(commands.folder, {"dataset": "digits", "options": OPTIONS, "grid": {"seed": [0, 1]}})
-    done = commands("sweep", file, "--json")
-    assert done.returncode == 0, done.stderr
-    page = commands.folder / json.loads(done.stdout)["report"]
-    root = parse(page.read_text(encoding="utf-8"))
-    assert root.find("h1")[0].text == page.parent.name
-    states = [each.attributes["class"] for each in root.find("ol", class_="chain")[0].children if each != "\n"]  # type: ignore[union-attr]
-    assert states[0] == "skipped", "the environment"

@@ -4,17 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import Browser
-from tests.unit.record import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from tests.unit.report.test_escaping import PAYLOADS, require_harmless
-from toolkit import digest, manifest
 from toolkit.artifacts import Environment
-from toolkit.errors import IntegrityError
-from toolkit.manifest import Manifest
 from train.config.configuration import digest_fields
-from train.use.compare import list_different, tabulate
+from train.use.compare import list_different
 
 
 def repeat(place: Place, seed: int, rate: float, **result: float) -> Path:
@@ -93,82 +87,3 @@ def test_an_environment_is_read_once_for_all_runs(
     monkeypatch.setattr(Environment, "check", lambda environment: asked.append(environment) or check(environment))
     place.describe(*others)
     assert len(asked) == 1
-
-
-def make_sweep(place: Place, folders: list[Path]) -> Path:
-    """Write the record of a sweep over runs, as `toolkit sweep` does."""
-    folder = place.root / "others" / "sweep-rates-0123abcd"
-    folder.mkdir()
-    members, groups = [], dict[str, dict[str, object]]()
-    for number, each in enumerate(folders):
-        value = json.loads((each / "manifest.json").read_text())
-        options = {"learning-rate": value["config"]["learning_rate"], "seed": value["config"]["seed"]}
-        facts = {"number": number, "options": options, "arguments": [], "run": f"runs/{each.name}"}
-        facts |= {"config_sha256": "", "status": "complete", "weights_sha256": value["weights_sha256"]}
-        members.append(facts)
-        groups.setdefault(f"learning-rate {options['learning-rate']}", {})[each.name] = value["result"]
-    missing = {"number": 4, "options": {"learning-rate": 0.1, "seed": 3}, "arguments": [], "run": "runs/gone"}
-    members.append(missing | {"status": "failed", "exit_code": 4, "reason": "the disk is full"})
-    (folder / "table.csv").write_text("point\n")
-    sums = {"table.csv": digest.digest_file(folder / "table.csv"), "comparison.png": "sha256:" + "0" * 64}
-    facts = {"points": tabulate(groups), "members": members, "files": sums}  # type: ignore[arg-type]
-    manifest.write(folder, Manifest(kind="sweep", digest="sha256:" + "1" * 64, facts=facts))
-    return folder
-
-
-def test_a_sweep_has_its_points_and_runs(place: Place, others: list[Path]) -> None:
-    folder = make_sweep(place, others)
-    root = read(place, folder)
-    assert root.find("h1")[0].text == folder.name
-    assert root.find("p", class_="lead")[0].text == "5 runs at 2 points; 4 are complete."
-    (points,) = root.find("section", id="points")
-    assert [each.text for each in points.find("th", scope="row")] == ["learning-rate 0.05", "learning-rate 0.1"]
-    assert all(len(each.find("circle")) == 2 for each in points.find("svg", class_="strewn"))
-    (members,) = root.find("section", id="members")
-    assert "the disk is full" in members.text
-    assert len(members.find("tr")) == 6
-    commands = [f"toolkit verify runs/{each.name}" for each in others[:3]]
-    assert root.find("footer")[0].find("pre")[0].text.splitlines() == [
-        *commands,
-        "# and 1 more, named in the table of runs",
-    ]
-    (files,) = root.find("section", id="files")
-    assert ["as recorded" in files.text, "not here" in files.text] == [True, True]
-    (chart,) = root.find("figure", id="test-loss")
-    assert all(each.attributes["d"] for each in chart.find("path", class_="area")), "a band of one deviation"
-    assert "one standard deviation" in chart.text
-    (chains,) = root.find("section", id="chain")
-    names = [each.text.split()[0] for each in chains.find("h3")]
-    assert names == ["environment", "smoke", "wheel", "lock"]
-
-
-def test_other_weights_than_the_sweep_recorded_fail(place: Place, others: list[Path]) -> None:
-    folder = make_sweep(place, others)
-    maker.change_json(folder / "manifest.json", lambda v: v["facts"]["members"][0].update(weights_sha256="0" * 64))
-    assert "other weights than the sweep recorded" in read(place, folder).text
-
-
-@pytest.mark.parametrize("part", ["points", "members"])
-def test_a_damaged_record_of_a_sweep_is_refused(place: Place, others: list[Path], part: str) -> None:
-    folder = make_sweep(place, others)
-    maker.change_json(folder / "manifest.json", lambda value: value["facts"].update({part: [7]}))
-    with pytest.raises(IntegrityError, match="record of the sweep"):
-        place.describe(folder)
-
-
-def test_a_sweep_with_hostile_names_runs_no_script(place: Place, others: list[Path], chromium: Browser) -> None:
-    folder = make_sweep(place, others)
-
-    def change(value: dict[str, dict[str, list[dict[str, object]]]]) -> None:
-        for member, payload in zip(value["facts"]["members"], PAYLOADS, strict=False):
-            member |= {"reason": payload}
-            member["options"] = {payload: payload}
-        for point, payload in zip(value["facts"]["points"], PAYLOADS, strict=False):
-            point["point"] = point["best"] = payload
-
-    maker.change_json(folder / "manifest.json", change)
-    path = place.write(folder)
-    require_harmless(path.read_text(encoding="utf-8"))
-    chromium.open(path, 390)
-    assert chromium.complaints == []
-    assert chromium.run("document.documentElement.scrollWidth") <= 390

@@ -43,7 +43,7 @@ def test_the_command_prints_each_and_names_its_path(run: Run) -> None:
     for name, text in MADE.items():
         assert run("schema", name).stdout == text
         assert Path(listed[name]["path"]).read_text() == text
-    done = run("schema", "sweeps")
+    done = run("schema", "runs")
     assert done.returncode == 2
     assert "one of config, lock, manifest" in done.stderr
 
@@ -82,7 +82,7 @@ BLOCKS = {
     for text in re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     if "runs-on:" not in text  # a workflow of GitHub's
 }
-KINDS = {"dataset": "sweep", "signers": "policy", "require": "policy"}
+KINDS = {"signers": "policy", "require": "policy"}
 POLICY = next(block for block in BLOCKS.values() if "signers" in block)
 
 

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests import schemas
 from tests.unit.schemas.making import TEXTS, near
-from toolkit import artifacts, keys, lock, manifest, steps, sweep
+from toolkit import artifacts, keys, lock, manifest, steps
 from toolkit.errors import ToolkitError
 from toolkit.settings import resolve
 from train.cli import parse
@@ -35,7 +35,6 @@ RULES: Mapping[str, str] = {
     "is not a number of blocks|both begin with|block without layers|leaves no channels|chooses an epoch|"
     "keeps weights that were trained|says where to save memory|do(es)? not work (together|with)|all shards|"
     "cannot compile|compiles the step|has depth|depth of model|needs images of|begins a run anew",
-    "what stands twice, and how many there are": "are the same run|is in the sweep twice|members, more than",
 }
 """What a schema cannot say, with what the readers say."""
 
@@ -63,10 +62,6 @@ def read_run(path: Path) -> object:
     return reader.read_record(path), reader.read_config(path)
 
 
-def read_sweep(path: Path) -> object:
-    return sweep.read(path, resolve({}, environment={}), limit=10)
-
-
 READERS: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "settings": ("toolkit.yaml", read_settings),
     "policy": ("policy.yaml", read_policy),
@@ -75,7 +70,6 @@ READERS: Mapping[str, tuple[str, Callable[[Path], object]]] = {
     "plan": ("plan.json", read_plan),
     "run": ("manifest.json", read_run),
     "config": ("config.yaml", reader.read_config),
-    "sweep": ("sweep.yaml", read_sweep),
 }
 
 BASE = parse(["digits"]).as_dict()
@@ -83,11 +77,10 @@ BASE = parse(["digits"]).as_dict()
 
 def find_known(name: str) -> dict[str, st.SearchStrategy[Any]]:
     """Return what is drawn for some names of a file, in place of any text."""
-    key, dataset = st.just("key.pub") | TEXTS, st.sampled_from(["digits", "digits", "cifar10", "no-data"])
+    key = st.just("key.pub") | TEXTS
     config = {each: st.just(BASE[each]) for each in SCHEMAS["config"]["required"]}
     known: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "policy": {"key": key},
-        "sweep": {"dataset": dataset},
         "config": config,
         "run": {"config": st.just(BASE) | near(SCHEMAS["config"], **config)},
     }

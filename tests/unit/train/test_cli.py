@@ -45,7 +45,6 @@ from train.errors import PreflightError, UsageError
         (["cifar10", "--model", "121", "--jit"], "--jit cannot compile model 121"),
         (["cifar10", "--model", "121", "--depth", "40"], "choose by --model: 121, 169, 201, 264"),
         ([], "Missing argument"),
-        (["nope.yaml"], "toolkit sweep FILE"),
     ],
 )
 def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
