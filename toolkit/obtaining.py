@@ -23,9 +23,12 @@ class WheelSource:
     require_trusted: Callable[[Path, str], object]
 
     def find(self, plan: WheelPlan, dist: Path) -> FinishedWheel | None:
-        """Return the finished wheel of a plan in ``dist``. Raises IntegrityError if it is not signed as required."""
+        """Return the finished wheel of a plan in ``dist``.
+
+        Raises IntegrityError if it is neither signed as required nor has this user's seal.
+        """
         wheel = wheel_folder.find(plan, dist)
-        if wheel:
+        if wheel:  # it was found, not named
             self.require_trusted(wheel.folder, "")
         return wheel
 

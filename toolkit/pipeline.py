@@ -27,6 +27,7 @@ from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.steps import Step, Task
 from toolkit.versions import find_locked, load_table, plan_set
+from toolkit.wheel import wheel_folder
 from train.cli import find_result
 from train.config.configuration import TrainConfig
 from train.record.reader import find_change
@@ -52,8 +53,9 @@ class Request:
     elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
     runs: bool = True  # whether anything is to run in it; if not, it may be for another platform than this machine's
     dry_run: bool = False  # only print what would run; no image is pulled
-    # raises an error if the artifact at this path with this digest must not be reused; by default all may be reused
-    require_trusted: Callable[[Path, str], object] = lambda _place, _identity: None
+    # raises an error if the artifact at this path with this digest must not be reused; by default all that has this
+    # user's seal may be
+    require_trusted: Callable[[Path, str], object] = wheel_folder.require_own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +115,9 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
     if decision is None:
         return _choose_cpu_set(request)
     chosen = apply_decision(request, decision)
-    if not (decision.uses_gpu and decision.grafted):
+    if request.wheel not in {None, PUBLISHED} or not (decision.uses_gpu and decision.grafted):
         return chosen
-    from toolkit.graft import graft_plan
-    from toolkit.wheel import wheel_folder
-
-    planned = graft_plan.plan_graft(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
-    wheel = wheel_folder.find(planned, DIST)
+    wheel = find_wheel(decision, chosen.settings, DIST, chosen.settings.python, request.require_trusted)
     if wheel is None:
         named = " and ".join(dict.fromkeys(device.name for device in decision.devices))
         raise GpuError(
@@ -128,8 +126,33 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
             remedy=f"`toolkit up` makes it in minutes, as `{decision.command}` does; --card none runs on the processor",
         )
     console.heading("graft", shorten(wheel.folder))
-    request.require_trusted(wheel.folder, "")
     return replace(chosen, wheel=str(wheel.folder))
+
+
+def find_wheel(
+    decision: "Decision",
+    settings: Settings,
+    dist: Path,
+    python: str,
+    require: wheel_folder.Require = wheel_folder.require_own,
+) -> wheel_folder.FinishedWheel | None:
+    """Return the wheel in ``dist`` that serves a decision for which no published one will do; None if there is none.
+
+    ``python``: for which it must be, or empty. Raises IntegrityError if none that would serve may be taken unasked.
+    """
+    from toolkit.graft import graft_plan
+
+    request = graft_plan.GraftRequest(cards=decision.grafted)
+    planned = graft_plan.plan_graft(load_table(), settings, request) if decision.grafted else None
+    need = wheel_folder.Need(
+        tensorflow=decision.tensorflow,
+        cuda=decision.cuda,
+        cudnn=decision.cudnn,
+        capabilities=decision.capabilities,
+        python=python,
+        plan=planned,
+    )
+    return wheel_folder.search(need, dist, require)
 
 
 def decide_set(request: Request, console: Console) -> "Decision | None":

@@ -122,7 +122,8 @@ class Wheel(Artifact):
         return ", ".join([*words, "signed"] if signing.locate(self.folder).exists() else words)
 
     def make_statement(self) -> Statement:
-        names = [path.name for path in self.folder.iterdir() if not signing.is_envelope(path.name)]
+        paths = wheel_folder.list_files(self.folder)
+        names = [path.name for path in paths if not signing.is_envelope(path.name)]
         return Statement(
             kind="wheel",
             subjects=digest.read_files(self.folder, names),

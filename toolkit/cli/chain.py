@@ -94,7 +94,8 @@ def up(
             remedy="add --from-source or --from",
         )
     elif named := pipeline.read_wheel_option(wheel):
-        origin.require_trusted(named.parent, "")
+        if trust:
+            origin.require_trusted(named.parent, "")
         chosen = request
     else:
         chosen = _fit_cards(session, request, origin, key)

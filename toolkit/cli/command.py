@@ -336,9 +336,10 @@ def read_origin(
         )
     from toolkit.obtaining import WheelSource
     from toolkit.signing import Policy
+    from toolkit.wheel import wheel_folder
 
     if not trust:
-        return WheelSource(registry, Policy(), lambda _place, _identity: None)
+        return WheelSource(registry, Policy(), wheel_folder.require_own)
     from toolkit import artifacts
     from toolkit.record import verification
 

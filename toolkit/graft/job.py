@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, project
+from toolkit import digest, files, project, seals
 from toolkit.console import Console
 from toolkit.engine.host import require_space
 from toolkit.errors import IntegrityError, PreflightError
@@ -15,7 +15,7 @@ from toolkit.graft.assembly import Assembler
 from toolkit.graft.graft_plan import NVCC, GraftPlan
 from toolkit.settings import Settings
 from toolkit.steps import Task
-from toolkit.wheel import archive, build, inspection, publication, repack
+from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
 from toolkit.wheel.wheel_documents import BuildRun
 from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -47,6 +47,8 @@ def graft(plan: GraftPlan, settings: Settings, console: Console, *, dist: Path, 
     cache = (Path(settings.state) / CACHE).resolve()
     files.require_writable(cache)
     files.require_writable(dist)
+    wheel_folder.require_free(dist / plan.name)
+    seals.make_key()  # before minutes are spent
     require_space(dist, NEEDED_BYTES)
     started = time.time()
     source = fetch_wheel(plan, settings, cache, console)

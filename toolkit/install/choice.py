@@ -14,7 +14,6 @@ from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine, hides_gpus
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.settings import DECIDED, Settings
-from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import Locked, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.table import PlatformRow
@@ -51,7 +50,8 @@ def decide_for(settings: Settings, python: str = "") -> Decision | None:
 def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
     """Return the settings of a decision, and the wheel of ``dist`` that it needs if no published one will do.
 
-    Raises UsageError if there is no such wheel yet, with the command that makes it.
+    Raises UsageError if there is no such wheel yet, with the command that makes it, and IntegrityError if one was found
+    that this user has not made on this machine.
     """
     if decision.way == "cpu":
         return settings, None
@@ -61,33 +61,13 @@ def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tu
     )
     if decision.way == "published":
         return settings, None
-    if wheel := find_wheel(dist, decision, python):
-        return settings, wheel
+    if found := pipeline.find_wheel(decision, settings, dist, python):
+        return settings, found.wheel.resolve()
     raise UsageError(
         f"no published wheel will do for {' and '.join(dict.fromkeys(device.name for device in decision.devices))}",
         why=f"{decision.reason}; {dist} has no such wheel yet",
         remedy=f"`{decision.command}`, and then this command again; --card none installs the CPU set",
     )
-
-
-def find_wheel(dist: Path, decision: Decision, python: str) -> Path | None:
-    """Return the newest wheel in a folder with machine code for the cards of a decision; None if there is none.
-
-    ``python``: for which it must be, or empty.
-    """
-    wheels = []
-    for path in dist.glob(f"*/{manifest.FILE}"):
-        record = manifest.read(path.parent)
-        facts = record.facts.get("inspection", {}) if record and record.kind == "wheel" else {}
-        wheel = path.parent / str(facts.get("file", ""))
-        codes = [
-            find_coverage(facts.get("architectures", ()), capability) or "" for capability in decision.capabilities
-        ]
-        same = str(facts.get("version", "")).partition("+")[0] == decision.tensorflow
-        fits = not python or f"cp{python.replace('.', '')}" in facts.get("pythons", ())
-        if same and fits and wheel.is_file() and codes and all("machine code" in code for code in codes):
-            wheels.append((path.stat().st_mtime, wheel))
-    return max(wheels)[1].resolve() if wheels else None
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:

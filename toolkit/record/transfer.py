@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, findings, signing
+from toolkit import digest, files, findings, seals, signing
 from toolkit.artifacts import open_wheel
 from toolkit.artifacts.wheel import read_predicate
 from toolkit.console import Console
@@ -61,7 +61,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     digests = wheel_folder.check_sums(folder)
     wheel = open_wheel(folder)
     tag = name_tag(wheel.read_plan().digest)
-    paths = sorted(folder.iterdir())
+    paths = wheel_folder.list_files(folder)
     layers = [
         Layer(title=path.name, digest=digests.get(path.name) or digest.read_file(path), size=path.stat().st_size)
         for path in paths
@@ -166,10 +166,12 @@ def pull(
     kept = state / f"wheel-{plan.name}"
     files.require_writable(dist)
     files.require_writable(kept)
+    seals.make_key()  # before minutes are spent
     with files.open_own(kept / "pull.lock") as lock, files.stage(dist, plan.name) as staging:
         files.lock_file(lock, fcntl.LOCK_EX)
         if wheel := find():  # another command has put it there meanwhile
             return wheel
+        wheel_folder.require_free(dist / plan.name)
         signed = _fetch_records(client, records, layers, staging.path, policy)
         record = _require_plan(staging.path, plan, archive, repository)
         console.heading("registry", f"{repository}:{tag}, {signed}")

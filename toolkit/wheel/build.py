@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from toolkit import digest, files, lock, naming, project
+from toolkit import digest, files, lock, naming, project, seals
 from toolkit.console import Console
 from toolkit.doctor import hardware
 from toolkit.engine import buildx
@@ -65,6 +65,8 @@ def build(plan: BuildPlan, *, dist: Path, logs: Path, engine: str, console: Cons
     """
     require_buildx()
     files.require_writable(dist)
+    wheel_folder.require_free(dist / plan.name)
+    seals.make_key()  # before hours are spent
     if downloads := plan.contexts.get("downloads"):
         collection.require_whole(Path(downloads))
     # Beside the target, so that the last step is a rename.

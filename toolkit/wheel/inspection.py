@@ -102,14 +102,16 @@ def inspect(path: Path) -> Inspection:
     # The result follows from the file's name and content, and from this code.
     code = digest.digest_paths(project.ROOT, [Path(__file__).parent, _RULES])
     key = digest.digest_value(["inspection", path.name, content, code])
-    return _from_json(digest.cached(key, lambda: asdict(_inspect(path, content))))
+    return restore(digest.cached(key, lambda: asdict(_inspect(path, content))))
 
 
-def _from_json(value: dict[str, Any]) -> Inspection:
-    def restore(fields: dict[str, Any]) -> dict[str, Any]:
+def restore(value: Mapping[str, Any]) -> Inspection:
+    """Return the facts of a wheel from its record. Raises LookupError, TypeError or AttributeError for another form."""
+
+    def freeze(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()}
 
-    return Inspection(**restore({**value, "build": BuildInfo(**restore(value["build"]))}))
+    return Inspection(**freeze({**value, "build": BuildInfo(**freeze(value["build"]))}))
 
 
 def _inspect(path: Path, content: str) -> Inspection:

@@ -100,12 +100,13 @@ def _read_outcome(path: Path) -> dict[str, Any]:
 
 
 def move(staging: Path, target: Path) -> None:
-    """Move a complete folder to its name, in place of an incomplete one. Raises PreflightError if that fails."""
+    """Seal a complete folder, and move it to its name. Raises PreflightError if that fails."""
+    wheel_folder.require_free(target)
     try:
-        if target.exists():
-            # Leftover of an interrupted command: a complete wheel would have been reused.
-            shutil.rmtree(target)
         files.set_mode(staging, 0o755)
+        wheel_folder.seal(staging)
+        if target.exists():
+            shutil.rmtree(target)
         staging.replace(target)
     except OSError as error:
         raise PreflightError(

@@ -1,11 +1,19 @@
-"""Finds, reads and checks the folder of a wheel: one wheel, its records, and ``SHA256SUMS``."""
+"""Finds, reads and checks the folder of a wheel: one wheel, its records, and ``SHA256SUMS``.
 
+A wheel that this user made, grafted or pulled has this user's seal. One that a command finds by itself is taken only
+with that seal, or with a signature that ``--trust`` asks for; the user may name any other by ``--wheel``.
+"""
+
+import hashlib
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from toolkit import digest, files, manifest
-from toolkit.errors import BuildError, IntegrityError
+from toolkit import digest, files, manifest, seals
+from toolkit.engine import custody
+from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.manifest import Manifest
 from toolkit.signing import is_envelope
 from toolkit.wheel.wheel_plan import WheelPlan
@@ -27,8 +35,131 @@ class FinishedWheel:
         return find_wheel(self.folder)
 
 
+Require = Callable[[Path, str], object]
+"""Raises an error unless a thing that was found may be taken; its second argument is the digest of an environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What a wheel must have to run on cards."""
+
+    tensorflow: str
+    cuda: str  # cuda, cudnn: of the set in which it will run
+    cudnn: str
+    capabilities: tuple[str, ...]  # of the cards
+    python: str = ""  # empty: any
+    plan: WheelPlan | None = None  # its very wheel is taken first
+
+
+def require_own(folder: Path, _identity: str = "") -> None:
+    """Raise IntegrityError for a wheel that this user has not made on this machine. Other things have their own seals.
+
+    Nothing is written.
+    """
+    record = manifest.read(folder)
+    if record and record.kind == "wheel" and (doubt := find_doubt(folder)):
+        raise IntegrityError(
+            f"{folder} was found, and is not taken unasked",
+            why=doubt,
+            remedy=f"if you trust it, name it: --wheel {folder}; or say whose signature it must have: --trust KEY.pub",
+        )
+
+
+def find_doubt(folder: Path) -> str:
+    """Say why a folder is not that of a wheel that this user has made on this machine; empty if it is."""
+    record = manifest.read(folder)
+    if record is None or record.kind != "wheel":
+        return "it has no record of a wheel"
+    if stranger := seals.find_stranger(folder.parent):
+        return stranger
+    compare = partial(_compare, folder, record)
+    return custody.inspect(folder, record.digest, partial(_read_fingerprint, folder), compare).doubt
+
+
+def require_free(target: Path) -> None:
+    """Raise PreflightError if a wheel would take the place of something that this user has not made."""
+    if (target.exists() or target.is_symlink()) and (doubt := find_doubt(target)):
+        raise PreflightError(
+            f"{target} is in the way, and is not removed unasked",
+            why=doubt,
+            remedy="remove it if it is not needed, or choose another folder with --out",
+        )
+
+
+def seal(folder: Path) -> None:
+    """Mark the folder of a finished wheel as this user's. Raises PreflightError if the key cannot be kept."""
+    seals.make_key()
+    custody.seal(folder, _read_fingerprint(folder))
+
+
+def _read_fingerprint(folder: Path) -> str:
+    lines = []
+    for path in sorted(folder.glob("*.whl")):
+        status = path.lstat()
+        times = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+        lines.append(f"{path.name} {times} {status.st_ino} {status.st_mode} {status.st_uid}")
+    return f"sha256:{hashlib.sha256(repr(lines).encode()).hexdigest()}"
+
+
+def _compare(folder: Path, record: Manifest) -> tuple[str, str]:
+    """Read the wheel of a folder; say what is not as its record says, and return the fingerprint of before."""
+    fingerprint, wheels = _read_fingerprint(folder), [path for path in folder.glob("*.whl") if _is_plain(path)]
+    same = [digest.read_file(path) for path in wheels] == [record.digest]
+    return "" if same else "the wheel is not that of its record", fingerprint
+
+
+def search(need: Need, dist: Path, require: Require = require_own) -> FinishedWheel | None:
+    """Return a wheel in ``dist`` that serves a need: that of its plan, or else the newest. None: there is none.
+
+    If all that would serve are refused, the error of the first one is raised.
+    """
+    refused: list[ToolkitError] = []
+    for found in _list_serving(need, dist):
+        try:
+            require(found.folder, "")
+        except ToolkitError as error:
+            refused.append(error)
+        else:
+            return found
+    if refused:
+        raise refused[0]
+    return None
+
+
+def _list_serving(need: Need, dist: Path) -> Iterator[FinishedWheel]:
+    exact = find(need.plan, dist) if need.plan else None
+    if exact:
+        yield exact
+    folders = [path.parent for path in dist.glob(f"[!.]*/{manifest.FILE}")]
+    for folder in sorted(folders, key=lambda folder: (folder / manifest.FILE).stat().st_mtime, reverse=True):
+        record = manifest.read(folder)
+        if record and record.kind == "wheel" and _serves(record, folder, need):
+            yield FinishedWheel(folder=folder, record=record, reused=True)
+
+
+def _serves(record: Manifest, folder: Path, need: Need) -> bool:
+    """Return whether a wheel has machine code for the cards and runs in the set, by its record."""
+    from toolkit.smoke.checks.gpu_rules import find_coverage
+    from toolkit.wheel import inspection  # slow to load, and most commands look for no wheel
+
+    try:
+        inspected = inspection.restore(record.facts["inspection"])
+        codes = [find_coverage(inspected.architectures, capability) or "" for capability in need.capabilities]
+        inspection.require_runnable(
+            inspected,
+            tensorflow=need.tensorflow,
+            python=need.python or re.sub(r"cp(\d)(\d+)", r"\1.\2", inspected.pythons[0]),
+            cuda=need.cuda,
+            cudnn=need.cudnn,
+            built_cudnn=str(record.facts["lock"]["spec"].get("cudnn") or ""),
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, UnsupportedError):  # records may be of any form
+        return False
+    return (folder / inspected.file).is_file() and bool(codes) and all("machine code" in code for code in codes)
+
+
 def find(plan: WheelPlan, dist: Path) -> FinishedWheel | None:
-    """Return the finished wheel of a plan in ``dist``, if its record names the plan."""
+    """Return the finished wheel of a plan in ``dist``, if its record names the plan. Whose it is was not asked."""
     folder = dist / plan.name
     record = manifest.read(folder)
     if record is None or record.kind != "wheel" or record.facts.get("plan") != plan.digest:
@@ -52,6 +183,11 @@ def find_wheel(folder: Path) -> Path:
     return wheels[0]
 
 
+def list_files(folder: Path) -> list[Path]:
+    """Return what belongs to a wheel: all in its folder but the seal, which says nothing on another machine."""
+    return sorted(path for path in folder.iterdir() if path.name != custody.FILE)
+
+
 def write_sums(folder: Path) -> dict[str, str]:
     digests = _digest_files(folder)
     lines = [f"{value.removeprefix('sha256:')}  {name}\n" for name, value in sorted(digests.items())]
@@ -63,7 +199,7 @@ def check_sums(folder: Path) -> dict[str, str]:
     """Check a folder against its checksums; return each file's digest. Raises IntegrityError if they do not match."""
     listed = _read_sums(folder)
     digests = _digest_files(folder)
-    strange = {path.name for path in folder.iterdir() if not _is_plain(path)}
+    strange = {path.name for path in list_files(folder) if not _is_plain(path)}
     wrong = []
     for name in sorted(listed.keys() | digests.keys() | strange):
         if name in strange:
@@ -116,7 +252,8 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 def _digest_files(folder: Path) -> dict[str, str]:
     # Envelopes do not count, because signing adds them later.
-    listed = (path for path in folder.iterdir() if _is_plain(path) and path.name != SUMS and not is_envelope(path.name))
+    listed = (path for path in list_files(folder) if _is_plain(path) and path.name != SUMS)
+    listed = (path for path in listed if not is_envelope(path.name))
     digests = {}
     for path in listed:
         try:

@@ -69,7 +69,7 @@ def log_in(tmp_path: Path, host: str, **entry: str) -> None:
 
 
 def read(place: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in place.iterdir()}
+    return {path.name: path.read_bytes() for path in wheel_folder.list_files(place)}
 
 
 def flip(content: bytes) -> bytes:

@@ -9,7 +9,7 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.install import choice
 from toolkit.settings import resolve
-from toolkit.wheel import inspection
+from toolkit.wheel import inspection, wheel_folder
 
 
 def make_own_wheel(folder: Path, *, cuda: str = "12.5.1", version: str = "2.21.0", tag: str = "cp311-cp311") -> Path:
@@ -102,6 +102,7 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
         facts = {"inspection": asdict(inspected), "lock": {"schema": 1, "spec": {}, "pins": {}}}
         record = manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts)
         manifest.write(wheel.parent, record)
+        wheel_folder.seal(wheel.parent)
     _, found = choice.apply(decision, settings, "3.11", tmp_path)
     assert found
     assert found.parent.name == "grafted"

@@ -268,11 +268,15 @@ def test_a_tag_that_would_lie_publishes_nothing(tmp_path: Path, tag: str, why: s
     assert not (tmp_path / "dist").exists()
 
 
-def test_a_half_made_target_is_replaced(tmp_path: Path) -> None:
+def test_only_a_wheel_of_this_user_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
-    (tmp_path / "dist" / "leftover").write_text("")
-    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
-    assert not (tmp_path / "dist" / "leftover").exists()
+    (tmp_path / "dist" / "thesis").write_text("")
+    with pytest.raises(PreflightError, match="is in the way"):
+        publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    (tmp_path / "dist" / "thesis").unlink()
+    (tmp_path / "dist").rmdir()
+    for number in range(2):
+        publish(finish_build(tmp_path / f"staging{number}"), tmp_path / "dist")
     require(open_wheel(tmp_path / "dist").check(), remedy="")
 
 

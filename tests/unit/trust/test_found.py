@@ -1,0 +1,187 @@
+"""A wheel that a command finds by itself is taken only with this user's seal, or at this user's word."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from tests.command import Run
+from tests.unit.trust.conftest import Canary
+from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
+from toolkit import manifest, pipeline, project
+from toolkit.console import Console
+from toolkit.doctor.decision import Decision
+from toolkit.errors import GpuError, IntegrityError, PreflightError, UsageError
+from toolkit.graft import graft_plan
+from toolkit.install import choice
+from toolkit.settings import Settings, resolve
+from toolkit.versions import load_table
+from toolkit.wheel import inspection, wheel_folder
+
+CARD = "12.0"
+SETTINGS = 'card: "12.0"\nengine: host\n'
+"""What a stranger's ``toolkit.yaml`` may say."""
+
+Make = Callable[..., Path]
+
+
+def _decide(folder: Path) -> tuple[Settings, Decision]:
+    folder.mkdir(exist_ok=True)
+    (folder / "toolkit.yaml").write_text(SETTINGS)
+    settings = resolve({}, file=folder / "toolkit.yaml")
+    decision = choice.decide_for(settings, "3.11")
+    assert decision
+    return settings, decision
+
+
+@pytest.fixture
+def make(tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Make a folder with the settings and the wheel of a stranger, who has a key as well."""
+
+    def make(name: str = "", *, seal: str = "stranger") -> Path:
+        """``name``: of the wheel's folder; by default that of the graft which the card needs."""
+        settings, decision = _decide(tmp_path / "here")
+        chosen = pipeline.apply_decision(pipeline.Request(settings=settings), decision).settings
+        planned = graft_plan.plan_graft(load_table(), chosen, graft_plan.GraftRequest(cards=decision.grafted))
+        folder = tmp_path / "here" / "dist" / (name or planned.name)
+        folder.mkdir(parents=True)
+        content = {MEMBER: make_build_info("sm_120", cuda="12.5.1"), "zz.pth": canary.python}
+        wheel = make_wheel(folder, version=f"{decision.tensorflow}+sm120", files=content)
+        inspected = replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120"))
+        facts = {"plan": "" if name else planned.digest, "lock": planned.lock.describe()}
+        record = manifest.Manifest(
+            kind="wheel", digest=inspected.digest, facts={**facts, "inspection": asdict(inspected)}
+        )
+        manifest.write(folder, record)
+        wheel_folder.write_sums(folder)
+        with monkeypatch.context() as patched:
+            if seal == "stranger":
+                patched.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
+            if seal:
+                wheel_folder.seal(folder)
+        return folder
+
+    return make
+
+
+def _ask_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
+    """Return which wheels ``install`` and ``train`` take; none where they say that there is none."""
+    monkeypatch.chdir(folder)
+    settings, decision = _decide(folder)
+
+    def install() -> Path | None:
+        return choice.apply(decision, settings, "3.11", Path("dist"))[1]
+
+    def train() -> Path | None:
+        request = pipeline.Request(settings=settings)
+        return pipeline.read_wheel_option(pipeline.choose_set(request, Console(verbosity=-1)).wheel)
+
+    answers = []
+    for take in (install, train):
+        try:
+            answers.append(take())
+        except (UsageError, GpuError):
+            answers.append(None)
+    return answers
+
+
+@pytest.mark.parametrize("name", ["", "mine"], ids=["the graft by its plan", "any wheel with the code"])
+def test_install_and_train_give_one_answer(make: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    folder = make(name, seal="own")
+    (wheel,) = folder.glob("*.whl")
+    assert _ask_both(folder.parents[1], monkeypatch) == [wheel, wheel]
+    shutil.rmtree(folder)
+    assert _ask_both(folder.parents[1], monkeypatch) == [None, None]
+
+
+def test_the_wheel_of_the_plan_is_taken_before_a_newer_one(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(seal="own")
+    make("newer", seal="own")
+    assert [wheel.parent for wheel in _ask_both(folder.parents[1], monkeypatch) if wheel] == [folder, folder]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("train", "digits"),
+        ("train", "digits", "--dry-run"),
+        ("up", "digits"),
+        ("smoke",),
+        ("install", "--into", "env", "--dry-run"),
+        ("graft", "--compute-capability", CARD),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("seal", ["", "stranger"], ids=["no seal", "a seal of another key"])
+def test_a_strangers_wheel_is_not_taken_unasked(
+    make: Make, run: Run, canary: Canary, command: tuple[str, ...], seal: str
+) -> None:
+    folder = make(seal=seal)
+    before = sorted(path.name for path in folder.iterdir())
+    done = run(*command)
+    assert done.returncode == 8, done.stderr
+    assert f"--wheel dist/{folder.name}" in done.stderr
+    assert "--trust" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert not (run.folder / ".toolkit").exists()
+    assert not canary.has_sung()
+
+
+def test_the_users_word_is_enough(make: Make, run: Run) -> None:
+    folder = make()
+    flags = ("--tensorflow", "2.21.0", "--cuda", "12.8.1", "--cudnn", "9.10.2")
+    done = run("train", "digits", "--wheel", str(folder), *flags, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert str(folder) in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["copied seal", "other bytes", "other record", "open folder", "open dist"])
+def test_a_seal_holds_for_one_wheel_that_others_cannot_change(make: Make, kind: str) -> None:
+    own, other = make("own", seal="own"), make("other", seal="")
+    wheel_folder.require_own(own)
+    record = (other if kind == "copied seal" else own) / manifest.FILE
+    if kind == "copied seal":
+        shutil.copy2(own / "seal.json", other)
+    if kind in {"copied seal", "other record"}:
+        record.write_text(record.read_text().replace("sm_90", "sm_80"))
+    elif kind == "other bytes":
+        (wheel,) = own.glob("*.whl")
+        wheel.write_bytes(wheel.read_bytes()[:-1] + b"\1")
+    elif kind == "open folder":
+        own.chmod(0o777)
+    elif kind == "open dist":
+        own.parent.chmod(0o777)
+    with pytest.raises(IntegrityError, match="not taken unasked"):
+        wheel_folder.require_own(record.parent)
+
+
+def test_what_was_moved_or_copied_on_this_machine_stays_ones_own(make: Make, tmp_path: Path) -> None:
+    folder = make("own", seal="own")
+    shutil.copytree(folder, tmp_path / "copy" / "own")
+    wheel_folder.require_own(tmp_path / "copy" / "own")
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "file"])
+def test_what_is_in_the_way_of_a_wheel_is_not_removed(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target"
+    if kind == "file":
+        target.write_text("thesis")
+    elif kind == "link":
+        (tmp_path / "thesis").mkdir()
+        target.symlink_to(tmp_path / "thesis")
+    else:
+        target.mkdir()
+    with pytest.raises(PreflightError, match="is in the way"):
+        wheel_folder.require_free(target)
+    assert target.exists()
+
+
+def test_both_pages_say_the_rule_in_the_same_words() -> None:
+    rules = []
+    for page in ("SECURITY.md", "docs/trust.md"):
+        paragraphs = project.locate(page).read_text().split("\n\n")
+        rules += [text.strip() for text in paragraphs if text.strip().startswith("**What you name is trusted")]
+    assert len(rules) == 2
+    assert rules[0] == rules[1]
