@@ -24,7 +24,7 @@ run: .venv/ready ## the main job: wheel, smoke checks, training on real digits, 
 test: .venv-dev/ready ## the fast tests: no engine, no GPU, no network
 	@$(PYTEST) $$(.venv-dev/bin/python -m tests.threads) -m "not (engine or rehearse or slow or weekly)"
 
-test-all: .venv-dev/ready ## all tests: also slow ones, real containers and rehearsals
+test-all: .venv-dev/ready ## all tests: also slow ones, in real containers and on an emulated GPU
 	@$(PYTEST) 2 -m "not weekly" --durations 40 --durations-min 10
 
 test-weekly: .venv-dev/ready ## what takes longest: more kills, wrong bytes, large images; an hour, with all that CI has

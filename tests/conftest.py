@@ -29,8 +29,8 @@ setattr(typer.main, "get_command", functools.lru_cache(maxsize=16)(typer.main.ge
 hypothesis.settings.register_profile("toolkit", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("toolkit")
 
-_SHARING = ("tests/integration/docker/", "tests/integration/", "tests/rehearsal/")
-"""Folders whose tests share fixtures: builds of stages, the commands that use an engine, and rehearsals."""
+_SHARING = ("tests/integration/docker/", "tests/integration/", "tests/emulated_gpu/")
+"""Folders whose tests share fixtures: builds of stages, commands that use an engine, jobs on an emulated GPU."""
 
 
 def _engine_answers() -> bool:

@@ -35,7 +35,7 @@ LAYERS = (
     {"inference", "wheel"},
     {"graft"},
     {"artifacts", "pipeline"},
-    {"clean", "install", "launch", "record", "rehearsal", "report"},
+    {"clean", "install", "launch", "record", "report"},
     {"inventory", "obtaining"},
     {"cli"},
     {"__main__"},
@@ -56,8 +56,7 @@ JOB_LAYERS = (
 )
 """The same of the training job."""
 
-PACKAGES = ("toolkit", "train", "rehearsal")
-"""All packages. The rehearsal, a small one without layers, imports the training job, which knows nothing of it."""
+PACKAGES = ("toolkit", "train")
 
 LEVELS = {
     package: {part: number for number, layer in enumerate(layers) for part in layer}

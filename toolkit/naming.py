@@ -55,7 +55,7 @@ _COMPOSE_IMAGE = re.compile(rf"toolkit/train:compose-{_SET}")
 """Form of the image names in compose.yaml and compose.gpu.yaml."""
 
 _PLANNED_IMAGE = re.compile(
-    rf"{IMAGE_REPOSITORY}/(?:(?:runtime|train):(?:emulated-)?{_SET}|bazel-worker:{_SET}|offline:[a-z-]+)-([0-9a-f]{{12}})"
+    rf"{IMAGE_REPOSITORY}/(?:(?:runtime|train):{_SET}|bazel-worker:{_SET}|offline:[a-z-]+)-([0-9a-f]{{12}})"
 )
 """Form of the names that :func:`name_image` makes. The last word is of the digest of the image's plan."""
 

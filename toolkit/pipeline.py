@@ -589,7 +589,7 @@ def environment_task(resolved: ReadyEnvironment, console: Console) -> Task[Envir
 
     def make() -> Environment:
         spec = plan.spec
-        origin = plan.origin or (spec.wheel.name if spec.wheel else f"published, {spec.variant} set")
+        origin = plan.origin or (spec.wheel.name if spec.wheel else f"published, {spec.requirements} set")
         console.heading("wheel", f"TensorFlow {spec.tensorflow}, {origin}")
         environment = resolved.engine.prepare(plan, console)
         done = "reused" if environment.reused else "made"

@@ -61,7 +61,6 @@ def test_the_toolkit_never_imports_tensorflow() -> None:
         assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy")), path
         assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.checks",))), path
         assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",))), path
-        assert all(name.startswith("rehearsal.cli.") for name in _reaches(path, ("rehearsal",))), path
 
 
 def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
@@ -87,8 +86,7 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
 @pytest.mark.parametrize(
     ("paths", "forbidden"),
     [
-        pytest.param(list_modules("train"), ("toolkit", "docker", "rehearsal"), id="train"),
-        pytest.param(list_modules("rehearsal"), ("toolkit", "docker"), id="rehearsal"),
+        pytest.param(list_modules("train"), ("toolkit", "docker"), id="train"),
         pytest.param(
             sorted(CHECKS.rglob("*.py")), ("toolkit", "train", "docker", "yaml", "typer", "rich"), id="checks"
         ),
@@ -180,7 +178,7 @@ def test_every_module_that_the_page_names_exists() -> None:
 
 
 def _find_modules(text: str) -> list[str]:
-    return re.findall(r"`((?:toolkit|train|rehearsal|docker)/[\w./]+)`", text)
+    return re.findall(r"`((?:toolkit|train|docker)/[\w./]+)`", text)
 
 
 def _exists(name: str) -> bool:

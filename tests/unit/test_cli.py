@@ -266,7 +266,6 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
         ["train", "--config", "nowhere/config.yaml"],
         ["train", "digits", "--init-from", "./nowhere"],
         ["train", "--continue", "nowhere"],
-        ["rehearse", "./nowhere"],
         ["build-image", "--wheel", "nowhere"],
         ["build-wheel", "--source", "./nowhere"],
     ],
@@ -294,7 +293,7 @@ def test_a_setting_that_is_no_flag_is_not_called_one(run: Run) -> None:
     assert "flag" not in line
 
 
-@pytest.mark.parametrize("program", ["train", "train.plot", "train.card", "train.compare", "rehearsal"])
+@pytest.mark.parametrize("program", ["train", "train.plot", "train.card", "train.compare"])
 def test_a_python_without_packages_is_one_message(program: str) -> None:
     code = (
         f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); sys.argv[1:] = ['digits']; "

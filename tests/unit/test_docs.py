@@ -51,7 +51,7 @@ def _find_inner(words: list[str]) -> list[str]:
 def _check(line: str) -> None:
     command = itertools.dropwhile(re.compile("[A-Z_]+=").match, shlex.split(line, comments=True))
     match list(command):
-        case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" | "rehearse" as name, *_] if "[" in line:
+        case ["toolkit" | ".venv/bin/toolkit", "clean" | "up" | "train" as name, *_] if "[" in line:
             assert name in _commands()
         case ["find" | "for", *words] if inner := _find_inner(words):
             _check(shlex.join(inner))

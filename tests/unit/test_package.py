@@ -11,7 +11,7 @@ import pytest
 from toolkit.project import ROOT
 
 WHEEL = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")
-SHIPPED = ("toolkit", "train", "rehearsal", "docker", "bazel_patches", ".dockerignore")
+SHIPPED = ("toolkit", "train", "docker", "bazel_patches", ".dockerignore")
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,6 @@ app.add_typer(
     short_help="Train on a cluster.",
 )
 _add("", "slurm", launch.slurm, "A job of a Slurm cluster.", starts_job=True, to=workers)
-_add(TRAIN, "rehearse", run.rehearse, "The first steps of training on an emulated GPU.", starts_job=True)
 
 _add(USE, "predict", use.predict, "Classify images by the network of a run.")
 _add(USE, "serve", use.serve, "Serve the predictions of a run by HTTP.")

@@ -184,37 +184,3 @@ def train(
         sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
         write_page(session, config.run_dir)
         console.result(trained.result, training_job.describe(config, trained.result))
-
-
-@command("tensorflow", "python", "cuda", "cudnn", "engine", "ca_bundle", long=True)
-def rehearse(
-    session: Session,
-    context: typer.Context,
-    dataset: Dataset,
-    gpu: Card = "t4",
-    wheel: Annotated[
-        Path | None, typer.Option(metavar="FILE|DIR", help="A CUDA wheel of your own, such as one of `toolkit graft`.")
-    ] = None,
-    dry_run: DryRun = False,
-) -> None:
-    """Run a training job's first steps on an emulated GPU, and report what a real one would refuse or have to do.
-
-    Images are random bytes of the data set's shape; `synthetic` with --shape 224x224x3 has any shape. A wheel that
-    names machine code for the GPU fails if one of its kernels is left to PTX. Options that are not listed here go to
-    the job, or to the rehearsal: see `python -m rehearsal --help`.
-    """
-    from toolkit import rehearsal
-    from toolkit.pipeline import read_wheel_option
-    from toolkit.steps import run
-
-    console = session.console
-    run(
-        rehearsal.plan_tasks(
-            [dataset, *context.args, "--gpu", gpu],
-            session.settings,
-            console,
-            read_wheel_option(str(wheel)) if wheel else None,
-        ),
-        console,
-        dry_run=dry_run,
-    )

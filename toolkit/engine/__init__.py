@@ -66,16 +66,11 @@ class EnvironmentSpec:
     wheel: Path | None = None  # a file to install in place of the published wheel
     cuda_wheel: bool = True  # whether this wheel has code for GPUs; the published one has it in a set for CUDA
     instructions: tuple[str, ...] = ()  # of the processor that this wheel needs beyond AVX, as /proc/cpuinfo names them
-    emulated: bool = False  # whether an emulated GPU stands in for NVIDIA's libraries, which are then left out
 
     @property
     def uses_gpu(self) -> bool:
         """Whether its TensorFlow can compute on a GPU: it has the code, and NVIDIA's libraries are beside it."""
         return bool(self.cuda) and self.cuda_wheel
-
-    @property
-    def variant(self) -> str:
-        return f"emulated-{self.requirements}" if self.emulated else self.requirements
 
     @property
     def inputs(self) -> dict[str, str]:

@@ -99,7 +99,7 @@ def plan_image(
     }
     labels |= {naming.WHEEL_LABEL: inputs["wheel"]} if spec.wheel else {}
     labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
-    name = tag or naming.name_image(target, spec.variant, content)
+    name = tag or naming.name_image(target, spec.requirements, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
     argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
     argv += ["--platform", crossing.platform] if crossing else []
@@ -115,7 +115,7 @@ def plan_image(
         kind="image",
         reference=name,
         digest=content,
-        folder=state / f"image-{target}-{spec.variant}-{digest.shorten(content)}",
+        folder=state / f"image-{target}-{spec.requirements}-{digest.shorten(content)}",
         inputs=inputs,
         commands=((*argv, str(project.ROOT)),),
     )

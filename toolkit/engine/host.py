@@ -76,10 +76,9 @@ class HostEngine:
                 "python": spec.python,
                 "requirements": inputs["requirements"],
                 "wheel": inputs.get("wheel"),
-                **({"emulated": True} if spec.emulated else {}),
             }
         )
-        folder = self._state / f"environment-{spec.variant}-{digest.shorten(content)}"
+        folder = self._state / f"environment-{spec.requirements}-{digest.shorten(content)}"
         return EnvironmentPlan(
             spec=spec,
             kind="environment",
@@ -230,17 +229,8 @@ def find_cuda(folder: Path) -> dict[str, str]:
 
 
 def omit_tensorflow(locked: str) -> str:
-    return _omit(locked, r"tensorflow(-cpu)?==")
-
-
-def omit_libraries(locked: str) -> str:
-    """Leave out the packages with NVIDIA's libraries, all but that with ptxas, which XLA compiles with."""
-    return _omit(locked, r"nvidia-(?!cuda-nvcc-)")
-
-
-def _omit(locked: str, pattern: str) -> str:
     entries = re.split(r"(?m)^(?=\S)", locked)
-    return "".join(entry for entry in entries if not re.match(pattern, entry))
+    return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
 
 
 def making(folder: Path) -> AbstractContextManager[None]:
@@ -289,7 +279,7 @@ def _list_steps(spec: EnvironmentSpec, folder: Path) -> tuple[tuple[str, ...], .
 
 
 def _find_locked(spec: EnvironmentSpec, folder: Path) -> Path:
-    return folder / LOCKED if spec.wheel or spec.emulated else spec.locked
+    return folder / LOCKED if spec.wheel else spec.locked
 
 
 def _warm(folder: Path) -> tuple[str, ...]:
@@ -311,14 +301,12 @@ def _warm(folder: Path) -> tuple[str, ...]:
 
 def _make(plan: EnvironmentPlan, uv: Uv, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
-    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda and not spec.emulated else "cpu"])
+    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
     seals.make_key()  # before minutes are spent
     custody.clear(folder)
     folder.mkdir(mode=0o755)
-    if spec.wheel or spec.emulated:
-        locked = spec.locked.read_text()
-        locked = omit_tensorflow(locked) if spec.wheel else locked
-        files.write_atomically(folder / LOCKED, omit_libraries(locked) if spec.emulated else locked)
+    if spec.wheel:
+        files.write_atomically(folder / LOCKED, omit_tensorflow(spec.locked.read_text()))
     wheel = _install(plan, uv, console)
     listed, fingerprint = content.write(folder)
     record = manifest.Manifest(

@@ -105,11 +105,8 @@ def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, l
     sets = {item.requirements: list_packages(table, item) for item in table.published}
     sets |= {row.parts: _list_parts(row) for row in table.cuda_rows.values() if row.parts}
     sets |= {f"headers-{version}": [f"tensorflow-cpu=={version}"] for version in table.tensorflow_rows}
-    rehearsal = table.rehearsal
-    nvcc = table.cuda_rows[rehearsal.cuda].components["cuda-nvcc"]
     return {
         **sets,
-        rehearsal.requirements: [f"tensorflow=={rehearsal.tensorflow}", f"nvidia-cuda-nvcc-cu12=={nvcc}"],
         "train": [item for item in extras["train"] if not item.startswith("tensorflow")],
         "toolkit": [*packages["project"]["dependencies"], *packages["build-system"]["requires"]],
         "dev": extras["dev"],

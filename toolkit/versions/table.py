@@ -264,7 +264,6 @@ class Table:
     driver_branches: tuple[DriverBranch, ...]
     jetson: Mapping[str, JetsonRow]  # by release
     published_code: PublishedCode
-    rehearsal: Locked
     failures: tuple[Failure, ...]
     advisories: Mapping[str, Advisory]  # by id
 
@@ -382,7 +381,6 @@ def build_table(data: Mapping[str, Any]) -> Table:
         driver_branches=tuple(DriverBranch(**_freeze(item)) for item in data["driver_branches"]),
         jetson={key: JetsonRow(release=key, **row) for key, row in data["jetson"].items()},
         published_code=PublishedCode(**_freeze(data["published_code"])),
-        rehearsal=Locked(**_freeze(data["rehearsal"])),
         failures=tuple(Failure(**_freeze(item)) for item in data["failures"]),
         advisories={key: Advisory(id=key, **_freeze(item)) for key, item in data["advisories"].items()},
     )

@@ -16,8 +16,8 @@ SHAPE: Final = ("depth", "growth", "bottleneck", "compression")
 
 
 @cache
-def read_table(name: str, folder: Path = FOLDER) -> dict[str, Any]:
-    text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+def read_table(name: str) -> dict[str, Any]:
+    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
     # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
     value: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 (both are safe)
     return value

@@ -31,9 +31,6 @@ from train.system.files import LARGEST_LINES, LARGEST_STATE, read_regular, read_
 MANIFEST, CONFIG, CONFUSION, CHECKPOINTS = "manifest.json", "config.yaml", "confusion.csv", "checkpoints"
 SAMPLES, MISTAKES = "samples.png", "mistakes.png"
 CURVES, DRAWN = "curves.png", ("confusion.png", "model.png", "model.txt")
-MARK: Final = "(emulated)"
-"""End of the name of every emulated device, so that its records cannot be mistaken for those of a real GPU."""
-
 SCHEMA: Final = 1
 
 SLOTS: Final = "slots/"
@@ -99,10 +96,6 @@ class RunRecord:
     @property
     def parent(self) -> Mapping[str, Any]:
         return dict(self.value.get("parent") or {})
-
-    @property
-    def emulated(self) -> tuple[str, ...]:
-        return tuple(str(name) for name in self.environment.get("devices") or [] if MARK in str(name))
 
 
 def read_record(target: Path) -> RunRecord:

@@ -1,11 +1,10 @@
 """Sets TensorFlow up so that two runs give the same bits: fixed numbers of threads and deterministic operations."""
 
-import ctypes
 import gc
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -14,10 +13,6 @@ from typing import Any, Final
 from train.config.configuration import Kernels, TrainConfig
 from train.cores import count_cores
 from train.errors import GpuError, PreflightError
-from train.record.reader import MARK
-
-_SYMBOL: Final = "nullgpu_emulated"
-
 
 RESIDENT_SHARE: Final = 0.1
 """Share of a GPU's memory that training images may take. Larger data sets stay on the host."""
@@ -25,37 +20,6 @@ RESIDENT_SHARE: Final = 0.1
 
 OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
 """Packages that Keras imports if they are there. Without them it loads in two thirds of the time."""
-
-
-class _Permission:
-    given = False
-
-
-def allow_emulation() -> None:
-    _Permission.given = True
-
-
-def is_emulated(names: Iterable[str]) -> bool:
-    """Return whether one of these GPUs is emulated, by its name or by the CUDA driver of this process."""
-    names = list(names)
-    return bool(names) and (any(MARK in name for name in names) or _driver_is_emulated())
-
-
-def _driver_is_emulated() -> bool:
-    try:
-        return hasattr(ctypes.CDLL("libcuda.so.1"), _SYMBOL)
-    except OSError:
-        return False
-
-
-def refuse_emulation(names: Iterable[str]) -> None:
-    names = list(names)
-    if not _Permission.given and is_emulated(names):
-        raise PreflightError(
-            f"this GPU is emulated: {', '.join(names)}",
-            why="an emulated GPU computes nothing, so a run on it would be worthless",
-            remedy="take the emulated libraries out of LD_LIBRARY_PATH; `toolkit rehearse` is what they are for",
-        )
 
 
 REQUIREMENT: Final = "TOOLKIT_REQUIRE_GPU"
@@ -145,7 +109,6 @@ def prepare(
     tf.config.experimental.enable_op_determinism()
     graphics = tf.config.list_physical_devices("GPU")
     require_gpu(len(graphics), tf.sysconfig.get_build_info())
-    refuse_emulation(list_devices() if graphics else [])
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     if graphics:
         # The network already has the GPU's layout, see train.model.formulation. If most convolutions are float16,

@@ -129,7 +129,6 @@ ZERO = "0" * 64
         (tamper(change_run), {"checkpoint": "fail", "weights": "absent"}),
         (tamper(move_on), {"environment": "fail"}),
         (edit_manifest(environment__devices=["another"]), {"environment": "fail"}),
-        (edit_manifest(environment__devices=["Tesla T4 (emulated)"]), {"environment": "fail", "device": "fail"}),
         (edit_manifest(data__sha256=ZERO), {"environment": "fail"}),
         (edit_manifest(config__seed=1), {"config": "fail"}),
         (edit_manifest(config_sha256=ZERO), {"config": "fail"}),

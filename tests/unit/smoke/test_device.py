@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
-from toolkit.smoke.checks import device, libraries
+from toolkit.smoke.checks import device
 from toolkit.smoke.checks.check import Expectation, Fail, Skip
 from toolkit.smoke.checks.libraries import CUDA_12
 
@@ -72,29 +72,6 @@ def test_device_files_are_found(tmp_path: Path) -> None:
     for name in ("nvidia0", "nvidiactl", "dxg", "null"):
         (tmp_path / name).touch()
     assert [Path(node).name for node in device.find_nodes(tmp_path)] == ["dxg", "nvidia0", "nvidiactl"]
-
-
-def test_an_emulated_driver_fails_even_unasked(
-    cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "libcuda.so.1"
-    file.write_bytes(
-        gcc(CUDA_DRIVER % {"init": 0, "version": 12060, "count": 1} + "int nullgpu_emulated(void) { return 1; }")
-    )
-    monkeypatch.setattr(libraries, "DRIVER", str(file))
-    for expectation in (Expectation(), GPU):
-        with pytest.raises(Fail, match="emulated one"):
-            device.driver(expectation)
-
-
-def test_an_emulated_gpu_fails_by_its_name(cuda_site: Site) -> None:
-    details = {"device_name": "Tesla T4 (emulated)", "compute_capability": (7, 5)}
-    cuda_site.module.config = SimpleNamespace(
-        list_physical_devices=lambda kind: [SimpleNamespace(name="GPU:0")],
-        experimental=SimpleNamespace(get_device_details=lambda gpu: details, get_memory_growth=lambda gpu: True),
-    )
-    with pytest.raises(Fail, match="the GPU is emulated"):
-        device.visible(GPU)
 
 
 def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
-"""Plant a mistake that matters on a GPU only, then run the job as a rehearsal: ``plants.py MISTAKE REQUEST RECORD``."""
+"""Plants a mistake that matters on a GPU only into the training step."""
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 import train.step.training
-from rehearsal import job
 
 Step = Callable[..., Any]
 
@@ -49,11 +47,6 @@ def _visit_numpy(images: Any, labels: Any) -> Any:
     return tf.numpy_function(lambda values: values.astype(np.float32) / 2, [tf.cast(images, tf.float32)], tf.float32)
 
 
-def _pin_to_host(images: Any, labels: Any) -> Any:
-    with tf.device("/CPU:0"):
-        return tf.sqrt(tf.cast(images, tf.float32))
-
-
 def _launch_a_lot(images: Any, labels: Any) -> Any:
     value = tf.cast(images, tf.float32)
     for _ in range(1000):
@@ -88,7 +81,6 @@ IN_GRAPH = {
     "determinism": _add(_differentiate_frozen_norm),
     "int32": _add(_count_in_int32),
     "numpy": _add(_visit_numpy),
-    "pinned": _add(_pin_to_host),
     "launches": _add(_launch_a_lot),
 }
 AROUND = {"read": _read_each_step, "growth": _keep_everything}
@@ -105,8 +97,3 @@ def plant(name: str) -> None:
         vars(train.step.training).update(
             compile_train_step=lambda *given, **options: AROUND[name](compile_step(*given, **options))
         )
-
-
-if __name__ == "__main__":
-    plant(sys.argv[1])
-    raise SystemExit(job.main(sys.argv[2:]))

@@ -1,6 +1,6 @@
 import pytest
 
-from rehearsal import library
+from tests.emulated_gpu import library
 
 HEADER = """
 #define cuMemAlloc cuMemAlloc_v2

@@ -1,11 +1,13 @@
-"""Runs the rehearsed job on random images with emulated CUDA: ``python -m rehearsal.job REQUEST RECORD``."""
+"""Runs the first steps of the job on random images: ``python -m tests.emulated_gpu.job REQUEST RECORD``.
+
+It is run by the Python with TensorFlow's CUDA build, which has no packages of the tests.
+"""
 
 import ctypes
 import json
 import re
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,34 +16,49 @@ from typing import Any, Final
 
 import numpy as np
 
-from rehearsal.request import Request
+from train.cli import parse
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.data import Dataset, Split
-from train.errors import CheckError, ToolkitError
-from train.step import runtime
-from train.step.budget import LARGEST, UNIT
+from train.errors import ToolkitError
 
-WATCHED: Final = 512
-"""Number of test examples. Two batches of the evaluation are enough."""
+WARMUP: Final = 2
+"""Steps before the first that is counted: in these, graphs are built and compiled."""
+
+MEASURED: Final = 2
+STEPS: Final = WARMUP + MEASURED + 1
+"""One more, because the counts of a step are read when the next one begins."""
+
+SYNTHETIC: Final = "synthetic"
+"""Name of a data set without data, with images of the size of ImageNet's."""
 
 
-def make_loader(steps: int) -> Callable[[TrainConfig], Dataset]:
-    """Return a replacement of `train.data.load`: random images of the right shape, enough for so many steps."""
+def register_synthetic() -> None:
+    read_table("datasets")[SYNTHETIC] = {
+        "shape": [224, 224, 3],
+        "classes": 1000,
+        "examples": 1024,
+        "model": "121",
+        "recipe": "quick",
+        "epochs": {"paper": 1, "quick": 1, "adam": 1},
+        "augment": True,
+        "pad": 28,
+        "flip": True,
+    }
 
-    def load(config: TrainConfig) -> Dataset:
-        count = max(int(read_table("datasets")[config.dataset]["examples"]), (steps + 1) * config.batch_size)
-        numbers = np.random.default_rng(config.seed)
 
-        def draw(count: int) -> Split:
-            images = np.frombuffer(numbers.bytes(count * int(np.prod(config.shape))), np.uint8)
-            labels = numbers.integers(config.classes, size=count, dtype=np.int32)
-            return Split(images.reshape(count, *config.shape), labels)
+def load(config: TrainConfig) -> Dataset:
+    """Return random images of the right shape, in place of `train.data.load`."""
+    count = max(int(read_table("datasets")[config.dataset]["examples"]), (STEPS + 1) * config.batch_size)
+    numbers = np.random.default_rng(config.seed)
 
-        names = tuple(str(index) for index in range(config.classes))
-        return Dataset(draw(count), draw(min(count, WATCHED)), names, "random bytes")
+    def draw(count: int) -> Split:
+        images = np.frombuffer(numbers.bytes(count * int(np.prod(config.shape))), np.uint8)
+        labels = numbers.integers(config.classes, size=count, dtype=np.int32)
+        return Split(images.reshape(count, *config.shape), labels)
 
-    return load
+    names = tuple(str(index) for index in range(config.classes))
+    return Dataset(draw(count), draw(min(count, 512)), names, "random bytes")
 
 
 Counts = dict[str, dict[str, int]]
@@ -49,16 +66,10 @@ Counts = dict[str, dict[str, int]]
 
 
 def read_counts() -> Counts:
-    """Read all counts so far; raises a CheckError if the CUDA driver is not the emulated one."""
     library = ctypes.CDLL("libcuda.so.1")
-    if not hasattr(library, "nullgpu_write"):
-        raise CheckError(
-            "the CUDA driver here is not the emulated one", remedy="start a rehearsal by python -m rehearsal"
-        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"
-        if library.nullgpu_write(str(path).encode()):
-            raise CheckError(f"the counts of the emulated GPU cannot be written to {folder}", remedy="free disk space")
+        assert library.nullgpu_write(str(path).encode()) == 0
         counts: Counts = json.loads(path.read_text(encoding="utf-8"))
     return counts
 
@@ -71,10 +82,6 @@ def subtract_counts(later: Counts, earlier: Counts) -> Counts:
     return {group: {name: count for name, count in names.items() if count} for group, names in difference.items()}
 
 
-TRIES: Final = 3
-"""Number of trials of a batch size that should fit. Each is a little smaller than the one before."""
-
-
 class RecordedStep:
     def __init__(self, step: Callable[..., Any]) -> None:
         self.step = step
@@ -84,8 +91,6 @@ class RecordedStep:
     def __call__(self, *arguments: Any) -> Any:
         from tensorflow.python.eager import context
 
-        from rehearsal import graphs
-
         self.calls += 1
         if self.calls > 1:
             return self.step(*arguments)
@@ -94,7 +99,8 @@ class RecordedStep:
         try:
             return self.step(*arguments)
         finally:
-            self.graphs = list(graphs.read_graphs(current.export_run_metadata()))
+            functions = current.export_run_metadata().function_graphs
+            self.graphs = [graph for function in functions for graph in function.partition_graphs]
             current.disable_graph_collection()
 
     def __getattr__(self, name: str) -> Any:
@@ -102,25 +108,22 @@ class RecordedStep:
 
 
 class CountedStep(RecordedStep):
-    """A training step with the counts of each call after the first `warmup`. A call ends the step before it."""
+    """A training step with the counts of each call after the first `WARMUP`. A call ends the step before it."""
 
-    def __init__(self, step: Callable[..., Any], warmup: int) -> None:
+    def __init__(self, step: Callable[..., Any]) -> None:
         super().__init__(step)
-        self.warmup = warmup
         self.steps: list[dict[str, Any]] = []
-        self.arguments: tuple[Any, ...] = ()
         self._counts: Counts = {}
 
     def __call__(self, *arguments: Any) -> Any:
         import tensorflow as tf
 
-        if self.calls >= self.warmup:
+        if self.calls >= WARMUP:
             counts, memory = read_counts(), tf.config.experimental.get_memory_info("GPU:0")
-            if self.calls > self.warmup:
+            if self.calls > WARMUP:
                 self.steps.append({"counts": subtract_counts(counts, self._counts), "memory": memory})
             tf.config.experimental.reset_memory_stats("GPU:0")
             self._counts = counts
-        self.arguments = arguments
         return super().__call__(*arguments)
 
 
@@ -130,43 +133,45 @@ class Hooks:
     evaluation: RecordedStep | None = None
 
 
-def run(request: Request, record: dict[str, Any], save: Callable[[], None]) -> None:
+def run(request: dict[str, Any], record: dict[str, Any], save: Callable[[], None]) -> None:
     """Run the job and fill the record, errors included; `save` writes it, also before TensorFlow may abort."""
     import tensorflow as tf
 
-    runtime.allow_emulation()
+    register_synthetic()
+    config = replace(parse(request["arguments"]), kernels="stock")
+    record["config"] = config.as_dict()
     devices = tf.config.list_physical_devices("GPU")
     record["devices"] = [str(tf.config.experimental.get_device_details(each).get("device_name")) for each in devices]
-    record["tensorflow"] = tf.version.VERSION
     if not devices:
-        record["error"] = {"kind": "NoDevice", "message": "TensorFlow finds no GPU", "node": "", "operation": ""}
+        record["error"] = {"kind": "NoDevice", "message": "TensorFlow finds no GPU", "node": ""}
         return
     record["counts"] = read_counts()
     save()
     hooks = Hooks()
     try:
-        record["job_peak_bytes"] = _train(request, hooks)["result"]["device_peak_bytes"]
-        if request.find_batch and hooks.training:
-            record["batches"] = find_largest_batch(hooks.training, request.config.batch_size)
-        if request.machine_code:
+        _train(config, hooks)
+        if request["elementwise"]:
             record["elementwise"] = run_elementwise()
     except (ToolkitError, tf.errors.OpError) as error:
-        record["error"] = _describe(error)
-    except Exception as error:  # noqa: BLE001 - whatever ends the job belongs in the record
-        record["error"] = _describe(error) | {"traceback": traceback.format_exc()}
+        node = re.search(r"\{\{node ([^}\s]+)\}\}", str(error))
+        record["error"] = {"kind": type(error).__name__, "message": str(error), "node": node[1] if node else ""}
     record["steps"] = hooks.training.steps if hooks.training else []
     record["counts"] = read_counts()
-    _record_placement(record, [each for each in (hooks.training, hooks.evaluation) if each])
+    from tests.emulated_gpu import graphs
+
+    recorded = [graph for step in (hooks.training, hooks.evaluation) if step for graph in step.graphs]
+    record["on_host"] = graphs.list_host_operations(recorded)
+    record["crossings"] = graphs.list_crossings(recorded)
 
 
-def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
+def _train(config: TrainConfig, hooks: Hooks) -> None:
     from train.run import job
     from train.step import evaluation, training
 
     compile_training, compile_evaluation = training.compile_train_step, evaluation.compile_evaluation_step
 
     def hook_training(function: Any, config: TrainConfig, **options: Any) -> Any:
-        hooks.training = CountedStep(compile_training(function, config, **options), request.warmup)
+        hooks.training = CountedStep(compile_training(function, config, **options))
         return hooks.training
 
     def hook_evaluation(function: Any, config: TrainConfig, **options: Any) -> Any:
@@ -176,70 +181,14 @@ def _train(request: Request, hooks: Hooks) -> dict[str, Any]:
     # Replace these functions in this process, which does nothing else.
     vars(training).update(compile_train_step=hook_training)
     vars(evaluation).update(compile_evaluation_step=hook_evaluation)
-    vars(job).update(load=make_loader(request.steps))
-    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
-        return job.run(
+    vars(job).update(load=load)
+    with tempfile.TemporaryDirectory() as folder:
+        job.run(
             replace(
-                request.config, steps=request.steps, epochs=1, validation=0, checkpoint_every=0, profile=None,
-                data_dir="", progress="quiet", out=folder,
+                config, steps=STEPS, epochs=1, validation=0, checkpoint_every=0, profile=None, data_dir="",
+                progress="quiet", out=folder,
             )
         )  # fmt: skip
-
-
-def _record_placement(record: dict[str, Any], steps: list[RecordedStep]) -> None:
-    from rehearsal import graphs
-
-    recorded = [graph for step in steps for graph in step.graphs]
-    record["on_host"] = [each._asdict() for each in graphs.list_host_operations(recorded)]
-    record["crossings"] = [each._asdict() for each in graphs.list_crossings(recorded)]
-    error = record.get("error")
-    if error and error["node"]:
-        kinds = (node.op for graph in recorded for node in graph.node if node.name.endswith(error["node"]))
-        error["operation"] = next(kinds, "")
-
-
-def _describe(error: BaseException) -> dict[str, str]:
-    message = str(error)
-    node = re.search(r"\{\{node ([^}\s]+)\}\}", message)
-    return {"kind": type(error).__name__, "message": message, "node": node[1] if node else "", "operation": ""}
-
-
-def find_largest_batch(counted: CountedStep, size: int) -> dict[str, Any]:
-    """Find the largest batch for a step that ran with `size`: ``limit``, ``tried`` sizes and peaks, ``largest``."""
-    limit = runtime.read_device_limit()
-    tried = {size: int(counted.steps[-1]["memory"]["peak"])}
-    other = max(UNIT, size // 2) if size > UNIT else 2 * UNIT
-    tried[other] = measure_peak(counted, size, other)
-    low, high = sorted(tried)
-    slope = max((tried[high] - tried[low]) / (high - low), 1.0)
-    wanted = min(LARGEST, int(low + (limit - tried[low]) / slope) // UNIT * UNIT)
-    for _ in range(TRIES):
-        if wanted < UNIT or wanted in tried:
-            break
-        tried[wanted] = measure_peak(counted, size, wanted)
-        if tried[wanted]:
-            break
-        wanted = int(0.95 * wanted) // UNIT * UNIT
-    return {"limit": limit, "tried": tried, "largest": max(each for each, peak in tried.items() if peak)}
-
-
-def measure_peak(counted: CountedStep, size: int, wanted: int) -> int:
-    """Return the peak memory in bytes of two steps with batches of another size; 0 if they do not fit."""
-    import tensorflow as tf
-
-    def resize(value: Any) -> Any:
-        array = np.asarray(value)
-        batched = array.ndim and array.shape[0] == size
-        return np.zeros((wanted, *array.shape[1:]), array.dtype) if batched else value
-
-    arguments = [resize(value) for value in counted.arguments]
-    tf.config.experimental.reset_memory_stats("GPU:0")
-    try:
-        for _ in range(2):
-            counted.step(*arguments)
-    except tf.errors.ResourceExhaustedError:
-        return 0
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
 UNARY: Final = (
@@ -302,17 +251,20 @@ def _call(tf: Any, operation: str, *operands: Any) -> Any:
     return getattr(tf.raw_ops, operation)(**dict(zip(names, operands, strict=True)))
 
 
-def main(argv: list[str] | None = None) -> int:
-    source, target = sys.argv[1:] if argv is None else argv
-    record: dict[str, Any] = {}
+def main() -> None:
+    source, target = map(Path, sys.argv[1:])
+    request, record = json.loads(source.read_text(encoding="utf-8")), {}
 
     def save() -> None:
-        Path(target).write_text(json.dumps(record), encoding="utf-8")
+        target.write_text(json.dumps(record), encoding="utf-8")
 
-    run(Request.read(Path(source).read_text(encoding="utf-8")), record, save)
+    if request["mistake"]:
+        from tests.emulated_gpu import plants
+
+        plants.plant(request["mistake"])
+    run(request, record, save)
     save()
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -1,1 +1,0 @@
-#include "llvm/ADT/ArrayRef.h"
