@@ -48,6 +48,7 @@ def test_the_toolkit_never_imports_tensorflow() -> None:
         "system.memory",
         "system.network",
         "system.addresses",
+        "system.budget",
         "system.files",
         "system.output",
         "system.progress",

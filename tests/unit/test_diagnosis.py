@@ -19,11 +19,12 @@ from toolkit import diagnosis, doctor, project, training_job, versions
 from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job, buildx
-from toolkit.errors import EngineError, JobError, UsageError
+from toolkit.errors import DataError, EngineError, JobError, UsageError
 from toolkit.processes import describe_full_disk
 from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
 from train.cli import parse
+from train.system import budget
 
 ROWS = diagnosis.load().rows
 KILLED = "clang: error: unable to execute command: Killed"
@@ -202,6 +203,14 @@ def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
 def test_what_is_packed_in_another_way_is_refused(start: bytes) -> None:
     with pytest.raises(UsageError, match="is packed by"):
         read(start + b"\x00\x01")
+
+
+def test_a_log_that_unpacks_to_far_more_than_its_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "FREE", 1_000_000)
+    packed = gzip.compress(b"line\n" * 2_000_000)
+    for stream in (packed, packed * 3):
+        with pytest.raises(DataError, match="the log unpacks to more than 100 times its size"):
+            read(stream)
 
 
 def test_what_is_no_text_is_refused() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from toolkit.errors import UsageError
+from train.system import budget
 
 BLOCK: Final = 1 << 20
 _LONGEST: Final = 4 << 20
@@ -56,10 +57,11 @@ def _is_binary(text: bytes) -> bool:
 def _unpack(stream: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a stream, and what gzip packed in it as far as it is whole.
 
-    Raises UsageError if it is packed in another way.
+    Raises UsageError if it is packed in another way, and DataError if it unpacks to far more than a log does.
     """
     data = stream.read(BLOCK)
     packed = zlib.decompressobj(31) if data.startswith(_GZIP) else None
+    taken, given = len(data), 0
     for mark, name in _ARCHIVES:
         if data.startswith(mark):
             raise UsageError(f"the log is packed by {name}", remedy="unpack it first; gzip alone is read as it is")
@@ -69,12 +71,17 @@ def _unpack(stream: BinaryIO) -> Iterator[bytes]:
             data = stream.read(BLOCK)
             continue
         try:
-            yield packed.decompress(data, BLOCK)
+            text = packed.decompress(data, BLOCK)
+            given += len(text)
+            budget.require("the log", given, taken)
+            yield text
             if packed.eof:
                 data, packed = packed.unused_data, zlib.decompressobj(31)
             else:
                 data = packed.unconsumed_tail
-            data = data or stream.read(BLOCK)
+            if not data:
+                data = stream.read(BLOCK)
+                taken += len(data)
         except zlib.error:
             return
     if packed is not None:

@@ -15,12 +15,9 @@ from train.data.kinds import read_kind
 from train.data.layout import Place
 from train.data.tables import explain
 from train.errors import DataError
+from train.system import budget
 from train.system.files import writing
 
-MOST_TIMES: Final = 100
-"""Largest size of what is unpacked, in sizes of the archive. Images hardly shrink; more is made to fill a disk."""
-
-FREE: Final = 100_000_000
 LINK: Final = 0o12
 """Type of a link among the types of files of Unix, which a .zip keeps above the 28 lower bits."""
 
@@ -133,9 +130,9 @@ def _read(opened: zipfile.ZipFile | tarfile.TarFile, member: Member) -> IO[bytes
 
 def _check(archive: Path, members: list[Member]) -> None:
     """Raise a DataError if an archive would write elsewhere, fill the disk, or cannot be read without a password."""
-    left = MOST_TIMES * archive.stat().st_size + FREE
+    size, unpacked = archive.stat().st_size, 0
     for member in members:
-        path, left = PurePosixPath(member.name), left - member.size
+        path, unpacked = PurePosixPath(member.name), unpacked + member.size
         if member.kind == "encrypted":
             raise DataError(
                 f"{archive} is encrypted",
@@ -150,12 +147,7 @@ def _check(archive: Path, members: list[Member]) -> None:
                 why="to unpack it could write elsewhere",
                 remedy="make the archive again from plain folders and files",
             )
-        if left < 0:
-            raise DataError(
-                f"{archive} unpacks to more than {MOST_TIMES} times its size",
-                why="it was made to fill a disk",
-                remedy="unpack it by hand, and give the folder",
-            )
+        budget.require(archive, unpacked, size)
 
 
 def _list_members(archive: Path) -> Iterator[Member]:

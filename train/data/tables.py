@@ -1,25 +1,27 @@
 """Opens folders of images, tables and ``save_to_disk`` by the package `datasets`, which runs nothing that they ship."""
 
 import glob
+import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from train.config import origin
-from train.data import layout
+from train.data import layout, unpacking
 from train.data.dataset import Split
 from train.data.kinds import read_kind
 from train.data.layout import SPLITS, Layout, Place, name_split
 from train.data.pictures import IMAGE, Files, Pictures
 from train.errors import DataError, ToolkitError
+from train.system.files import read_text
 
 LABELS: Final = ("label", "labels", "class", "target", "fine_label")
 PART: Final = re.compile(r"(?P<name>.*?)[-_.]?\d*(-of-(?P<count>\d+))?")
@@ -124,25 +126,38 @@ def _find_splits(place: Place, given: set[str]) -> tuple[str, Layout]:
         return read_kind(folder).name.split()[0].lower(), Layout({"train": [folder]})
     names = origin.list_files(folder)
     if "dataset_dict.json" in names or "state.json" in names:
-        import datasets
-
         with explain(folder):
-            loaded = datasets.load_from_disk(str(folder))
-        loaded = loaded if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
-        return "saved", Layout({name: [table] for name, table in loaded.items()})
+            return "saved", Layout(_list_saved(folder, names))
     for kind in ("parquet", "arrow"):
         if files := [name for name in names if name.endswith(f".{kind}")]:
             return kind, Layout(_group_files(files, folder))
     return "images", layout.arrange(place, names, given)
 
 
+def _list_saved(folder: Path, names: Collection[str]) -> dict[str, list[Path]]:
+    """Return the files of each split that ``save_to_disk`` wrote, of which none may be elsewhere."""
+    kept = "dataset_dict.json" in names
+    splits = json.loads(read_text(folder / "dataset_dict.json"))["splits"] if kept else [""]
+    found = {}
+    for split in splits:
+        state = json.loads(read_text(folder / split / "state.json"))
+        files = [str(PurePosixPath(split, file["filename"])) for file in state["_data_files"]]
+        if strange := [file for file in files if file not in names]:
+            raise ValueError(f"{strange[0]} is no file in it")
+        found[split or "train"] = [folder / file for file in files]
+    return found
+
+
 def _join(kind: str, parts: list[Any], cache: Path) -> Any:
     import datasets
 
+    for path in parts:
+        unpacking.check(path, kind)
     if kind == "saved":
-        return datasets.concatenate_datasets(parts)
-    files = [glob.escape(str(path)) for path in parts]
-    return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache / "arrow"))
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(str(path)) for path in parts])
+    files, options = [glob.escape(str(path)) for path in parts], {"batch_size": unpacking.ROWS}
+    options = options if kind == "parquet" else {}
+    return datasets.load_dataset(kind, data_files=files, split="train", cache_dir=str(cache / "arrow"), **options)
 
 
 def _group_files(names: list[str], folder: Path) -> Found:

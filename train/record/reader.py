@@ -355,6 +355,9 @@ def read_state(file: Path) -> SavedState:
     content = read_regular(path, LARGEST_STATE)
     if digest_state(facts, content) != promised:
         raise ValueError("its digest does not match: torn or altered")
+    with ZipFile(io.BytesIO(content)) as archive:
+        if sum(item.file_size for item in archive.infolist()) > len(content):
+            raise ValueError("its arrays are packed, which those of a run are not")
     return SavedState(path, tuple(facts["names"]), dict(facts["position"]), content)
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from train.errors import PreflightError
-from train.record import checkpoint
+from train.record import checkpoint, reader
 from train.record.checkpoint import Position, Values
 
 VALUES: Values = {"a/b": np.arange(6, dtype=np.float32).reshape(2, 3), "step": np.int64(3) * np.ones((), np.int64)}
@@ -86,6 +86,15 @@ def test_a_torn_file_is_noticed(tmp_path: Path, end: str, share: float) -> None:
     victim = save(tmp_path, 2).with_suffix(f".{end}")
     os.truncate(victim, int(victim.stat().st_size * share))
     require_first(tmp_path, problems=1)
+
+
+def test_packed_arrays_are_refused_before_they_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1)
+    monkeypatch.setattr(checkpoint.np, "savez", np.savez_compressed)
+    checkpoint.save(tmp_path, {**VALUES, "step": np.zeros(1_000_000)}, Position(step=2), keep=2)
+    require_first(tmp_path, problems=1)
+    with pytest.raises(ValueError, match="its arrays are packed"):
+        reader.read_state(tmp_path / "step-00000002.json")
 
 
 def test_a_damaged_checkpoint_does_not_outlive_the_new_ones(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import parse
 from train.data import Dataset, archives, load
 from train.errors import DataError
+from train.system import budget
 
 COUNT = 10
 
@@ -269,7 +270,7 @@ def test_a_link_in_a_zip(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "FREE", 1000)
+    monkeypatch.setattr(budget, "FREE", 1000)
     with zipfile.ZipFile(tmp_path / "pets.zip", "w", zipfile.ZIP_DEFLATED) as zipped:
         zipped.writestr("cat/large.png", bytes(1_000_000))
     with pytest.raises(DataError, match="unpacks to more than 100 times"):
