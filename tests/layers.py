@@ -12,7 +12,6 @@ LAYERS = (
     {"errors"},
     {
         "console",
-        "policy_requirements",
         "digest",
         "files",
         "findings",

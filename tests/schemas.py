@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import artifacts, lock, manifest, policy_requirements, settings, signing, steps
+from toolkit import artifacts, lock, manifest, settings, signing, steps
 from toolkit.graft.transplant import Outcome
 from toolkit.wheel.inspection import Audit, Inspection
 from train.config.configuration import OPTIONS, TrainConfig
@@ -184,18 +184,7 @@ def _describe_policy() -> Schema:
     names = [each.name for each in fields(signing.Signatory)]
     signer = _close({"type": "object", "properties": {name: parts[name] for name in names}}, names)
     signers = {"type": "array", "minItems": 1, "items": signer}
-    return _close({"type": "object", "properties": {"signers": signers, "require": _describe_demands()}}, ["signers"])
-
-
-def _describe_demands() -> Schema:
-    said = {
-        "second-builder": "A second build of each wheel by another key; cached: only of those with results of a cache.",
-        "no-advisories": "No published advisory of this severity or above for the TensorFlow in it.",
-    }
-    words = {
-        name: {"description": said[name], "enum": list(values)} for name, values in policy_requirements.WORDS.items()
-    }
-    return _close({"type": "object", "properties": words})
+    return _close({"type": "object", "properties": {"signers": signers}}, ["signers"])
 
 
 def _describe_manifest() -> Schema:

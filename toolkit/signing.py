@@ -11,15 +11,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import files, keys, policy_requirements
+from toolkit import files, keys
 from toolkit.errors import IntegrityError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.keys import Signer
-from toolkit.policy_requirements import Demands
 from train.system.files import read_regular
 from train.system.output import printable
 
@@ -27,13 +26,7 @@ if TYPE_CHECKING:
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import SSlibKey
 
-Comment = Literal["rebuild"]
-"""Statements about a thing that was signed: how it compares with a second build."""
-
 ENVELOPE: Final = "attestation.dsse.json"
-MODEL: Final = "model.sig"
-"""The signature of OpenSSF Model Signing in a run."""
-
 PAYLOAD: Final = "application/vnd.in-toto+json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 
@@ -45,7 +38,7 @@ _FIELDS: Final = {"_type", "subject", "predicateType", "predicate"}
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    kind: str  # what it is about: a kind of artifact, or a `Comment`; a policy names it
+    kind: str  # the kind of artifact that it is about; a policy names it
     subjects: Mapping[str, str]  # digest of each file or image by name, as ``sha256:...``
     predicate_type: str  # a URI
     predicate: Mapping[str, Any]
@@ -84,7 +77,6 @@ class Policy:
     """Who may sign what. Without signatories, no signature is asked for."""
 
     signatories: Signatories = ()
-    demands: Demands = field(default_factory=Demands)  # what is asked for besides
 
     def __iter__(self) -> Iterator[Signatory]:
         return iter(self.signatories)
@@ -100,17 +92,6 @@ def locate(record: Path) -> Path:
     return record.with_name(ENVELOPE.replace(".", f"-{record.stem}.", 1))
 
 
-def is_envelope(name: str) -> bool:
-    """Return whether a file in a wheel's folder is an envelope, which may come after the wheel was signed."""
-    return name == ENVELOPE or find_comment(name) == "rebuild"
-
-
-def find_comment(name: str) -> Comment | None:
-    """Return what a file says of the wheel or run in whose folder it is, if it is the envelope of such a statement."""
-    match = re.fullmatch(r"attestation-(\w+)-[0-9a-f]{8}\.dsse\.json", name)
-    return next((kind for kind in get_args(Comment) if match and match[1] == kind), None)
-
-
 def discard(record: Path) -> None:
     """Remove the envelope of what is about to change."""
     locate(record).unlink(missing_ok=True)
@@ -119,48 +100,32 @@ def discard(record: Path) -> None:
 def read_policy(paths: Iterable[Path], kinds: Sequence[str]) -> Policy:
     """Read public keys, which may sign everything, and policies. ``kinds``: what a policy can let a key sign.
 
-    :func:`toolkit.artifacts.read_policy` knows them. Raises UsageError if a file is neither, or two of them have
-    `require`.
+    :func:`toolkit.artifacts.read_policy` knows them. Raises UsageError if a file is neither.
     """
     policy: list[Signatory] = []
-    asked: list[Demands] = []
     for path in paths:
         content = keys.read_file(path)
         if content.lstrip().startswith((b"-----BEGIN", *keys.OPENSSH)):
             policy.append(Signatory(name=path.name, key=keys.read_public(path, content), may=tuple(kinds)))
         else:
-            parsed = _read_policy(path, content, kinds)
-            policy += parsed.signatories
-            asked += [parsed.demands] if parsed.demands != Demands() else []
-    if len(asked) > 1:
-        raise UsageError(
-            "two policies have `require`", why="both may ask for the same", remedy="put it into one of them"
-        )
-    return Policy(tuple(policy), *asked)
+            policy += _read_policy(path, content, kinds)
+    return Policy(tuple(policy))
 
 
-def _read_policy(path: Path, content: bytes, kinds: Sequence[str]) -> Policy:
+def _read_policy(path: Path, content: bytes, kinds: Sequence[str]) -> Signatories:
     try:
         value = files.parse_yaml(content)
     except ValueError as error:
         raise _refuse(path, str(error).partition("\n")[0]) from error
     match value:
-        case {"signers": [_, *_] as entries, **rest} if not rest.keys() - {"require"}:
-            signers = tuple(_read_signatory(path, entry, kinds) for entry in entries)
-            try:
-                return Policy(signers, policy_requirements.read(rest.get("require", {})))
-            except ValueError as error:
-                raise _refuse(path, str(error)) from error
-    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` and `require` alone")
+        case {"signers": [_, *_] as entries, **rest} if not rest:
+            return tuple(_read_signatory(path, entry, kinds) for entry in entries)
+    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` alone")
 
 
 def _read_signatory(path: Path, entry: object, kinds: Sequence[str]) -> Signatory:
     match entry:
         case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
-            try:
-                policy_requirements.require_present(may)
-            except ValueError as error:
-                raise _refuse(path, f"`may` of {name} has {error}") from error
             unknown = [str(kind) for kind in may if kind not in kinds]
             if unknown:
                 raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(kinds)}")
@@ -208,16 +173,6 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
         os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
-def seal(payload: bytes, signer: Signer) -> dict[str, Any]:
-    """Return a statement's envelope with one signature, as JSON has it."""
-    from securesystemslib.dsse import Envelope
-
-    envelope = Envelope(payload, PAYLOAD, {})
-    envelope.sign(signer)
-    value: dict[str, Any] = envelope.to_dict()
-    return value
-
-
 def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:
     """Check the envelope beside a thing against what the thing is now.
 
@@ -230,12 +185,6 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
         return check("signature", False, error.what)
     names = ", ".join(dict.fromkeys(signatory.name for signatory in signatories))
     return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
-
-
-def list_comments(folder: Path, kind: Comment) -> list[Path]:
-    """Return the names under which `read` finds the statements of a kind in a folder."""
-    names = sorted(path.name for path in folder.iterdir() if find_comment(path.name) == kind)
-    return [folder / name.removeprefix("attestation-").removesuffix(".dsse.json") for name in names]
 
 
 def read(record: Path, kind: str, policy: Policy) -> tuple[Signatories, Statement]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests import scanner
 from tests.integration.docker import stages
 from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.integration.workspace import Workspace
@@ -101,19 +100,6 @@ def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> Non
     labels = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
     assert labels[f"{naming.LABEL_PREFIX}.wheel"] == value["digest"]
     assert labels[f"{naming.LABEL_PREFIX}.lock"] == digest_file(LOCKED)
-
-
-@pytest.mark.slow
-@scanner.needed
-def test_a_stock_scanner_finds_the_advisory_of_an_image_in_its_bill(built: Built, image: str, tmp_path: Path) -> None:
-    bill = tmp_path / "bill.json"
-    done = built[0].toolkit("sbom", image, "--out", str(bill))
-    assert done.returncode == 0, done.stderr
-    found = {(part["name"], part.get("version", "")) for part in json.loads(bill.read_text())["components"]}
-    installed = stages.run(image, "-W", "-f", "${Package} ${Version}\n", options=("--entrypoint", "dpkg-query"))
-    assert found >= {tuple(line.split()) for line in installed.splitlines()}
-    assert found >= set(re.findall(r"^([\w.-]+)==(\S+)", LOCKED.read_text(), re.MULTILINE))
-    assert scanner.prepare(tmp_path)(bill) == [("tensorflow", "2.19.0", "CVE-2026-2492")]
 
 
 def test_the_manifest_names_the_native_kernels(built: Built, image: str) -> None:

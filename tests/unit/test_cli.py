@@ -254,7 +254,6 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
         ["verify", "nowhere"],
         ["report", "nowhere"],
         ["report", "nowhere", "--text"],
-        ["sbom", "nowhere"],
         ["push", "nowhere", "ghcr.io/team/tensorflow"],
         ["reproduce", "nowhere"],
         ["predict", "nowhere", "photo.jpg"],

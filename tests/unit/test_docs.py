@@ -96,7 +96,6 @@ def _check(line: str) -> None:
             | ["uv", "pip", "install", *_]
             | ["curl", "--form", *_]
             | ["cosign", "verify-blob-attestation", *_]
-            | ["model_signing", "verify", *_]
             | ["rekor-cli", "upload", *_]
             | []
         ):

@@ -33,7 +33,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("verify", LONG),
         ("report", LONG),
-        ("sbom", LONG),
         ("report", "--text", LONG),
         ("verify", f"dir/{LONG}/x"),
         ("train", f"./{LONG}", "--engine", "host"),

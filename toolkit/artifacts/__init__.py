@@ -6,7 +6,7 @@ folders are recognised and found, what it was made from, what is signed and comp
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from toolkit import files, signing
 from toolkit.artifacts import origins
@@ -111,12 +111,12 @@ def open_wheel(folder: Path) -> Wheel:
 
 
 def list_signed() -> tuple[str, ...]:
-    """Return what a key may sign, as policies name it: each kind of artifact, and what is said of one later."""
-    return (*dict.fromkeys(kind.kind for kind in KINDS), *get_args(signing.Comment))
+    """Return what a key may sign, as policies name it: each kind of artifact."""
+    return tuple(dict.fromkeys(kind.kind for kind in KINDS))
 
 
 def read_policy(paths: Iterable[Path]) -> Policy:
-    """Read public keys and policies. Raises UsageError if a file is neither, or two of them have `require`."""
+    """Read public keys and policies. Raises UsageError if a file is neither."""
     return signing.read_policy(paths, list_signed())
 
 

@@ -155,7 +155,6 @@ class Link:
     joints: list[Finding] = field(default_factory=list)  # whether it is the one that the record before it names
     findings: list[Finding] = field(default_factory=list)  # of the artifact alone
     signature: Finding | None = None
-    demands: list[Finding] = field(default_factory=list)  # what else a policy asks for
     parents: list["Link"] = field(default_factory=list)
     reports: list["Link"] = field(default_factory=list)  # of smoke checks in it
 

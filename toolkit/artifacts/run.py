@@ -9,14 +9,14 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit import digest, files, manifest, naming, signing
-from toolkit.artifacts import model_signing, origins
+from toolkit.artifacts import origins
 from toolkit.artifacts.artifact import Artifact, Link
 from toolkit.artifacts.environment import Environment
 from toolkit.artifacts.image import Image, inspect
 from toolkit.engine.apptainer import SIF
 from toolkit.errors import EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.findings import Finding, absent, check
-from toolkit.signing import Policy, Statement
+from toolkit.signing import Statement
 from toolkit.wheel import wheel_documents
 from train.config.configuration import digest_fields
 from train.record import metrics, reader
@@ -107,18 +107,6 @@ class Run(Artifact):
             case other:
                 return [check("parent", False, f"a run is not made in a {other}")]
 
-    def check_signature(self, policy: Policy) -> Finding:
-        if not self.is_model_signed():
-            return super().check_signature(policy)
-        try:
-            return model_signing.verify(self.folder, policy)
-        except ToolkitError as error:
-            return check("signature", False, error.what)
-
-    def is_model_signed(self) -> bool:
-        """Return whether it has a signature of Model Signing, and no envelope, which would decide."""
-        return not signing.locate(self.folder).exists() and (self.folder / model_signing.SIGNATURE).exists()
-
 
 def is_unfinished(folder: Path) -> bool:
     return not (folder / manifest.FILE).exists() and (folder / reader.CHECKPOINTS).is_dir()
@@ -156,7 +144,7 @@ def _compare_files(field: str, record: RunRecord) -> Finding:
 
 def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
     """Name the files of a run that are not compared with anything, such as its page: anyone may have written them."""
-    covered = {manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, ".lock", signing.MODEL}
+    covered = {manifest.FILE, reader.CONFIG, metrics.CSV, metrics.LINES, reader.CONFUSION, ".lock"}
     for field in ("pictures", "drawn"):
         covered |= set(recorded if isinstance(recorded := record.value.get(field), dict) else ())
     if saved:
@@ -168,7 +156,7 @@ def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
         for path in sorted(record.folder.rglob("*"))
         if path.is_symlink() or not path.is_dir()
     )
-    left = [path for path in paths if str(path) not in covered and not signing.is_envelope(path.name)]
+    left = [path for path in paths if str(path) not in covered and path.name != signing.ENVELOPE]
     if not left:
         return []
     below = Counter(path.parts[0] for path in left if len(path.parts) > 1)

@@ -101,13 +101,6 @@ class Wheel(Artifact):
     def describe_trust(self) -> str:
         """Describe whom one trusts with the contents of the wheel. Raises IntegrityError if its record is damaged."""
 
-    def has_foreign_results(self) -> bool:
-        """Return whether it holds results of a cache or an executor, which others may be able to write.
-
-        Raises IntegrityError if its record is damaged.
-        """
-        return False
-
     def as_parent(self) -> "Wheel":
         return replace(self, unread=f"its sums hold; `toolkit verify {self.folder}` reads its code too")
 
@@ -122,8 +115,7 @@ class Wheel(Artifact):
         return ", ".join([*words, "signed"] if signing.locate(self.folder).exists() else words)
 
     def make_statement(self) -> Statement:
-        paths = wheel_folder.list_files(self.folder)
-        names = [path.name for path in paths if not signing.is_envelope(path.name)]
+        names = [path.name for path in wheel_folder.list_files(self.folder) if path.name != signing.ENVELOPE]
         return Statement(
             kind="wheel",
             subjects=digest.read_files(self.folder, names),
@@ -245,16 +237,13 @@ class BuiltWheel(Wheel):
         dist = self.folder.resolve().parent
         return build.building_again(self.read_plan(), dist, requires, settings, console, bazelrc=bazelrc)
 
-    def has_foreign_results(self) -> bool:
-        counts = self.read_record().facts["bazel"]
-        return bool(counts.get("cached") or counts.get("reused") or counts.get("remote"))
-
     def describe_trust(self) -> str:
         """Describe which results come from caches and executors. Only a build without them can check these."""
         from toolkit.wheel import bazel_output  # is slow to load
 
-        outcome = bazel_output.describe_outcome(self.read_record().facts["bazel"])
-        if self.has_foreign_results():
+        counts = self.read_record().facts["bazel"]
+        outcome = bazel_output.describe_outcome(counts)
+        if counts.get("cached") or counts.get("reused") or counts.get("remote"):
             trusted = "those who can write these caches, or run the executor, are trusted"
             return f"{outcome}: {trusted}; `toolkit reproduce` checks them"
         return f"{outcome}: only the machine that built it is trusted"

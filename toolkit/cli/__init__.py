@@ -98,7 +98,6 @@ _add(SHARE, "sign", verify.sign, "Sign a wheel, an image, a smoke report or a ru
 keys = typer.Typer(cls=Group, help="Keys for signatures.", rich_markup_mode=None)
 app.add_typer(keys, name="key", rich_help_panel=SHARE, short_help="Keys for signatures.")
 _add("", "new", verify.make_key, "Make a key pair.", to=keys)
-_add(SHARE, "sbom", report.sbom, "The bill of materials of an environment or an image.")
 _add(SHARE, "push", build.push, "Push a wheel and its records to an OCI registry.")
 _add(SHARE, "variant", index.variant, "Give a wheel the mark by which installers choose it (preview).")
 _add(SHARE, "index", index.index, "Make a package index of wheels, as a folder of files.")

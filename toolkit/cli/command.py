@@ -124,7 +124,7 @@ Sign = Annotated[
     typer.Option(
         "--sign",
         metavar="KEY",
-        help="Sign what it makes: the file of a private key, env:NAME, or agent:NAME of an ssh-agent.",
+        help="Sign what it makes: the file of a private key, or env:NAME.",
     ),
 ]
 From = Annotated[

@@ -11,35 +11,6 @@ if TYPE_CHECKING:
     from toolkit.report.page_model import Page
 
 
-@command()
-def sbom(
-    session: Session,
-    target: Annotated[
-        str,
-        typer.Argument(help="An environment's or image's folder below the state folder, or an image as NAME:TAG."),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it there, and not to standard output.")
-    ] = None,
-) -> None:
-    """Print the bill of materials of an environment or an image, in CycloneDX 1.6.
-
-    That of an environment has the packages that pip installed, with their hashes. That of an image has the base image,
-    the Debian packages as the image lists them, the Python packages of its locked set, and the wheel. No program of the
-    image runs. The bill of a wheel is sbom.cdx.json in its folder, and that of an image with such a wheel refers to it.
-    """
-    import json
-
-    from toolkit import artifacts, files
-    from toolkit.record import bill
-
-    text = bill.write(artifacts.find(target, Path(session.settings.state)))
-    if out:
-        files.write_atomically(out, text + "\n")
-    value = json.loads(text)
-    session.console.result(value, f"{out}: {len(value.get('components', []))} components" if out else text)
-
-
 @command(remember=True, removed={"ca_bundle": Removed("leave it out: the command asks no other host")})
 def report(
     session: Session,

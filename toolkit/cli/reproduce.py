@@ -14,7 +14,6 @@ from toolkit.cli.command import (
     SourcePath,
     Wheel,
     command,
-    load_key,
     read_level,
 )
 from toolkit.errors import CheckError, UsageError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 _ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
 _OF_RUN: Final = frozenset({*_ENVIRONMENT, "data_dir", "source", "wheel", "gpu"})
 _TAKEN: Final = {
-    "a wheel": frozenset({"accept", "bazelrc", "sign_"}),
+    "a wheel": frozenset({"accept", "bazelrc"}),
     "a run": _OF_RUN | {"keep", "dry_run"},
 }
 """The options that each way takes. What none of them names is for all."""
@@ -39,14 +38,6 @@ def reproduce(
     context: typer.Context,
     *,
     target: Annotated[str, typer.Argument(help="A wheel's folder (dist/NAME), or a finished run's (runs/NAME).")],
-    sign_: Annotated[
-        str,
-        typer.Option(
-            "--sign",
-            metavar="KEY",
-            help="For a wheel: leave a signed statement of what it gave beside it.",
-        ),
-    ] = "",
     accept: Accept = "R2",
     options: BuildOptions,
     data_dir: DataDir = "",
@@ -59,8 +50,7 @@ def reproduce(
     """Build a wheel again, or train a run again, and compare: what was made is what its inputs give.
 
     A wheel is verified, built again without any cache or remote executor, and compared file by file. Exit code 7: the
-    two wheels have a difference that is not harmless; --accept R1 lets contents differ. With --sign it writes a signed
-    statement beside the wheel, with the level and the files that differ.
+    two wheels have a difference that is not harmless; --accept R1 lets contents differ.
 
     A run is trained again: level R4 where its weights are the same to the bit. It runs in the environment or image of
     the first run if that is still here; else in one that these options make from the same wheel or locked set. Nothing
@@ -74,7 +64,7 @@ def reproduce(
     artifact = artifacts.find(target, Path(session.settings.state))
     if isinstance(artifact, artifacts.Wheel):
         _require_taken(context, "a wheel")
-        _build_again(session, artifact, accept=accept, key=sign_, bazelrc=options.bazelrc)
+        _build_again(session, artifact, accept=accept, bazelrc=options.bazelrc)
         return
     if not isinstance(artifact, artifacts.Run):
         raise UsageError(
@@ -105,7 +95,7 @@ def _require_taken(context: typer.Context, way: str) -> None:
             )
 
 
-def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, key: str, bazelrc: str) -> None:
+def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, bazelrc: str) -> None:
     """Build a wheel a second time, and report each difference.
 
     Raises CheckError if it does not match its record, or if the second build is below the accepted level.
@@ -113,7 +103,7 @@ def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, key
     from toolkit import findings
     from toolkit.record import rebuild
 
-    console, level, signer = session.console, read_level(accept), load_key(key)
+    console, level = session.console, read_level(accept)
     verified = wheel.check()
     console.say(findings.render(verified).rstrip())
     findings.require(verified, remedy="build the wheel again with `toolkit build-wheel`")
@@ -121,8 +111,6 @@ def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, key
     comparison = rebuild.rebuild(wheel, session.settings, bazelrc=bazelrc, console=console)
     for difference in comparison.differences:
         console.heading(difference.kind, f"{difference.name or 'the wheel'}: {difference.detail}")
-    if signer:
-        console.heading("sign", f"signed: {rebuild.sign(wheel, comparison, signer)}")
     value = {
         "kind": wheel.kind,
         "folder": str(wheel.folder),

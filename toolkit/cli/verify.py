@@ -3,28 +3,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Accept, Removed, Session, Trust, command, read_level
+from toolkit.cli.command import Session, Trust, command
 from toolkit.keys import Type
 
 if TYPE_CHECKING:
     from toolkit.console import Console
     from toolkit.record.verification import Verification
 
-_REBUILD = Removed("`toolkit reproduce WHEEL` builds a wheel again and compares; --accept and --sign are there too")
-_SUMMARY = Removed("the JSON of --json says what was found, and `toolkit sign` signs what holds")
 
-
-@command(
-    long=True,
-    removed={
-        "rebuild": Removed(_REBUILD.remedy, is_flag=True),
-        "bazelrc": _REBUILD,
-        "ca_bundle": _REBUILD,
-        "summary": _SUMMARY,
-        "resource_uri": _SUMMARY,
-        "sign": Removed("`toolkit sign TARGET` signs what is there, `toolkit reproduce TARGET --sign` what it found"),
-    },
-)
+@command(long=True)
 def verify(
     session: Session,
     target: Annotated[
@@ -38,7 +25,6 @@ def verify(
         bool, typer.Option("--strict", help="Fail too where a link of the chain is not on this machine.")
     ] = False,
     trust: Trust = None,
-    accept: Accept = "R2",
 ) -> None:
     """Check that a wheel, an environment, an image or a run is what its record says, and the chain behind it.
 
@@ -51,16 +37,12 @@ def verify(
 
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where.
-
-    For a wheel, --trust counts independent builds: the wheel's own, and one for each statement that `reproduce
-    --sign` left with another trusted key. All signatures of one statement are one build. A statement below the level of
-    --accept is a failed finding (exit code 7).
     """
     from toolkit import artifacts
     from toolkit.record import verification
 
-    level, policy = read_level(accept), artifacts.read_policy(trust or ())
-    outcome = verification.verify(artifacts.find(target, Path(session.settings.state)), policy, level)
+    policy = artifacts.read_policy(trust or ())
+    outcome = verification.verify(artifacts.find(target, Path(session.settings.state)), policy)
     value, text = _describe(session.console, outcome, signed=bool(policy))
     session.console.result(value, text)
     outcome.require(strict=strict)
@@ -89,36 +71,22 @@ def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> t
 def sign(
     session: Session,
     target: Annotated[str, typer.Argument(help="What `toolkit verify` takes.")],
-    key: Annotated[
-        str, typer.Option("--key", metavar="KEY", help="The file of a private key, env:NAME or agent:NAME.")
-    ],
+    key: Annotated[str, typer.Option("--key", metavar="KEY", help="The file of a private key, or env:NAME.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace the signatures of what was there before.")
-    ] = False,
-    model_signing: Annotated[
-        bool,
-        typer.Option(
-            "--model-signing",
-            help="For a run: write model.sig for OpenSSF Model Signing in place of the envelope; by a key of P-256, "
-            "P-384 or P-521.",
-        ),
     ] = False,
 ) -> None:
     """Verify a wheel, environment, image, smoke report or run, and sign it if it holds.
 
     The envelope attestation.dsse.json lies beside it. Further keys add their signatures to it. What has changed since
     it was signed is refused.
-
-    With --model-signing, one key signs the digest of each file in the run's folder. `model_signing verify key` checks
-    it, and so does --trust where the run has no envelope.
     """
     from toolkit import artifacts, keys
     from toolkit.record import attestation
 
     signer = keys.load(key)
     artifact = artifacts.find(target, Path(session.settings.state))
-    write = attestation.sign_model if model_signing else attestation.sign
-    done = write(artifact, signer, replace=replace)
+    done = attestation.sign(artifact, signer, replace=replace)
     session.console.result({"key": signer.public_key.keyid, "done": done}, done)
 
 
@@ -128,7 +96,7 @@ def make_key(
     file: Annotated[Path, typer.Argument(help="File of the private key; the public one is FILE.pub.")],
     type_: Annotated[
         Type,
-        typer.Option("--type", help="p256: ECDSA, for `sign --model-signing` and programs that know no ed25519."),
+        typer.Option("--type", help="p256: ECDSA, for programs that know no ed25519."),
     ] = "ed25519",
 ) -> None:
     """Make a key pair. The private key is not encrypted, and only its owner can read it."""

@@ -10,21 +10,16 @@ import stat
 import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Literal
 
-from toolkit import digest, signing
+from toolkit import digest
 from toolkit.artifacts import Wheel
 from toolkit.console import Console
 from toolkit.errors import CheckError, IntegrityError
-from toolkit.findings import Finding
 from toolkit.settings import Settings
-from toolkit.signing import Policy, Statement
 from toolkit.wheel import wheel_folder
-
-if TYPE_CHECKING:
-    from toolkit.keys import Signer
 
 Level = Literal["below R1", "R1", "R2", "R3"]
 LEVELS: tuple[Level, ...] = ("below R1", "R1", "R2", "R3")
@@ -32,9 +27,6 @@ LEVELS: tuple[Level, ...] = ("below R1", "R1", "R2", "R3")
 
 HARMLESS = re.compile(r"[^/]+\.dist-info/RECORD")
 """Files whose content may differ between two builds of one plan."""
-
-PREDICATE: Final = "urn:x-tensorflow-toolkit:rebuild:v1"
-"""The type of the statement of a second build: its level, the files that differ, and the Debian packages that do."""
 
 _PIECE = 1 << 20
 
@@ -206,83 +198,6 @@ def rebuild(wheel: Wheel, settings: Settings, *, bazelrc: str, console: Console)
         inputs=tuple(sorted(inputs)),
         seconds=round(time.monotonic() - started, 1),
     )
-
-
-def sign(wheel: Wheel, comparison: Comparison, signer: "Signer") -> Path:
-    """Write beside a wheel what its second build gave, signed, in place of this key's earlier statement.
-
-    Raises IntegrityError if the record is now of another wheel than was compared.
-    """
-    record = wheel.folder / f"rebuild-{signer.public_key.keyid[:8]}"
-    predicate = {
-        "level": comparison.level,
-        "differences": [asdict(difference) for difference in comparison.differences],
-        "packages": list(comparison.inputs),
-    }
-    subjects = _name_wheel(wheel)
-    if comparison.wheel not in subjects.values():
-        raise IntegrityError(
-            f"the record in {wheel.folder} is of another wheel than was compared",
-            why=f"{comparison.wheel} was compared, and it names {', '.join(subjects.values())}",
-            remedy="find out who changed it; nothing was signed",
-        )
-    statement = Statement(kind="rebuild", subjects=subjects, predicate_type=PREDICATE, predicate=predicate)
-    signing.write(record, statement, signer, replace=True)
-    return signing.locate(record)
-
-
-def count_builders(wheel: Wheel, policy: Policy, accepted: Level = "R2") -> Finding:
-    """Return how many independent builds stand for a signed wheel: its own, and second builds by other trusted keys.
-
-    Each key counts once. All signatures of one statement are one build, because whoever signs what is there has built
-    nothing. The finding fails where a second build is below the accepted level. What no trusted key signed is not
-    counted.
-    """
-    counted = {signatory.key.keyid: signatory.name for signatory in signing.read(wheel.folder, "wheel", policy)[0]}
-    builder, *others = counted.values()
-    builds, differing, left_out = 1, False, []
-    descriptions = [f"{builder}, also signed by {', '.join(others)}" if others else builder]
-    for record in signing.list_comments(wheel.folder, "rebuild"):
-        try:
-            signatories, statement = signing.read(record, "rebuild", policy)
-            level = _read_level(statement, wheel)
-        except IntegrityError as error:
-            left_out.append(error.what)
-            continue
-        names = ", ".join(signatory.name for signatory in signatories)
-        descriptions.append(f"{names} again: {level}, {_MEANING[level]}")
-        if LEVELS.index(level) >= LEVELS.index(accepted):
-            keys = {signatory.key.keyid: signatory.name for signatory in signatories}
-            builds += counted.keys().isdisjoint(keys)
-            counted |= keys
-        else:
-            differing = True
-            descriptions.append(_name_files(statement.predicate.get("differences")))
-    descriptions += [f"not counted: {reason}" for reason in left_out]
-    return Finding(
-        id="builders",
-        state="fail" if differing else "ok",
-        evidence=f"{builds} independent: {'; '.join(filter(None, descriptions))}",
-        facts={"builds": builds, "keys": sorted(counted)},
-    )
-
-
-def _read_level(statement: Statement, wheel: Wheel) -> Level:
-    level = next((level for level in LEVELS if level == statement.predicate.get("level")), None)
-    if statement.predicate_type != PREDICATE or statement.subjects != _name_wheel(wheel) or level is None:
-        raise IntegrityError("a statement is of another wheel")
-    return level
-
-
-def _name_files(differences: object) -> str:
-    listed = differences if isinstance(differences, list) else []
-    names = [str(difference.get("name")) for difference in listed if isinstance(difference, dict)]
-    shown = ", ".join(names[:_NAMED])
-    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown
-
-
-def _name_wheel(wheel: Wheel) -> dict[str, str]:
-    return {wheel_folder.find_wheel(wheel.folder).name: wheel.read_record().digest}
 
 
 def _read_packages(path: Path) -> set[str]:

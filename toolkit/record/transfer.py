@@ -21,7 +21,7 @@ from toolkit.engine.registry import Client, Repository
 from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
 from toolkit.manifest import Manifest
 from toolkit.record import verification
-from toolkit.signing import ENVELOPE, Policy, Statement, is_envelope
+from toolkit.signing import ENVELOPE, Policy, Statement
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
@@ -29,9 +29,6 @@ from toolkit.wheel.wheel_folder import FinishedWheel
 
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
-
-_MOST_ENVELOPES: Final = 32
-"""Envelopes are the files that no signature names, so their number and size are limited."""
 
 _MOST_WRITES: Final = 3
 """How often an entry of an index is written, if other pushes replace the index at the same time."""
@@ -76,12 +73,6 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
         )
     # Signatures of others are kept: the registry has the files that they are about.
     others = [layer for layer in before or () if layer.title not in {path.name for path in paths}]
-    if sum(is_envelope(layer.title) for layer in [*layers, *others]) > _MOST_ENVELOPES:
-        raise CheckError(
-            f"{repository} would have more than {_MOST_ENVELOPES} signatures of this wheel",
-            why="`build-wheel --from` takes no more",
-            remedy="replace what is there: --replace",
-        )
     with console.timed("push", f"{sum(layer.size for layer in layers) / 1e6:.1f} MB to {repository}"):
         for layer, path in zip(layers, paths, strict=True):
             client.upload(layer.digest, path)
@@ -208,13 +199,12 @@ def _choose(client: Client, repository: Repository, platform: str) -> str:
 def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
     """Return the wheel and the other files.
 
-    Raises IntegrityError unless there is one wheel, or if there are too many or too large signatures.
+    Raises IntegrityError unless there is one wheel, or if its envelope is not one or is too large.
     """
-    envelopes = [layer.size for layer in layers if is_envelope(layer.title)]
-    if len(envelopes) > _MOST_ENVELOPES or max(envelopes, default=0) > signing.LARGEST:
+    envelopes = [layer.size for layer in layers if layer.title == ENVELOPE]
+    if len(envelopes) > 1 or max(envelopes, default=0) > signing.LARGEST:
         raise IntegrityError(
-            f"the artifact in the registry has more than {_MOST_ENVELOPES} signatures, or one above "
-            f"{signing.LARGEST >> 20} MiB",
+            f"the artifact in the registry has more than one envelope, or one above {signing.LARGEST >> 20} MiB",
             remedy="tell whoever pushed it; without --from it is built here",
         )
     wheel, *records = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
@@ -273,7 +263,7 @@ def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Rep
 
 
 def _list_subjects(layers: Iterable[Layer]) -> dict[str, str]:
-    return {layer.title: layer.digest for layer in layers if not is_envelope(layer.title)}
+    return {layer.title: layer.digest for layer in layers if layer.title != ENVELOPE}
 
 
 def _find_type(name: str) -> str:

@@ -5,18 +5,15 @@ The chain is a tree of links, each with its own findings. This module and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from toolkit import findings, manifest
 from toolkit.artifacts import Artifact, Link, Run, SmokeReport, Wheel, find, trace
 from toolkit.artifacts.environment import CONTENT
-from toolkit.artifacts.run import OTHERS
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, prefix
-from toolkit.record import policy_checks, rebuild
-from toolkit.record.rebuild import Level
 from toolkit.signing import Policy
 
 _SIGNED: Final = "the record of what it holds is signed"
@@ -30,45 +27,40 @@ class Verification:
     artifact: Artifact
     root: Link
     policy: Policy
-    builders: list[Finding] = field(default_factory=list)  # how many builds stand for a wheel
 
     @property
     def signatures(self) -> list[Finding]:
-        """Whether each signature holds, and what else the policy asks for. Empty without a policy."""
+        """Whether each signature holds. Empty without a policy."""
         links = [(link, "" if link is self.root else link.kind) for link in self.root.list_signable()]
-        signatures = [item for link, name in links if link.signature for item in _name(name, [link.signature])]
-        return signatures + [item for link, name in links for item in _name(name, link.demands)]
+        return [item for link, name in links if link.signature for item in _name(name, [link.signature])]
 
     @property
     def is_sound(self) -> bool:
-        """Whether the record can be read any further: signatures hold, and so does what else the policy asks for."""
+        """Whether the record can be read any further, because all signatures hold."""
         return all(item.state == "ok" for item in self.signatures)
 
     @property
     def findings(self) -> list[Finding]:
         """All findings, by the names that are printed."""
         reports = [item for link in self._list_signed_reports() for item in _name(link.kind, link.findings)]
-        return [*self.signatures, *self.builders, *reports, *self.root.list_findings()]
+        return [*self.signatures, *reports, *self.root.list_findings()]
 
     def _list_signed_reports(self) -> list[Link]:
         links = self.root.list_signable() if self.policy else []
         return [link for link in links if link is not self.root and isinstance(link.artifact, SmokeReport)]
 
-    def compare(self, accepted: Level, known: dict[Artifact, Link] | None = None) -> None:
+    def compare(self, known: dict[Artifact, Link] | None = None) -> None:
         """Compare the artifact with its record, and what is behind it.
 
         ``known`` is that of :meth:`Link.compare`. Raises IntegrityError if the record is damaged, and EngineError.
         """
         if self.policy and isinstance(self.artifact, Wheel):
-            self.builders.append(rebuild.count_builders(self.artifact, self.policy, accepted))
             self.root.artifact = replace(self.artifact, unread=_SIGNED)
         for link in self._list_signed_reports():
             link.findings = link.artifact.check() if link.artifact else []
         self.root.compare(known)
         if self.policy:
             _insist(self.root)
-        if self.policy and isinstance(self.artifact, Run) and self.artifact.is_model_signed():
-            self.root.findings = [item for item in self.root.findings if item.id != OTHERS]  # it lists every file
 
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
@@ -79,21 +71,16 @@ class Verification:
         findings.require(self.findings, remedy=self.artifact.remedy, strict=strict)
 
 
-def verify(
-    artifact: Artifact, policy: Policy, accepted: Level, known: dict[Artifact, Link] | None = None
-) -> Verification:
+def verify(artifact: Artifact, policy: Policy, known: dict[Artifact, Link] | None = None) -> Verification:
     """Verify an artifact and what it was made from; with a policy, first who signed it.
 
-    ``accepted`` is the lowest level of a second build that counts. Raises IntegrityError if the record is damaged, and
-    EngineError.
+    Raises IntegrityError if the record is damaged, and EngineError.
     """
     verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
     if policy:
         check_signatures(verification.root, policy)
-        if verification.is_sound:
-            check_demands(verification.root, policy, accepted)
     if verification.is_sound:
-        verification.compare(accepted, known)
+        verification.compare(known)
     return verification
 
 
@@ -101,12 +88,6 @@ def check_signatures(root: Link, policy: Policy) -> None:
     """Check the signatures of an artifact and of the links behind it that are on this machine."""
     for link in root.list_signable():
         link.signature = link.artifact.check_signature(policy) if link.artifact else None
-
-
-def check_demands(root: Link, policy: Policy, accepted: Level) -> None:
-    """Check what else a policy asks of an artifact and of each link behind it. Their signatures hold already."""
-    for link in root.list_signable():
-        link.demands = policy_checks.check(link.artifact, policy, accepted) if link.artifact else []
 
 
 def _name(kind: str, items: Sequence[Finding]) -> Sequence[Finding]:
@@ -126,7 +107,7 @@ def _insist(root: Link) -> None:
 
 
 def require_signed(signatures: Sequence[Finding]) -> None:
-    """Raise IntegrityError unless all signatures hold, and what else a policy asks for."""
+    """Raise IntegrityError unless all signatures hold."""
     missing = [item for item in signatures if item.state != "ok"]
     if missing:
         usual = "`toolkit sign` signs what is yours; what a stranger changed, make or fetch again"
@@ -151,8 +132,6 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
     root = verification.root
     root.signature = artifact.check_signature(policy)
-    require_signed(verification.signatures)
-    check_demands(root, policy, "R2")
     require_signed(verification.signatures)
     if isinstance(artifact, Run):
         root.findings = artifact.check()  # the command asks for the environment by itself

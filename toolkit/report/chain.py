@@ -15,8 +15,7 @@ from toolkit.artifacts.run import is_unfinished
 from toolkit.artifacts.wheel import is_own_wheel
 from toolkit.errors import ToolkitError
 from toolkit.findings import Finding, State, absent, check
-from toolkit.record import rebuild, verification
-from toolkit.record.rebuild import Level
+from toolkit.record import verification
 from toolkit.report.page_model import Chain, Document, Link
 from toolkit.signing import Policy
 from train.record import reader
@@ -47,7 +46,6 @@ class PageContext:
 
     state: Path
     policy: Policy = field(default_factory=Policy)
-    accepted: Level = "R2"
     compared: Literal["chain", "run", "nothing"] = "chain"  # what is verified; the rest is shown as skipped
 
 
@@ -62,7 +60,7 @@ def _verify(artifact: Artifact, context: PageContext, known: Known | None) -> ar
     root = artifacts.trace(artifact)
     try:
         if context.compared == "chain":
-            return verification.verify(artifact, context.policy, context.accepted, known).root
+            return verification.verify(artifact, context.policy, known).root
         if context.compared == "run" and isinstance(artifact, Run) and not is_unfinished(artifact.folder):
             root.findings = artifact.check()
     except ToolkitError as error:
@@ -162,7 +160,7 @@ class _View:
         yield self._make(
             "run",
             folder.name,
-            [*link.demands, *_omit(link.findings, *of_weights)],
+            _omit(link.findings, *of_weights),
             digest_=digest.read_file(folder / manifest.FILE),
             digest_of=f"SHA-256 of {manifest.FILE}",
             meaning="How the weights were trained: configuration, data, numbers, machine.",
@@ -200,7 +198,7 @@ class _View:
         yield self._make(
             link.kind,
             title,
-            [*link.demands, *link.joints, *(item for item in link.findings if item not in installed)],
+            [*link.joints, *(item for item in link.findings if item not in installed)],
             digest_=str(named.get("digest", "")),
             digest_of=kind.digest_of,
             meaning=kind.meaning,
@@ -260,7 +258,7 @@ class _View:
 
     def _show_wheel(self, link: artifacts.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
-        findings = [*link.demands, *installed, *link.joints, *link.findings]
+        findings = [*installed, *link.joints, *link.findings]
         folder = wheel.folder
         try:
             record = wheel.read_record()
@@ -274,7 +272,6 @@ class _View:
             digest_=record.digest,
             meaning=f"TensorFlow, {wheel.made} here.",
             documents=[show(folder / manifest.FILE)],
-            builders=self._count_builders(wheel, trusted=link.signature is not None and link.signature.state == "ok"),
             **self._describe_signature(link),
         )
         planned = folder / steps.FILE
@@ -306,16 +303,6 @@ class _View:
                 meaning="The published wheel that was grafted.",
                 documents=[_show_json("as the record names it", dict(record.parent))],
             )
-
-    def _count_builders(self, wheel: Wheel, *, trusted: bool) -> str:
-        if trusted:
-            try:
-                return rebuild.count_builders(wheel, self.context.policy, self.context.accepted).evidence
-            except ToolkitError as error:
-                return error.what
-        names = [path.name for path in wheel.folder.iterdir() if path.name != signing.ENVELOPE]
-        count = sum(signing.is_envelope(name) for name in names)
-        return f"{count} signed statement{'s' * (count != 1)} of second builds, not checked" if count else ""
 
     def _make(self, name: str, title: str, findings: Findings, *, digest_: str = "", **parts: Any) -> Link:
         shown = list(findings)

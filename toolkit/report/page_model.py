@@ -158,7 +158,6 @@ class Link:
     findings: Sequence[Finding] = ()
     signature: str = ""
     signed: State = "skipped"  # skipped: no signature was checked
-    builders: str = ""
     documents: Sequence[Document] = ()
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import yaml
 
 from toolkit.errors import ToolkitError, UnsupportedError
-from toolkit.policy_requirements import Rating
 from toolkit.versions import numbers
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
@@ -243,7 +242,7 @@ class Advisory:
     sources: tuple[str, ...]
     fixed: str = ""  # the first version without it, if known
     ours: str = ""  # what this project does about it
-    severity: Rating | Literal[""] = ""  # as a source says it, if one does
+    severity: Literal["", "low", "medium", "high", "critical"] = ""  # as a source says it, if one does
 
 
 @dataclass(frozen=True, kw_only=True)

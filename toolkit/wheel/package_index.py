@@ -26,7 +26,7 @@ from packaging.version import Version
 from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
-from toolkit.signing import is_envelope
+from toolkit.signing import ENVELOPE
 from toolkit.wheel import variant, wheel_addresses, wheel_documents
 from toolkit.wheel.variant import Source, Variant
 
@@ -249,14 +249,14 @@ def _find_listed(path: Path, value: str) -> Source:
 
 def _list_documents(folder: Path) -> list[str]:
     """Return the names of the provenance, the bill of materials and the signatures in the folder of a wheel."""
-    return sorted(path.name for path in folder.iterdir() if path.name in _DOCUMENTS or is_envelope(path.name))
+    return sorted(path.name for path in folder.iterdir() if path.name in _DOCUMENTS or path.name == ENVELOPE)
 
 
 def _list_ends(wheel: Path) -> list[str]:
     """Return the ends of the names of the documents that lie beside a wheel of an index."""
     prefix = f"{wheel.name}."
     ends = (path.name.removeprefix(prefix) for path in wheel.parent.iterdir() if path.name.startswith(prefix))
-    return [end for end in ends if end in _DOCUMENTS or is_envelope(end)]
+    return [end for end in ends if end in _DOCUMENTS or end == ENVELOPE]
 
 
 def _compose(entries: Iterable[Entry]) -> dict[str, bytes]:

@@ -15,7 +15,7 @@ from toolkit import digest, files, manifest, seals
 from toolkit.engine import custody
 from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.manifest import Manifest
-from toolkit.signing import is_envelope
+from toolkit.signing import ENVELOPE
 from toolkit.wheel.wheel_plan import WheelPlan
 from train.system.files import read_text, require_size
 
@@ -252,8 +252,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 def _digest_files(folder: Path) -> dict[str, str]:
     # Envelopes do not count, because signing adds them later.
-    listed = (path for path in list_files(folder) if _is_plain(path) and path.name != SUMS)
-    listed = (path for path in listed if not is_envelope(path.name))
+    listed = (path for path in list_files(folder) if _is_plain(path) and path.name not in {SUMS, ENVELOPE})
     digests = {}
     for path in listed:
         try:

@@ -16,15 +16,15 @@ from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
 from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
-from toolkit import artifacts, digest, keys, lock, manifest, signing, versions
-from toolkit.artifacts import find, open_wheel
+from toolkit import digest, keys, lock, manifest, signing, versions
+from toolkit.artifacts import find
 from toolkit.cli import app
 from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, oci_manifest
 from toolkit.engine.host import HostEngine
 from toolkit.engine.registry import ATTEMPTS, parse
 from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.record import attestation, rebuild, transfer
+from toolkit.record import attestation, transfer
 from toolkit.settings import resolve
 from toolkit.wheel import build_plan, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
@@ -97,20 +97,6 @@ def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
     assert world.pull("stranger.pub") is not None
 
 
-def test_statements_of_second_builders_come_together_in_the_registry(world: World) -> None:
-    wheel = open_wheel(world.made)
-    same = rebuild.Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
-    for name in ("builder", "stranger"):
-        made = rebuild.sign(wheel, same, keys.load(str(world.root / name)))
-        world.push()
-        made.unlink()
-    found = world.pull()
-    assert found is not None
-    assert len(list(found.folder.glob("attestation-rebuild-*.dsse.json"))) == 2
-    policy = artifacts.read_policy([world.root / "builder.pub", world.root / "stranger.pub"])
-    assert rebuild.count_builders(open_wheel(found.folder), policy).evidence.startswith("2 independent")
-
-
 @pytest.mark.parametrize("breaks", [1, 2])
 def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> None:
     left = [None] * breaks
@@ -127,17 +113,6 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
     with nullcontext() if breaks == 1 else pytest.raises(RegistryError, match="failed"):
         world.push()
     assert left == []
-
-
-def test_more_signatures_than_a_pull_takes_are_not_pushed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_MOST_ENVELOPES", 1)
-    wheel = open_wheel(world.made)
-    same = rebuild.Comparison(wheel=wheel.read_record().digest, level="R3", differences=(), inputs=(), seconds=1)
-    rebuild.sign(wheel, same, keys.load(str(world.root / "stranger")))
-    before = world.registry.manifest
-    with pytest.raises(CheckError, match="more than 1 signatures"):
-        world.push()
-    assert world.registry.manifest == before
 
 
 def test_a_changed_wheel_is_not_pushed(world: World) -> None:

@@ -293,7 +293,6 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 @pytest.mark.parametrize(
     ("words", "option"),
     [
-        (["--sign", "key"], "--sign"),
         (["--accept", "R1"], "--accept"),
         (["--bazelrc", "x"], "--bazelrc"),
     ],

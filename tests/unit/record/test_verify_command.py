@@ -62,23 +62,6 @@ def test_bad_targets_get_one_message_and_their_code(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (["--rebuild"], "toolkit reproduce WHEEL"),
-        (["--rebuild", "--bazelrc", "x", "--sign", "key"], "toolkit reproduce WHEEL"),
-        (["--ca-bundle", "ca.pem"], "toolkit reproduce WHEEL"),
-        (["--summary", "x.json", "--sign", "key"], "--json"),
-        (["--sign", "key"], "toolkit sign TARGET"),
-    ],
-)
-def test_what_an_earlier_version_did_names_the_command_that_does_it(words: list[str], remedy: str) -> None:
-    done = CliRunner().invoke(app, ["verify", "nowhere", *words])
-    assert done.exit_code == 2, done.output
-    assert f"has no {words[0]} any more" in done.output
-    assert remedy in done.output
-
-
 def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
     assert artifacts.find(str(run), Path()).kind == "run"
     (run / "manifest.json").unlink()

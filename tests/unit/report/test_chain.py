@@ -8,8 +8,7 @@ from tests.unit.record import maker, signed
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import artifacts, digest, report, signing
-from toolkit.artifacts import find, open_wheel
-from toolkit.record import rebuild
+from toolkit.artifacts import find
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
@@ -113,30 +112,19 @@ def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element
     return made.chain, parse(text)
 
 
-def test_signatures_and_builders_are_named(world: signed.World) -> None:
+def test_signatures_are_named(world: signed.World) -> None:
     found, root = read(world, world.run, "policy.yaml")
     said = {link.name: link.signature for link in found.links if link.signature}
     assert {name: text.partition(" ")[0] for name, text in said.items()} == {
         "run": "trainer", "environment": "builder", "smoke": "checker", "wheel": "builder"
     }  # fmt: skip
     assert [link.name for link in found.links] == ["weights", "run", "environment", "smoke", "wheel", "plan", "lock"]
-    assert "1 independent: builder" in next(link for link in found.links if link.name == "wheel").builders
     assert "trainer signed" in root.find("ol", class_="chain")[0].text
 
 
 def test_without_a_policy_signatures_are_not_checked(world: signed.World) -> None:
     found, _ = read(world, world.run)
     assert all("not checked" in link.signature for link in found.links if link.name in {"run", "wheel"})
-
-
-def test_a_second_build_is_counted(world: signed.World) -> None:
-    identity = digest.read_file(world.archive)
-    compared = rebuild.Comparison(wheel=identity, level="R3", differences=(), inputs=(), seconds=1.0)
-    rebuild.sign(open_wheel(world.wheel), compared, world.signers["stranger"])
-    found, _ = read(world, world.wheel)
-    assert found.links[0].builders == "1 signed statement of second builds, not checked"
-    found, _ = read(world, world.wheel, "builder.pub", "stranger.pub")
-    assert "2 independent" in found.links[0].builders
 
 
 def test_a_removed_signature_is_shown_and_the_record_is_read_no_further(world: signed.World) -> None:

@@ -100,7 +100,7 @@ def make(text: str) -> Page:
     )  # fmt: skip
     link = Link(
         name=text, title=text, state="fail", digest=text, meaning=text, findings=[check(text, False, text)],
-        signature=text, builders=text, documents=[Document(name=text, text=text)],
+        signature=text, documents=[Document(name=text, text=text)],
     )  # fmt: skip
     chain = Chain(links=[link], trusted=True)
     matrix = Matrix(caption=text, names=[text, text], counts=[[1, 2], [3, 4]], links={(0, 1): "chart"})
