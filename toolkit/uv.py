@@ -57,6 +57,10 @@ _DOWNLOAD: Final = re.compile(r"Downloading (?P<name>\S+) \((?P<size>[\d.]+)(?P<
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
+class Unsolvable(BuildError):
+    """There are no versions of packages that fit together."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Uv:
     """The program uv, with what it is told of indexes and certificates.
@@ -224,7 +228,8 @@ def explain(lines: Sequence[str], code: int) -> ToolkitError:
         )
     if any(processes.OTHER_BYTES.search(line) for line in lines):
         return processes.describe_wrong_package("uv says:\n    " + "\n    ".join(last))
-    return BuildError(
+    kind = Unsolvable if any("No solution found" in line for line in lines) else BuildError
+    return kind(
         f"uv failed with exit code {code}",
         why="uv says:\n    " + "\n    ".join(last),
         remedy="look at what it names; without a network, give the folder of `toolkit collect` with --downloads, and "

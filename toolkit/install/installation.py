@@ -1,30 +1,36 @@
-"""Installs packages into an environment, or makes a new one with them, as one step."""
+"""Installs packages into an environment, or makes a new one with them.
 
+Nothing of an environment is touched before everything is downloaded and checked. The change itself takes seconds.
+Whatever ends the command in them, the same command brings back what was there and completes the work.
+"""
+
+import fcntl
 import os
 import shutil
-import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, interpreters, processes
+from toolkit import digest, files, interpreters, project
 from toolkit.console import Console
-from toolkit.errors import BuildError, PreflightError
-from toolkit.install import exchange
-from toolkit.install.changes import Changes, compare, list_installed
-from toolkit.install.packages import NVIDIA, Package
-from toolkit.install.pip import Pip
+from toolkit.errors import PreflightError
+from toolkit.install import undo
+from toolkit.install.changes import Changes, compare, require_no_overlap
+from toolkit.install.installed import Installed, list_installed
+from toolkit.install.resolution import NVIDIA, Package
 from toolkit.install.target import Target
+from toolkit.interpreters import Interpreter
+from toolkit.uv import Downloads, Uv
+from train.system import signals
 from train.system.progress import Work
 
 NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 14 << 30}
 """Free disk that an installation needs for downloads and unpacked files, with some reserve."""
 
-
-VENV: Final = ("-m", "venv")
-"""How Python makes a virtual environment."""
+SEED: Final = "docker/requirements/pip.txt"
+"""The pip that a new environment gets for its owner."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +38,7 @@ class Installation:
     target: Target
     packages: tuple[Package, ...]  # all that TensorFlow needs
     changes: Changes  # what they change in the environment
-    pip: Pip
+    uv: Uv
 
     @property
     def has_gpu_libraries(self) -> bool:
@@ -40,39 +46,43 @@ class Installation:
 
 
 def install(what: Installation, console: Console) -> None:
-    """Carry out what was planned. However it ends, the environment is as before, or has everything.
+    """Carry out what was planned.
 
-    Raises PreflightError if the disk is full or another command changed the environment, BuildError if pip failed, and
-    IntegrityError if a package has another hash.
+    Raises PreflightError if the disk is full or another command changed the environment, BuildError if uv failed,
+    IntegrityError if a package has another hash, and UnsupportedError if two packages have the same files. The
+    environment is then as before.
     """
     cuda = any(package.name.startswith(NVIDIA) for package in what.changes.wanted)
     _require_space(what.target, NEEDED_BYTES["cuda" if cuda else "cpu"] if what.changes.wanted else 0)
     if what.target.new:
         _make(what, console)
         return
-    with exchange.locking(what.target.folder):
+    with locking(what.target.folder):
         python = what.target.python
-        if compare(what.packages, list_installed(python), python) != what.changes:
+        if undo.complete(python):
+            console.heading("undo", "an installation was cut off here: what was there before is back")
+        installed = list_installed(python.packages)
+        if compare(what.packages, installed, python) != what.changes:
             raise PreflightError(
                 f"{what.target.folder} was changed meanwhile, and is left as it is",
                 why="another program has installed or removed packages there",
                 remedy="run the command again",
             )
         if what.changes.wanted or what.changes.removed:
-            _change(what, console)
+            _change(what, installed, console)
+        elif what.has_gpu_libraries:
+            _mend(what, installed, console)
 
 
 def _make(what: Installation, console: Console) -> None:
-    folder, python = what.target.folder, what.target.python
+    folder = what.target.folder
     files.require_writable(folder.parent)
     with files.stage(folder.parent, _name(folder)) as stage:
         new = stage.path / folder.name
-        _make_venv(python.path, new)
-        made = interpreters.ask(interpreters.find(new))
-        _fill(what, made.path, stage, console)
+        made = _fill(what, new, stage, console)
+        what.uv.run("pip", "install", "--python", made.path, "--require-hashes", "-r", project.locate(SEED))
         if what.has_gpu_libraries:
-            _mend(made.packages, console)
-        exchange.relocate(new, folder, made.packages)
+            repair(made.packages, console)
         try:
             new.rename(folder)
         except OSError as error:
@@ -83,33 +93,81 @@ def _make(what: Installation, console: Console) -> None:
             ) from error
 
 
-def _change(what: Installation, console: Console) -> None:
-    folder, python = what.target.folder, what.target.python
-    with files.stage(python.packages.parent, _name(folder)) as stage:
-        copied = exchange.copy(python, folder, stage.path)
-        if what.changes.removed:
-            what.pip.uninstall(copied.python, what.changes.removed, locks=(stage.lock,))
-        _fill(what, copied.python, stage, console)
-        if what.has_gpu_libraries and any(package.is_tensorflow for package in what.changes.wanted):
-            _mend(copied.packages, console)
-        exchange.relocate(copied.prefix, folder, copied.packages)
-        exchange.commit(copied, python, stage.path)
+def _change(what: Installation, installed: dict[str, Installed], console: Console) -> None:
+    python, changes = what.target.python, what.changes
+    replaced = [installed[change.name] for change in changes.changed]
+    with files.stage(python.packages.parent, _name(what.target.folder)) as stage:
+        # What is downloaded and unpacked here is in uv's cache then.
+        new = list_installed(_fill(what, stage.path / "env", stage, console).packages)
+        gone = {package.name for package in replaced}
+        require_no_overlap(new, {name: package for name, package in installed.items() if name not in gone})
+        requirements = _write(what, stage)
+        undo.save(python, new, replaced)
+        try:
+            with signals.deferring(), console.follow("install") as status:
+                status.show(Work(f"changing {what.target.folder}"))
+                if changes.removed:
+                    what.uv.run("pip", "uninstall", *_name_python(python), *changes.removed, locks=(stage.lock,))
+                what.uv.run("pip", "install", "--offline", *_name_python(python), *_OPTIONS, requirements, locks=(stage.lock,))
+                if what.has_gpu_libraries and any(package.is_tensorflow for package in changes.wanted):
+                    repair(python.packages, console)
+                undo.finish(python)
+        except BaseException:
+            undo.complete(python)
+            raise
 
 
-def _fill(what: Installation, python: Path, stage: files.Staging, console: Console) -> None:
-    wanted = what.changes.wanted
-    requirements = stage.path / "requirements.txt"
-    files.write_atomically(requirements, "".join(f"{package.text}\n" for package in wanted))
+def _mend(what: Installation, installed: dict[str, Installed], console: Console) -> None:
+    """Correct the TensorFlow that is there, if it needs that. Nothing else is changed."""
+    from toolkit.graft import search_paths
+
+    python = what.target.python
+    if search_paths.needs_repair(python.packages):
+        undo.save(python, {}, [package for package in installed.values() if package.tensorflow])
+        with signals.deferring():
+            repair(python.packages, console)
+            undo.finish(python)
+
+
+_OPTIONS: Final = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--reinstall", "-r")
+
+
+def _fill(what: Installation, folder: Path, stage: files.Staging, console: Console) -> Interpreter:
+    """Make a virtual environment with what is to be installed. It can be moved."""
+    what.uv.run("venv", "--no-project", "--relocatable", "--python", what.target.python.path, folder)
+    made = interpreters.ask(interpreters.find(folder))
     with console.follow("install") as status:
-        count = 0
+        show = Downloads(status).show
+        what.uv.run("pip", "install", "--python", made.path, *_OPTIONS, _write(what, stage), show=show, locks=(stage.lock,))
+    return made
 
-        def show(line: str) -> None:
-            nonlocal count
-            count += line.startswith(("Collecting ", "Processing "))
-            status.show(Work(line, count, len(wanted), "packages", unknown=True))
 
-        options = ["--no-deps", "--require-hashes", "--force-reinstall", "-r", str(requirements)]
-        what.pip.install(python, *options, show=show, locks=(stage.lock,))
+def _write(what: Installation, stage: files.Staging) -> Path:
+    requirements = stage.path / "requirements.txt"
+    files.write_atomically(requirements, "".join(f"{package.text}\n" for package in what.changes.wanted))
+    return requirements
+
+
+def _name_python(python: Interpreter) -> tuple[str, ...]:
+    return ("--python", str(python.path))
+
+
+def revert(target: Target, console: Console) -> None:
+    """Bring back what was in an environment before the last installation. Raises PreflightError if it is not known."""
+    python = target.python
+    with locking(target.folder):
+        before = undo.find(python)
+        if before is None:
+            raise PreflightError(
+                f"there is nothing to undo in {target.folder}",
+                why="no installation of yours has changed packages there",
+                remedy="an environment that `toolkit install` has made is removed with its folder",
+            )
+        if before.state == "done":
+            undo.require_unchanged(python, before)
+        with signals.deferring():
+            undo.restore(python, before)
+    console.heading("undo", f"{target.folder} is as it was before the installation")
 
 
 def write_requirements(path: Path, packages: Sequence[Package], title: str) -> None:
@@ -129,7 +187,7 @@ def write_requirements(path: Path, packages: Sequence[Package], title: str) -> N
     files.write_atomically(path, "\n".join(lines) + "\n")
 
 
-def _mend(packages: Path, console: Console) -> None:
+def repair(packages: Path, console: Console) -> None:
     """Let an installed TensorFlow find NVIDIA's libraries without any variable, and say what was changed for that."""
     from toolkit.graft import search_paths  # reads ELF, which the CPU set does not need
 
@@ -140,23 +198,25 @@ def _mend(packages: Path, console: Console) -> None:
             console.say(f"{library.name} does not find {', '.join(library.impossible)}: set LD_LIBRARY_PATH")
 
 
+@contextmanager
+def locking(folder: Path) -> Iterator[None]:
+    """Hold the lock of an environment while it is changed. Raises PreflightError if another command holds it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # on a file system without locks, nothing tells commands apart
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PreflightError(
+                    f"another command changes {folder}", remedy="run this one again when that has ended"
+                ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
 def _name(folder: Path) -> str:
     return digest.shorten(digest.digest_value(["install", str(folder)]))
-
-
-def _make_venv(python: Path, folder: Path) -> None:
-    argv = [str(python), "-I", *VENV, str(folder)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
-        output, _ = process.communicate()
-    if process.returncode:
-        lines = output.strip().splitlines()[-4:]
-        raise BuildError(
-            f"{python} cannot make a virtual environment",
-            why="it says:\n    " + "\n    ".join(lines),
-            remedy="on Debian and Ubuntu, install the package python3-venv; or make one by another program and name it "
-            "with --into",
-        )
 
 
 def _require_space(target: Target, needed: int) -> None:
