@@ -57,7 +57,7 @@ _DOWNLOAD: Final = re.compile(r"Downloading (?P<name>\S+) \((?P<size>[\d.]+)(?P<
 _UNITS: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
-class Unsolvable(BuildError):
+class UnsolvableError(BuildError):
     """There are no versions of packages that fit together."""
 
 
@@ -88,8 +88,10 @@ class Uv:
             told |= {NO_INDEX: "1", "UV_FIND_LINKS": str(self.packages.resolve())}
         return {**told, **self.extra}
 
-    def command(self, *arguments: str | Path) -> tuple[str, ...]:
-        """Return the words that run uv without what a file of the current folder says."""
+    def command(self, *arguments: str | Path, project: Path | None = None) -> tuple[str, ...]:
+        """Return the words that run uv: in the project that is named, else without settings of the current folder."""
+        if project:
+            return (str(locate()), "--directory", str(project.resolve()), "--no-progress", *map(str, arguments))
         words = [str(argument) for argument in arguments]
         if words[0] == "pip" and NO_INDEX in self.told and "--no-index" not in words:
             words.insert(2, "--no-index")
@@ -102,16 +104,21 @@ class Uv:
         return (*named, *self.command(*arguments))
 
     def run(
-        self, *arguments: str | Path, show: Callable[[str], object] = lambda _line: None, locks: Sequence[int] = ()
+        self,
+        *arguments: str | Path,
+        project: Path | None = None,
+        show: Callable[[str], object] = lambda _line: None,
+        locks: Sequence[int] = (),
     ) -> str:
         """Run uv to its end, and return what it wrote to standard output.
 
-        ``show`` gets each line that says how far it is. ``locks``: descriptors that uv inherits. Raises BuildError if
-        uv fails, IntegrityError if a package has another hash, and PreflightError if the disk is full.
+        ``project``: folder whose pyproject.toml uv reads. ``show`` gets each line that says how far it is. ``locks``:
+        descriptors that uv inherits. Raises BuildError if uv fails, IntegrityError if a package has another hash, and
+        PreflightError if the disk is full.
         """
         lines: list[str] = []
         with processes.starting(
-            self.command(*arguments),
+            self.command(*arguments, project=project),
             partial(processes.stop, grace=10),
             cwd="/",
             env={**_keep_neutral(os.environ), **self.variables, "NO_COLOR": "1"},
@@ -220,7 +227,7 @@ def _keep_neutral(variables: Mapping[str, str]) -> dict[str, str]:
 
 def explain(lines: Sequence[str], code: int) -> ToolkitError:
     """Return the error of a uv that failed, by what it said."""
-    last = lines[-_SHOWN_LINES:]
+    last = [line for line in lines if line.strip()][-_SHOWN_LINES:]
     if any(processes.DISK_FULL.search(line) for line in last):
         return PreflightError(
             "the disk filled up while packages were installed",
@@ -228,7 +235,7 @@ def explain(lines: Sequence[str], code: int) -> ToolkitError:
         )
     if any(processes.OTHER_BYTES.search(line) for line in lines):
         return processes.describe_wrong_package("uv says:\n    " + "\n    ".join(last))
-    kind = Unsolvable if any("No solution found" in line for line in lines) else BuildError
+    kind = UnsolvableError if any("No solution found" in line for line in lines) else BuildError
     return kind(
         f"uv failed with exit code {code}",
         why="uv says:\n    " + "\n    ".join(last),

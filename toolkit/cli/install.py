@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Session, command
+from toolkit.cli.command import Session, command, read_origin
 from toolkit.errors import UsageError
 from train.system.progress import Work
 
 if TYPE_CHECKING:
-    from toolkit.install.changes import Changes
+    from collections.abc import Mapping, Sequence
+
     from toolkit.install.choice import Choice
-    from toolkit.install.packages import Package
-    from toolkit.install.pip import Pip
+    from toolkit.install.installed import Installed
+    from toolkit.install.resolution import Package
     from toolkit.install.target import Target
     from toolkit.interpreters import Interpreter
     from toolkit.settings import Settings
+    from toolkit.uv import Uv
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", remember=True, long=True)
@@ -27,6 +29,10 @@ def install(
         Path | None,
         typer.Option(metavar="DIR", help="The environment; a new one if there is no such folder. Default: the active."),
     ] = None,
+    system: Annotated[
+        bool,
+        typer.Option("--system", help="Take a Python of your own that is in no environment: of an image, of pyenv."),
+    ] = False,
     wheel: Annotated[
         Path | None, typer.Option(metavar="FILE|DIR", help="A wheel of your own, such as dist/NAME, and its set.")
     ] = None,
@@ -34,68 +40,120 @@ def install(
         Path | None,
         typer.Option(metavar="FILE", help="Install nothing: write a file with hashes for `pip install -r FILE`."),
     ] = None,
+    pyproject: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Install nothing: write it into the pyproject.toml of a project of uv."),
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Bring back what the last installation has replaced, and do nothing else.")
+    ] = False,
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", help="Do not ask before packages of the environment get another version."),
+        typer.Option("--yes", "-y", help="Do not ask before packages get another version, or a graft is made."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
 ) -> None:
     """Install a TensorFlow, and exactly the NVIDIA packages that it needs, into an environment of your own.
 
-    That is the active venv or conda environment, or the one of --into. Each package is checked by its hash. It is said
-    first what would change. Packages of the environment that are to get another version, or to be removed, are named,
-    and that needs --yes or an answer. At the end, the checks of `toolkit smoke` run there (exit code 7: one failed).
-    However the command ends, the environment is as before, or has everything.
+    That is the active venv or conda environment, or the one of --into. If the card needs a graft, it is made first.
+    Your packages keep their versions if TensorFlow runs with them. What would change is said first, and needs --yes or
+    an answer. Each package is checked by its hash, and nothing is touched before everything is downloaded. At the end,
+    the checks of `toolkit smoke` run there (exit code 7: one failed).
     """
-    from toolkit.install import changes, installation, target
+    from toolkit.install import installation, target
     from toolkit.pipeline import read_wheel_option
 
-    console = session.console
-    file = read_wheel_option(str(wheel)) if wheel else None
-    if requirements:
-        active = target.find_active(into)
-        settings, file = _decide(session, active, file)
-        resolved = _resolve(session, settings, _choose_python(settings, active, file), file)
-        installation.write_requirements(requirements, resolved.packages, resolved.chosen.describe())
-        if resolved.chosen.spec.cuda and not file:
-            console.say(
-                "pip installs the published wheel as it is; one of `toolkit graft --repair` finds NVIDIA's libraries "
-                "without LD_LIBRARY_PATH in every version"
-            )
-        console.result(
-            {"requirements": str(requirements), **resolved.to_json()},
-            f"wrote {requirements}: {len(resolved.packages)} packages\ninstall them: pip install -r {requirements}",
-        )
+    if undo:
+        place = target.find(into, system=system)
+        if place is None:
+            raise UsageError(f"there is no environment {into}", remedy="name the one that was changed")
+        if dry_run:
+            session.console.result({"dry_run": True}, "nothing was changed: this is a dry run")
+            return
+        installation.revert(place, session.console)
+        session.console.result({"environment": str(place.folder)}, f"undone: {place.folder} has what it had before")
         return
-    place = target.find(into)
-    settings, file = _decide(session, place, file)
-    python = _choose_python(settings, place, file)
+    file = read_wheel_option(str(wheel)) if wheel else None
+    if requirements or pyproject:
+        _write(session, into, file, requirements=requirements, project=pyproject, yes=yes)
+    else:
+        _install(session, target.find(into, system=system), into, file, yes=yes, dry_run=dry_run)
+
+
+def _write(
+    session: Session,
+    into: Path | None,
+    wheel: Path | None,
+    *,
+    requirements: Path | None,
+    project: Path | None,
+    yes: bool,
+) -> None:
+    """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
+    from toolkit.install import installation, projects, target
+
+    console, active = session.console, target.find_active(into)
+    settings, wheel = _decide(session, active, wheel, yes=yes, dry_run=False) or (session.settings, wheel)
+    if settings.cuda and wheel is None:
+        wheel = _graft(session, settings, (), yes=yes, dry_run=False)
+    resolved = _resolve(session, settings, _choose_python(settings, active, wheel), wheel, {})
+    written, commands = [], []
+    if project:
+        projects.write(project, resolved.packages, resolved.uv)
+        written.append(str(project / "pyproject.toml"))
+        commands.append(f"uv sync --project {project}")
+    if requirements:
+        installation.write_requirements(requirements, resolved.packages, resolved.chosen.describe())
+        written.append(str(requirements))
+        commands.append(f"pip install -r {requirements}")
+    console.result(
+        {"written": written, **resolved.to_json()},
+        f"wrote {' and '.join(written)}: {len(resolved.packages)} packages\ninstall them: {' or '.join(commands)}",
+    )
+
+
+def _install(
+    session: Session, place: "Target | None", into: Path | None, wheel: Path | None, *, yes: bool, dry_run: bool
+) -> None:
+    from toolkit.install import changes, installation, projects, target
+    from toolkit.install.installed import list_installed
+
+    console = session.console
+    decided = _decide(session, place, wheel, yes=yes, dry_run=dry_run)
+    if decided is None:
+        console.result({"dry_run": True}, "nothing was changed: this is a dry run")
+        return
+    settings, wheel = decided
+    python = _choose_python(settings, place, wheel)
     place = place or target.plan_new(into or Path(), python)
-    resolved = _resolve(session, settings, python, file)
+    there = {} if place.new else list_installed(python.packages)
+    resolved = _resolve(session, settings, python, wheel, there)
     planned = installation.Installation(
         target=place,
         packages=resolved.packages,
-        changes=changes.compare(resolved.packages, {} if place.new else changes.list_installed(python), python),
-        pip=resolved.pip,
+        changes=changes.compare(resolved.packages, there, python),
+        uv=resolved.uv,
     )
-    for line in planned.changes.describe():
+    changes.require_apart(planned.changes, there)
+    for line in (*planned.changes.describe(), *projects.describe(place.folder)):
         console.say(f"  {line}")
     console.heading("install", f"{planned.changes.summarize()} in {place.folder}")
     console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **resolved.to_json()})
     if dry_run:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")
         return
-    if planned.changes.needs_consent and not yes and not _ask(session, planned.changes):
+    names = [change.describe() for change in planned.changes.changed] + list(planned.changes.broken)
+    if planned.changes.needs_consent and not yes and not _ask(session, names, "change them?"):
         console.result({"smoke": None}, "nothing was changed")
         return
     installation.install(planned, console)
-    _check(session, place, resolved.chosen)
+    _check(session, place, resolved)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     chosen: "Choice"
-    pip: "Pip"
+    uv: "Uv"
     packages: "tuple[Package, ...]"
 
     def to_json(self) -> dict[str, object]:
@@ -104,8 +162,13 @@ class _Found:
         return {**value, "wheel": str(spec.wheel) if spec.wheel else ""}
 
 
-def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tuple[Settings, Path | None]":
-    """Return the settings and the wheel that fit the card, and say why; what was asked for stays."""
+def _decide(
+    session: Session, place: "Target | None", wheel: Path | None, *, yes: bool, dry_run: bool
+) -> "tuple[Settings, Path | None] | None":
+    """Return the settings and the wheel that fit the card, and say why; what was asked for stays.
+
+    A graft that the card needs is made first. None if a dry run ends before it.
+    """
     from toolkit.doctor.decision import describe_cards
     from toolkit.engine import gpus
     from toolkit.install import choice
@@ -126,7 +189,32 @@ def _decide(session: Session, place: "Target | None", wheel: Path | None) -> "tu
         console.say(f"  first: {decision.remedy}{later}")
     gpus.grant(decision.visible)
     asked = settings.python if settings.sources["python"] != "default" else ""
-    return choice.apply(decision, settings, python or asked, DIST)
+    settings, found = choice.apply(decision, settings, python or asked, DIST)
+    if decision.way == "graft" and found is None:
+        found = _graft(session, settings, decision.grafted, yes=yes, dry_run=dry_run)
+        return (settings, found) if found else None
+    return settings, found
+
+
+def _graft(session: Session, settings: "Settings", cards: "Sequence[str]", *, yes: bool, dry_run: bool) -> Path | None:
+    """Make the wheel that has machine code for cards, or without cards the repaired one. None in a dry run.
+
+    Raises UsageError if nobody agrees to it.
+    """
+    from toolkit.cli.graft import obtain_graft
+    from toolkit.doctor.advice import estimate_graft
+    from toolkit.graft import graft_plan
+    from toolkit.pipeline import DIST
+    from toolkit.versions import load_table
+
+    request = graft_plan.GraftRequest(cards=cards, mode="keep" if cards else "repair")
+    planned = graft_plan.plan_graft(load_table(), settings, request)
+    question = f"a wheel is made for that first, in {DIST}: {estimate_graft(load_table())}"
+    if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
+        raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
+    origin = read_origin(session, "", None, allow_unsigned=False)
+    made = obtain_graft(session, planned, origin, None, out=DIST, dry_run=dry_run)
+    return made.wheel.resolve() if made else None
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":
@@ -145,47 +233,52 @@ def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | N
     return place.python
 
 
-def _resolve(session: Session, settings: "Settings", python: "Interpreter", wheel: Path | None) -> _Found:
-    """Return the packages to install, with the pip that installs them."""
-    from toolkit.install import choice, packages, pip
+def _resolve(
+    session: Session,
+    settings: "Settings",
+    python: "Interpreter",
+    wheel: Path | None,
+    installed: "Mapping[str, Installed]",
+) -> _Found:
+    """Return the packages to install, in versions that fit what is installed."""
+    from toolkit.install import choice, resolution
+    from toolkit.uv import Uv
 
     console = session.console
-    chosen = choice.choose(settings, wheel, python.minor)
-    console.heading("set", f"{chosen.describe()}, Python {python.version}")
-    folder = Path(settings.downloads) / "packages" if settings.downloads else None
-    tool = pip.find(python.path, ca_bundle=settings.ca_bundle, packages=folder)
-    locked = packages.read_locked(chosen.spec.locked.read_text(), packages.describe_environment(python))
     with console.follow("resolve") as status:
-        resolved = packages.select_packages(
-            tool,
-            python,
-            locked,
-            chosen.roots,
-            wheel=chosen.spec.wheel,
-            digest=chosen.digest,
-            show=lambda line: status.show(Work(line)),
+        status.show(Work(f"reading {wheel.name}" if wheel else "reading the set"))
+        chosen = choice.choose(settings, wheel, python.minor, plain=resolution.needs_name(installed))
+        console.heading("set", f"{chosen.describe()}, Python {python.version}")
+        folder = Path(settings.downloads) / "packages" if settings.downloads else None
+        uv = Uv(ca_bundle=settings.ca_bundle, packages=folder)
+        question = resolution.Question(
+            python=python,
+            roots=tuple(root for root in chosen.roots if not (installed and root == "tensorboard")),
+            locked=resolution.read_locked(chosen.spec.locked.read_text(), python),
+            installed=installed,
+            wheel=resolution.describe_wheel(chosen.spec.wheel, chosen.digest) if chosen.spec.wheel else None,
         )
-    return _Found(chosen=chosen, pip=tool, packages=resolved)
+        status.show(Work("finding versions that fit together"))
+        return _Found(chosen=chosen, uv=uv, packages=resolution.resolve(uv, question))
 
 
-def _ask(session: Session, changes: "Changes") -> bool:
-    """Ask whether packages may be changed. Raises UsageError if there is no terminal to ask on."""
-    names = [change.describe() for change in changes.changed] + list(changes.broken)
+def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
+    """Ask whether something may be done. Raises UsageError if there is no terminal to ask on."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
-            "nothing was changed: packages of the environment would be, and there is no terminal to ask on",
-            why="; ".join(names),
+            "nothing was changed: that needs an answer, and there is no terminal to ask on",
+            why="; ".join(lines),
             remedy="give --yes, or a folder for a new environment with --into DIR",
         )
-    return session.console.ask("\n".join([*(f"  {name}" for name in names), "change them?"]))
+    return session.console.ask("\n".join([*(f"  {line}" for line in lines), question]))
 
 
-def _check(session: Session, place: "Target", chosen: "Choice") -> None:
+def _check(session: Session, place: "Target", found: _Found) -> None:
     """Run the checks in an environment, and say how it is used. Raises CheckError if one failed."""
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
 
-    console, spec = session.console, chosen.spec
+    console, spec = session.console, found.chosen.spec
     # The releases of CUDA and cuDNN follow from the hashes. Another ptxas in the user's PATH is taken if it will do.
     expectation = Expectation(version=spec.tensorflow, instructions=spec.instructions)
     report = runner.run_in(place.folder, expectation, console)
@@ -193,8 +286,11 @@ def _check(session: Session, place: "Target", chosen: "Choice") -> None:
     if report.failures:
         console.say(runner.render(report).rstrip())
     program = shlex.quote(str(place.program))
+    own = next((package for package in found.packages if package.wheel), None)
+    keep = f"\nkeep it: give later installations `-c FILE` with the line {own.name}=={own.version}" if own else ""
     console.result(
         {"program": str(place.program), "smoke": report.to_json()},
-        f"TensorFlow {report.tensorflow or spec.tensorflow} is in {place.folder}\nuse it:  {program} your_program.py",
+        f"TensorFlow {report.tensorflow or spec.tensorflow} is in {place.folder}\n"
+        f"use it:  {program} your_program.py{keep}",
     )
     report.require_pass()

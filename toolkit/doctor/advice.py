@@ -86,7 +86,7 @@ def _describe(table: Table, decision: Decision, device: Device, machine: Machine
         cuda=decision.cuda,
         driver_says=driver.evidence if driver else "",
         remedy=decision.remedy or (_NONE if decision.way == "cpu" else driver.remedy if driver else ""),
-        graft_cost=_estimate_graft(table) if "graft" in ways else "",
+        graft_cost=estimate_graft(table) if "graft" in ways else "",
         build_cost=_estimate_build(place) if "build" in ways else "",
         toolchain=_describe_toolchain(table, plan) if plan else "",
         untried=place.untried if plan else "",
@@ -140,7 +140,7 @@ def _name_verdict(decision: Decision) -> str:
 def _estimate(decision: Decision, place: PlatformRow, table: Table) -> str:
     """Return what a way costs on this machine, and whether its toolchain was proven."""
     if decision.way == "graft":
-        return _estimate_graft(table)
+        return estimate_graft(table)
     if decision.way != "build":
         return ""
     plan = _read_build(table, decision.command)
@@ -157,7 +157,7 @@ def _describe_toolchain(table: Table, nearest: VersionRequest) -> str:
     return f"{evidence['state']}, {evidence['date']}" if "date" in evidence else str(evidence["state"])
 
 
-def _estimate_graft(table: Table) -> str:
+def estimate_graft(table: Table) -> str:
     cost = table.published_code.graft
     minutes = max(1, round(cost["seconds"] / count_cores() / 60))
     return f"about {minutes} minutes on this machine, a wheel of {cost['bytes'] / 1e6:.0f} MB"

@@ -7,6 +7,7 @@ package's metadata say which of them was taken.
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -81,10 +82,8 @@ def _choose(name: str, version: str, wheels: Iterable[Mapping[str, Any]], metada
 
 def read(folder: Path) -> dict[str, Recorded]:
     """Return what was recorded. Raises IntegrityError if there is no such record, or it is damaged."""
-    try:
+    with suppress(TypeError):
         match files.read_json(folder / FILE):
-            case {"schema": 1, "packages": {**recorded}}:
+            case {"schema": 1, "packages": dict(recorded)}:
                 return {name: Recorded(**item) for name, item in recorded.items()}
-    except TypeError:
-        pass
     raise IntegrityError(f"{folder / FILE} is no record of packages", remedy=f"remove the folder {folder}")

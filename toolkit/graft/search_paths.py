@@ -253,30 +253,54 @@ class Repaired:
     impossible: tuple[str, ...]  # those for which its search path has no room
 
 
+NOTE: Final = "REPAIRED"
+"""File among the metadata of a TensorFlow whose libraries were corrected where they are installed."""
+
+
+def needs_repair(site_packages: Path) -> bool:
+    """Return whether an installed TensorFlow has a library whose search path can be corrected."""
+    for _, _, row in _list_libraries(site_packages):
+        correction = _read_correction(site_packages, row[0])
+        if correction and correction.words:
+            return True
+    return False
+
+
 def repair_installed(site_packages: Path) -> list[Repaired]:
     """Correct the search paths of an installed TensorFlow, and return the libraries that needed it.
 
-    RECORD gets their new hashes. A corrected library is a new file, because an installer may have linked the old one to
-    its cache. If a call is interrupted, the next one completes it. Raises IntegrityError if a library is not the one
-    that was installed, and PreflightError if the folder cannot be written.
+    RECORD gets their new hashes, and a file ``REPAIRED`` beside it tells what was changed. A corrected library is a new
+    file, because an installer may have linked the old one to its cache. If a call is interrupted, the next one
+    completes it. Raises IntegrityError if a library is not the one that was installed, and PreflightError if the folder
+    cannot be written.
     """
     done = []
+    for record, rows, row in _list_libraries(site_packages):
+        done += _repair_file(site_packages, record, rows, row)
+    return done
+
+
+def _list_libraries(site_packages: Path) -> Iterator[tuple[Path, list[list[str]], list[str]]]:
+    """Yield each library of an installed TensorFlow: its RECORD, all rows of that, and its row."""
     for record in sorted(site_packages.glob("*.dist-info/RECORD")):
         if canonicalize_name(record.parent.name.partition("-")[0]) not in manifest.PUBLISHED:
             continue
         rows = list(csv.reader(io.StringIO(record.read_text(encoding="utf-8"))))
-        for row in rows:
+        for row in list(rows):
             if len(row) == 3 and ".so" in posixpath.basename(row[0]) and row[1].startswith("sha256="):
-                done += _repair_file(site_packages, record, rows, row)
-    return done
+                yield record, rows, row
+
+
+def _read_correction(site_packages: Path, name: str) -> Correction | None:
+    path = site_packages / name
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    with _naming_damage(str(site_packages), name), library.mapping(path) as data:
+        return correct(name, data) if data[:4] == elf.MAGIC else None
 
 
 def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: list[str]) -> list[Repaired]:
-    path = site_packages / row[0]
-    if not path.is_file() or not path.stat().st_size:
-        return []
-    with _naming_damage(str(site_packages), row[0]), library.mapping(path) as data:
-        correction = correct(row[0], data) if data[:4] == elf.MAGIC else None
+    path, correction = site_packages / row[0], _read_correction(site_packages, row[0])
     if correction is None:
         return []
     repaired = Repaired(name=row[0], added=correction.added, impossible=correction.impossible)
@@ -295,6 +319,10 @@ def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: 
                     remedy="install TensorFlow again",
                 )
             row[1] = after
+            note = f"{record.parent.name}/{NOTE}"
+            (site_packages / note).write_text(f"The search path of {row[0]} has {', '.join(correction.added)} too.\n")
+            if [note, "", ""] not in rows:
+                rows.append([note, "", ""])
             # First the record, so that a call that is ended here is told from a file that was damaged.
             _write_record(record, rows)
             _replace(new, path)

@@ -90,7 +90,7 @@ def compare(packages: Sequence[Package], installed: Mapping[str, Installed], pyt
             name=name,
             before=installed[name].version,
             after=package.version,
-            why="it is another build of this version" if installed[name].version == package.version else "",
+            why="it is another build of this version" if installed[name].version == package.version else package.why,
             manager="conda" * (installed[name].installer == "conda"),
         )
         for name, package in wanted.items()

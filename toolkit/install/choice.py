@@ -19,6 +19,9 @@ from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.table import PlatformRow
 from toolkit.wheel import inspection
 
+_RANGES = (2, 20)
+"""The first TensorFlow whose extra ``and-cuda`` accepts ranges of versions, by the metadata of its published wheel."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -48,10 +51,10 @@ def decide_for(settings: Settings, python: str = "") -> Decision | None:
 
 
 def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
-    """Return the settings of a decision, and the wheel of ``dist`` that it needs if no published one will do.
+    """Return the settings of a decision, and the wheel of ``dist`` that it needs, if there is one already.
 
-    Raises UsageError if there is no such wheel yet, with the command that makes it, and IntegrityError if one was found
-    that this user has not made on this machine.
+    Raises UsageError if the wheel would have to be built, which takes hours, with the command that does it, and
+    IntegrityError if one was found that this user has not made on this machine.
     """
     if decision.way == "cpu":
         return settings, None
@@ -59,10 +62,9 @@ def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tu
     settings = replace(
         settings, tensorflow=decision.tensorflow, cuda=decision.cuda, cudnn=decision.cudnn, sources=sources
     )
-    if decision.way == "published":
-        return settings, None
-    if found := pipeline.find_wheel(decision, settings, dist, python):
-        return settings, found.wheel.resolve()
+    found = None if decision.way == "published" else pipeline.find_wheel(decision, settings, dist, python)
+    if decision.way != "build" or found:
+        return settings, found.wheel.resolve() if found else None
     raise UsageError(
         f"no published wheel will do for {' and '.join(dict.fromkeys(device.name for device in decision.devices))}",
         why=f"{decision.reason}; {dist} has no such wheel yet",
@@ -89,8 +91,11 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]
 
 
-def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
+def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool = False) -> Choice:
     """Return the set for a Python ``X.Y``, with a wheel of the user's own or the published one.
+
+    ``plain``: whether the set for processors must have the package `tensorflow`, and not `tensorflow-cpu`, because
+    packages that are there need the name.
 
     Raises UnsupportedError if there is no such set or the wheel cannot run here, IntegrityError if the wheel is damaged
     or contradicts its record, and UsageError if the set of the wheel is not known.
@@ -107,7 +112,18 @@ def choose(settings: Settings, wheel: Path | None, python: str) -> Choice:
         spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)
     described = describe_set(table, spec.tensorflow, python, spec.cuda, spec.cudnn)
     roots = _keep_roots(list_packages(table, described), place, own_wheel=bool(wheel))
+    asked = settings.sources.get("cuda", "default") not in {"default", DECIDED}
+    if spec.cuda and not wheel and not asked and numbers.parse(spec.tensorflow) >= _RANGES:
+        roots = _accept_ranges(roots, spec.tensorflow)
+    if plain:
+        roots = tuple(root.replace("tensorflow-cpu==", "tensorflow==") for root in roots)
     return Choice(spec=spec, roots=roots, digest=digest.digest_file(wheel) if wheel else "")
+
+
+def _accept_ranges(roots: Sequence[str], tensorflow: str) -> tuple[str, ...]:
+    """Let NVIDIA's libraries that are there stay, if TensorFlow accepts them. Others get the versions of the set."""
+    rest = (root for root in roots if not root.startswith(("nvidia-", "tensorflow==")))
+    return (f"tensorflow[and-cuda]=={tensorflow}", *rest)
 
 
 def _keep_roots(packages: Sequence[str], place: PlatformRow, *, own_wheel: bool) -> tuple[str, ...]:

@@ -7,15 +7,17 @@ Whatever ends the command in them, the same command brings back what was there a
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from toolkit import digest, files, interpreters, project
 from toolkit.console import Console
 from toolkit.errors import PreflightError
+from toolkit.graft import search_paths
+from toolkit.graft.search_paths import NOTE
 from toolkit.install import undo
 from toolkit.install.changes import Changes, compare, require_no_overlap
 from toolkit.install.installed import Installed, list_installed
@@ -31,6 +33,9 @@ NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 14 << 30}
 
 SEED: Final = "docker/requirements/pip.txt"
 """The pip that a new environment gets for its owner."""
+
+
+_OPTIONS: Final = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--reinstall", "-r")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +75,9 @@ def install(what: Installation, console: Console) -> None:
             )
         if what.changes.wanted or what.changes.removed:
             _change(what, installed, console)
-        elif what.has_gpu_libraries:
-            _mend(what, installed, console)
+        elif what.has_gpu_libraries and search_paths.needs_repair(python.packages):
+            with _keeping(what, {}, [], installed, console):
+                pass
 
 
 def _make(what: Installation, console: Console) -> None:
@@ -102,34 +108,41 @@ def _change(what: Installation, installed: dict[str, Installed], console: Consol
         gone = {package.name for package in replaced}
         require_no_overlap(new, {name: package for name, package in installed.items() if name not in gone})
         requirements = _write(what, stage)
-        undo.save(python, new, replaced)
-        try:
-            with signals.deferring(), console.follow("install") as status:
-                status.show(Work(f"changing {what.target.folder}"))
-                if changes.removed:
-                    what.uv.run("pip", "uninstall", *_name_python(python), *changes.removed, locks=(stage.lock,))
-                what.uv.run("pip", "install", "--offline", *_name_python(python), *_OPTIONS, requirements, locks=(stage.lock,))
-                if what.has_gpu_libraries and any(package.is_tensorflow for package in changes.wanted):
-                    repair(python.packages, console)
-                undo.finish(python)
-        except BaseException:
-            undo.complete(python)
-            raise
+        coming = {**{name: package for name, package in installed.items() if name not in gone}, **new}
+        with _keeping(what, new, replaced, coming, console):
+            place, locks = ("--python", python.path), (stage.lock,)
+            if changes.removed:
+                what.uv.run("pip", "uninstall", *place, *changes.removed, locks=locks)
+            if changes.wanted:
+                what.uv.run("pip", "install", "--offline", *place, *_OPTIONS, requirements, locks=locks)
 
 
-def _mend(what: Installation, installed: dict[str, Installed], console: Console) -> None:
-    """Correct the TensorFlow that is there, if it needs that. Nothing else is changed."""
-    from toolkit.graft import search_paths
+@contextmanager
+def _keeping(
+    what: Installation,
+    new: Mapping[str, Installed],
+    replaced: Sequence[Installed],
+    coming: Mapping[str, Installed],
+    console: Console,
+) -> Iterator[None]:
+    """Keep what a block replaces, and correct the TensorFlow after it. What fails is undone.
 
+    ``new``: packages that the block installs. ``coming``: all that the environment has after it.
+    """
     python = what.target.python
-    if search_paths.needs_repair(python.packages):
-        undo.save(python, {}, [package for package in installed.values() if package.tensorflow])
-        with signals.deferring():
-            repair(python.packages, console)
+    tensorflow = [package for package in coming.values() if package.tensorflow and what.has_gpu_libraries]
+    notes = [name.replace("/RECORD", f"/{NOTE}") for item in tensorflow for name in item.files if name.endswith("/RECORD")]
+    undo.save(python, new, [*replaced, *(item for item in tensorflow if item.name not in new)], notes)
+    try:
+        with signals.deferring(), console.follow("install") as status:
+            status.show(Work(f"changing {what.target.folder}"))
+            yield
+            if tensorflow:
+                repair(python.packages, console)
             undo.finish(python)
-
-
-_OPTIONS: Final = ("--no-deps", "--only-binary", ":all:", "--require-hashes", "--reinstall", "-r")
+    except BaseException:
+        undo.complete(python)
+        raise
 
 
 def _fill(what: Installation, folder: Path, stage: files.Staging, console: Console) -> Interpreter:
@@ -138,7 +151,9 @@ def _fill(what: Installation, folder: Path, stage: files.Staging, console: Conso
     made = interpreters.ask(interpreters.find(folder))
     with console.follow("install") as status:
         show = Downloads(status).show
-        what.uv.run("pip", "install", "--python", made.path, *_OPTIONS, _write(what, stage), show=show, locks=(stage.lock,))
+        what.uv.run(
+            "pip", "install", "--python", made.path, *_OPTIONS, _write(what, stage), show=show, locks=(stage.lock,)
+        )
     return made
 
 
@@ -146,10 +161,6 @@ def _write(what: Installation, stage: files.Staging) -> Path:
     requirements = stage.path / "requirements.txt"
     files.write_atomically(requirements, "".join(f"{package.text}\n" for package in what.changes.wanted))
     return requirements
-
-
-def _name_python(python: Interpreter) -> tuple[str, ...]:
-    return ("--python", str(python.path))
 
 
 def revert(target: Target, console: Console) -> None:
@@ -189,8 +200,6 @@ def write_requirements(path: Path, packages: Sequence[Package], title: str) -> N
 
 def repair(packages: Path, console: Console) -> None:
     """Let an installed TensorFlow find NVIDIA's libraries without any variable, and say what was changed for that."""
-    from toolkit.graft import search_paths  # reads ELF, which the CPU set does not need
-
     for library in search_paths.repair_installed(packages):
         if library.added:
             console.heading("repair", f"{library.name} finds {', '.join(library.added)} without LD_LIBRARY_PATH now")

@@ -1,13 +1,13 @@
 """Finds the packages that TensorFlow needs, in versions that the packages of an environment accept.
 
 uv resolves. It prefers what is installed, then the versions of the locked set. What other packages of the environment
-need is a constraint as long as there is a solution with it; what cannot be kept is named by :mod:`toolkit.install.changes`.
+need is a constraint as long as there is a solution with it. :mod:`toolkit.install.changes` names what cannot be kept.
 """
 
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from toolkit import manifest
 from toolkit.install.installed import Installed, applies, read_requirement
 from toolkit.interpreters import Interpreter
-from toolkit.uv import Unsolvable, Uv
+from toolkit.uv import UnsolvableError, Uv
 
 NVIDIA: Final = "nvidia-"
 """How the names of packages with NVIDIA's libraries begin."""
@@ -33,6 +33,7 @@ class Package:
     text: str  # its entry in a requirements file, with all hashes
     wheel: Path | None = None  # a file to install in place of a download
     digest: str = ""  # of this file
+    why: str = ""  # what does not accept the version that is installed
 
     @property
     def is_tensorflow(self) -> bool:
@@ -74,6 +75,12 @@ def read_locked(text: str, python: Interpreter) -> dict[str, Package]:
     return packages
 
 
+def needs_name(installed: Mapping[str, Installed]) -> bool:
+    """Return whether packages need one of the name `tensorflow`, which would be a second one beside another name."""
+    names = (read_requirement(text) for package in installed.values() for text in package.requires)
+    return "tensorflow" in installed or any(read is not None and read.name == "tensorflow" for read in names)
+
+
 def resolve(uv: Uv, question: Question) -> tuple[Package, ...]:
     """Return all packages that ``roots`` need, each with its hashes: those of the locked set if that has its version.
 
@@ -85,7 +92,7 @@ def resolve(uv: Uv, question: Question) -> tuple[Package, ...]:
         wishes = list(_list_wishes(question, solution, refused))
         try:
             found = _ask(uv, question, wishes)
-        except Unsolvable:
+        except UnsolvableError:
             if not wishes:
                 raise
             free = _ask(uv, question, ())
@@ -93,8 +100,23 @@ def resolve(uv: Uv, question: Question) -> tuple[Package, ...]:
             refused |= wrong or {wish.who for wish in wishes}
             continue
         if found.keys() <= solution.keys():
-            return tuple(found[name] for name in sorted(found))
+            return tuple(_explain(uv, question, wishes, found[name]) for name in sorted(found))
         solution |= found
+
+
+def _explain(uv: Uv, question: Question, wishes: Sequence[_Wish], package: Package) -> Package:
+    """Say why a package does not stay, in the words by which uv refuses the version that is installed."""
+    there = question.installed.get(package.name)
+    if there is None or package.wheel or there.version.partition("+")[0] == package.version:
+        return package
+    try:
+        _ask(uv, question, [*wishes, _Wish("", Requirement(f"{package.name}=={there.version}"))])
+    except UnsolvableError as error:
+        needs = re.search(
+            rf"(\S+?)(?:==\S+)? depends on ({re.escape(package.name)}[^\s,]*(?:,[<>=!~][^\s,]*)*)", error.why
+        )
+        return replace(package, why=f"{needs[1]} needs {needs[2]}" if needs else "")
+    return package
 
 
 def _list_wishes(question: Question, solution: Collection[str], refused: Collection[str]) -> Iterator[_Wish]:
@@ -103,9 +125,10 @@ def _list_wishes(question: Question, solution: Collection[str], refused: Collect
             continue
         for text in package.requires:
             requirement = read_requirement(text)
-            if requirement and not requirement.url and applies(requirement, question.python):
-                if canonicalize_name(requirement.name) in solution and requirement.specifier:
-                    yield _Wish(package.name, requirement)
+            if requirement is None or canonicalize_name(requirement.name) not in solution:
+                continue
+            if requirement.specifier and applies(requirement, question.python):
+                yield _Wish(package.name, requirement)
 
 
 def _holds(wish: _Wish, packages: Mapping[str, Package]) -> bool:
@@ -117,14 +140,23 @@ def _ask(uv: Uv, question: Question, wishes: Iterable[_Wish]) -> dict[str, Packa
     """Return uv's answer, which it has in a tenth of a second from its cache."""
     with tempfile.TemporaryDirectory() as folder:
         wanted, constraints, answer = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "answer.txt"))
-        own = (f"{question.wheel.name} @ {question.wheel.wheel.as_uri()}",) if question.wheel else ()
+        own = [package.text.partition(" \\")[0] for package in (question.wheel,) if package]
         wanted.write_text("".join(f"{root}\n" for root in (*question.roots, *own)))
         constraints.write_text("".join(f"{wish.text}\n" for wish in wishes))
         known = {name: package.version for name, package in question.locked.items()}
         known |= {name: package.version for name, package in question.installed.items()}
         answer.write_text("".join(f"{name}=={version}\n" for name, version in known.items()))
         uv.run(
-            *("pip", "compile", "--quiet", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary", ":all:"),
+            *(
+                "pip",
+                "compile",
+                "--quiet",
+                "--no-header",
+                "--no-annotate",
+                "--generate-hashes",
+                "--only-binary",
+                ":all:",
+            ),
             *("--python", question.python.path, "--constraints", constraints, "--output-file", answer, wanted),
         )
         return dict(_read_answer(answer.read_text(), question))

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,8 +12,8 @@ from typing import Literal
 
 from toolkit import interpreters
 from toolkit.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.install import exchange
 from toolkit.interpreters import Interpreter
+from toolkit.uv import Uv
 from toolkit.versions import numbers
 
 
@@ -20,21 +21,26 @@ from toolkit.versions import numbers
 class Target:
     folder: Path
     python: Interpreter  # that of the environment; for a new one, that it is made with
-    kind: Literal["venv", "conda"]
+    kind: Literal["venv", "conda", "system"]
     new: bool = False
 
     @property
     def program(self) -> Path:
         """The Python to call once TensorFlow is installed."""
-        return self.folder / "bin" / "python"
+        return self.folder / "bin" / "python" if self.new else self.python.path
 
 
-def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target | None:
+def find(into: Path | None, variables: Mapping[str, str] = os.environ, *, system: bool = False) -> Target | None:
     """Return the environment of ``--into``, or the active one; None if ``--into`` names a folder that is to be made.
+
+    ``system``: a Python of the user's own that is in no environment will do too, such as that of an image or of pyenv;
+    without ``--into`` it is the first one in PATH.
 
     Raises UsageError if there is no environment or the folder holds something else. Raises PreflightError if it is the
     Python of the system, belongs to another user, or does not run.
     """
+    if system:
+        return _examine_own(into, variables)
     if into is not None:
         folder = Path(os.path.abspath(into.expanduser()))  # noqa: PTH100 - a link in the path stays one
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
@@ -52,8 +58,30 @@ def find(into: Path | None, variables: Mapping[str, str] = os.environ) -> Target
     raise UsageError(
         "no environment is active, and the Python of the system is left alone",
         why="neither VIRTUAL_ENV nor CONDA_PREFIX is set",
-        remedy="name a folder for a new environment, such as `--into tensorflow-env`, or activate yours first",
+        remedy="name a folder for a new environment, such as `--into tensorflow-env`, or activate yours first; in an "
+        "image or a job of CI, where the Python is your own, give --system",
     )
+
+
+def _examine_own(into: Path | None, variables: Mapping[str, str]) -> Target:
+    """Return a Python that is in no environment, if no package manager keeps its packages."""
+    program = interpreters.find(into) if into else shutil.which("python3", path=variables.get("PATH"))
+    if program is None:
+        raise UsageError("there is no python3 in PATH", remedy="name the folder of your Python with --into")
+    python = interpreters.ask(Path(program))
+    if python.managed:
+        raise PreflightError(
+            f"{python.path} is kept by the package manager of the system, and left alone",
+            why="it has a file EXTERNALLY-MANAGED (PEP 668)",
+            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
+        )
+    if python.is_virtual or python.is_conda:
+        raise UsageError(
+            f"{python.path} is the Python of an environment",
+            remedy="leave out --system: an active environment is taken without it",
+        )
+    _require_own(python.packages)
+    return Target(folder=python.prefix, python=python, kind="system")
 
 
 def find_active(into: Path | None) -> Target | None:
@@ -69,7 +97,8 @@ def _examine(folder: Path) -> Target:
         raise PreflightError(
             f"{folder} is the Python of the system, which is left alone",
             why="its package manager expects to change its packages alone" if python.managed else "",
-            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
+            remedy="name a folder for a new environment, such as `--into tensorflow-env`"
+            + ("" if python.managed else "; if this Python is your own, give --system"),
         )
     if python.prefix != folder and python.prefix.resolve() != folder.resolve():
         raise PreflightError(
@@ -89,7 +118,6 @@ def _examine(folder: Path) -> Target:
             why=f"they are {python.packages} and {python.compiled}",
             remedy="name a folder for a new environment, such as `--into tensorflow-env`",
         )
-    exchange.recover(python)
     _require_own(python.packages)
     return Target(folder=folder, python=python, kind="venv" if python.is_virtual else "conda")
 
@@ -111,7 +139,7 @@ def _require_own(packages: Path) -> None:
             remedy="install as this user, or name a folder for a new environment: --into DIR",
         )
     for folder in (packages.parent, packages.parents[2] / "bin"):
-        if not os.access(folder, os.W_OK):
+        if folder.exists() and not os.access(folder, os.W_OK):
             raise PreflightError(f"cannot write {folder}", remedy="name a folder for a new environment: --into DIR")
 
 
@@ -120,16 +148,16 @@ def plan_new(folder: Path, python: Interpreter) -> Target:
 
 
 def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
-    """Return a Python of this machine for a new environment: that asked for, else this program's, else the newest.
+    """Return a Python for a new environment: that asked for, else this program's, else the newest, else one by uv.
 
     ``pythons``: the versions ``X.Y`` for which there is a wheel. Raises UnsupportedError if there is no wheel for the
-    Python that was asked for, and PreflightError if this machine has none of these versions.
+    Python that was asked for, and BuildError if this machine has none of these versions and uv cannot fetch one.
     """
     if asked and asked not in pythons:
         raise UnsupportedError(
-            f"there is no wheel for Python {asked}",
-            why=f"there are wheels for {', '.join(pythons)}",
-            remedy=f"--python {pythons[-1]}",
+            f"there is no set of packages for Python {asked}",
+            why=f"there are sets for {', '.join(pythons)}",
+            remedy=f"--into DIR --python {pythons[-1]} makes a new environment; uv fetches that Python if need be",
         )
     own_version = f"{sys.version_info.major}.{sys.version_info.minor}"
     order = sorted(pythons, key=lambda version: (version == own_version, numbers.parse(version)), reverse=True)
@@ -139,7 +167,6 @@ def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:
             if path and (python := interpreters.ask(path)).minor == version:
                 return python
     wanted = asked or pythons[-1]
-    raise PreflightError(
-        f"this machine has no Python {' or '.join([asked] if asked else pythons)}",
-        remedy=f"install one: `uv python install {wanted}`, or the package python{wanted}-venv of the system",
-    )
+    uv = Uv()
+    uv.run("python", "install", wanted)
+    return interpreters.ask(Path(uv.run("python", "find", "--no-project", "--managed-python", wanted).splitlines()[-1]))

@@ -48,14 +48,18 @@ def find(python: Interpreter) -> Before | None:
     return found if found.environment == _identify(python) else None
 
 
-def save(python: Interpreter, new: Mapping[str, Installed], old: Iterable[Installed]) -> None:
+def save(
+    python: Interpreter, new: Mapping[str, Installed], old: Iterable[Installed], notes: Iterable[str] = ()
+) -> None:
     """Keep what an installation will replace: the files of ``old``, and those that lie where ``new`` has files.
+
+    ``notes``: further files that it writes.
 
     Raises PreflightError if a file cannot be kept, or lies outside of the environment.
     """
     folder = _locate(python)
     shutil.rmtree(folder, ignore_errors=True)
-    added = sorted({path for package in new.values() for path in package.files})
+    added = sorted({path for package in new.values() for path in package.files} | set(notes))
     saved = sorted({path for package in old for path in package.files} | set(added))
     seals.make_key()
     try:
@@ -199,5 +203,3 @@ def _place(python: Interpreter, path: str) -> Path:
             remedy="remove that package, or install into an environment of its own: --into DIR",
         )
     return place
-
-
