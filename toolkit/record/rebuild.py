@@ -20,6 +20,7 @@ from toolkit.console import Console
 from toolkit.errors import CheckError, IntegrityError
 from toolkit.settings import Settings
 from toolkit.wheel import wheel_folder
+from train.system import budget
 
 Level = Literal["below R1", "R1", "R2", "R3"]
 LEVELS: tuple[Level, ...] = ("below R1", "R1", "R2", "R3")
@@ -54,6 +55,8 @@ class Difference:
 
 def compare(first: Path, second: Path) -> list[Difference]:
     with zipfile.ZipFile(first) as old, zipfile.ZipFile(second) as new:
+        for path, archive in ((first, old), (second, new)):
+            budget.require(path, sum(item.file_size for item in archive.infolist()), path.stat().st_size)
         ours, theirs = _group_members(old), _group_members(new)
         differences = [
             Difference(name=name, kind="missing", detail="only in the first") for name in ours.keys() - theirs

@@ -9,7 +9,9 @@ import csv
 import hashlib
 import io
 import mmap
+import struct
 import tempfile
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,15 +19,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from toolkit.errors import IntegrityError, UsageError
+from train.system import budget
 
 REMEDY = "fetch or build the wheel again"
 _PIECE = 1 << 20
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")
+_LARGEST_TEXT = 1 << 24
+_FILE, _FOLDER = 0o10, 0o4  # kinds of files of Unix, which a zip keeps above the 28 lower bits
+_ENCRYPTED, _SIZES_BEHIND = 1, 8  # bits of a member's flags
+_BEHIND = (12, 16, 20, 24)  # lengths of what has a member's sizes behind it
+_LOCAL = struct.Struct("<26xHH")  # the head of a member; it ends with the lengths of name and extra field
+_OTHER_NAME = 0x7075
+"""Field of a member with another name for it, which some programs take in place of the first."""
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 """What zipfile raises on damaged, truncated, encrypted or hostile archives."""
 
@@ -46,13 +57,11 @@ class Archive:
         self.path = path
         self.identity = identity
         self.folder = folder  # its ``.dist-info``
+        self._unrecorded = {f"{folder}/{name}" for name in _UNRECORDED}
         self._zip = archive
 
     def read_text(self, member: str) -> str | None:
-        if member not in self._zip.namelist():
-            return None
-        with _naming_damage(self.path), self._zip.open(member) as stream:
-            return stream.read(1 << 24).decode()
+        return _read_text(self._zip, self.path, member) if member in self._zip.namelist() else None
 
     def read_metadata(self) -> str:
         return self.read_text(f"{self.folder}/METADATA") or ""
@@ -63,14 +72,8 @@ class Archive:
         Each content is valid until the next one is yielded. Raises IntegrityError if a file is damaged or missing.
         """
         record = self._read_record()
-        names = self._zip.namelist()
-        if len(set(names)) < len(names):
-            raise self._complain("it has two files of one name")
-        listed = {name for name in names if not name.endswith("/")}
-        for name in sorted(listed):
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise self._complain(f"it has a file that would land outside: {name}")
-        unrecorded = {name for name in listed - record.keys() if PurePosixPath(name).name not in _UNRECORDED}
+        listed = {name for name in self._zip.namelist() if not name.endswith("/")}
+        unrecorded = listed - record.keys() - self._unrecorded
         for wrong, fault in ((unrecorded, "is not in RECORD"), (record.keys() - listed, "is in RECORD but not there")):
             if wrong:
                 raise self._complain(f"{min(wrong)} {fault}")
@@ -105,7 +108,7 @@ class Archive:
             raise self._complain("it has no RECORD")
         try:
             rows = [row for row in csv.reader(io.StringIO(text), strict=True) if row]
-            return {row[0]: row[1] for row in rows if row[1] or PurePosixPath(row[0]).name not in _UNRECORDED}
+            return {row[0]: row[1] for row in rows if row[1] or row[0] not in self._unrecorded}
         except (csv.Error, IndexError) as error:
             raise self._complain("its RECORD cannot be read") from error
 
@@ -118,7 +121,7 @@ def open_wheel(path: Path) -> Iterator[Archive]:
     """Open a wheel and read its name, version and tags.
 
     Raises UsageError if there is no such file, or its name is not that of a wheel. Raises IntegrityError if the file
-    is damaged, or its metadata contradicts its name.
+    is damaged, if its metadata contradicts its name, or if installers could find different files in it.
     """
     if not path.is_file():
         raise UsageError(f"there is no wheel {path}", remedy="give the path of a .whl file")
@@ -130,14 +133,68 @@ def open_wheel(path: Path) -> Iterator[Archive]:
             why=str(error),
             remedy="do not rename wheels: the name holds version and tags",
         ) from error
-    with _naming_damage(path), zipfile.ZipFile(path) as archive:
+    with _naming_damage(path), path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
+        _require_plain(archive, path)
+        _require_whole(archive, path, raw)
         folder = _find_dist_info(archive, path)
-        metadata = HeaderParser().parsestr(archive.read(f"{folder}/METADATA").decode())
+        metadata = HeaderParser().parsestr(_read_text(archive, path, f"{folder}/METADATA"))
         named = (canonicalize_name(metadata.get("Name", "")), metadata.get("Version", ""))
         if named != (name, str(version)):
             raise _complain(path, f"its metadata is that of {' '.join(named)}")
         identity = Identity(name=name, version=str(version), tags=frozenset(tags))
         yield Archive(path, archive, identity, folder)
+
+
+def _require_plain(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise IntegrityError unless a wheel has plain files inside of its folder under names that all read."""
+    items, seen = archive.infolist(), dict[str, str]()
+    folders = {str(parent) for item in items for parent in PurePosixPath(item.filename).parents}
+    for item in items:
+        name, kind = item.filename.removesuffix("/"), item.external_attr >> 28
+        plain = PurePosixPath(name)
+        if plain.is_absolute() or ".." in plain.parts:
+            raise _complain(path, f"it has a file that would land outside: {name}")
+        if kind not in {0, _FOLDER if item.is_dir() else _FILE} or item.flag_bits & _ENCRYPTED:
+            raise _complain(path, f"it has a link, a device or an encrypted file: {name}")
+        odd = str(plain) != name or "\\" in name or not name.isprintable() or item.orig_filename != item.filename
+        if odd or _OTHER_NAME in _list_fields(item.extra):
+            raise _complain(path, f"it has a name that installers read in different ways: {name!r}")
+        other = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other != name:
+            raise _complain(path, f"it has names that differ by case or form alone: {other} and {name}")
+        if not item.is_dir() and name in folders:
+            raise _complain(path, f"it has a file and a folder of one name: {name}")
+    if len(seen) < len(items):
+        raise _complain(path, "it has two files of one name")
+    if sum(item.file_size for item in items) > budget.allow(path.stat().st_size):
+        raise _complain(path, f"it unpacks to more than {budget.MOST_TIMES} times its size")
+
+
+def _list_fields(extra: bytes) -> Iterator[int]:
+    while len(extra) >= 4:
+        number, length = struct.unpack_from("<HH", extra)
+        yield number
+        extra = extra[4 + length :]
+
+
+def _require_whole(archive: zipfile.ZipFile, path: Path, raw: BinaryIO) -> None:
+    """Raise IntegrityError if a wheel has bytes that belong to no file, which one that streams it may take."""
+    end, behind = 0, (0,)
+    for item in sorted(archive.infolist(), key=lambda item: item.header_offset):
+        if item.header_offset - end not in behind:
+            break
+        raw.seek(item.header_offset)
+        end = item.header_offset + _LOCAL.size + sum(_LOCAL.unpack(raw.read(_LOCAL.size))) + item.compress_size
+        behind = _BEHIND if item.flag_bits & _SIZES_BEHIND else (0,)
+    if archive.start_dir - end not in behind or archive.comment:
+        raise _complain(path, "it has bytes that are of none of its files")
+
+
+def _read_text(archive: zipfile.ZipFile, path: Path, member: str) -> str:
+    if (size := archive.getinfo(member).file_size) > _LARGEST_TEXT:
+        raise _complain(path, f"its {member} has {size:,} bytes, and may have {_LARGEST_TEXT:,}")
+    with _naming_damage(path):
+        return archive.read(member).decode()
 
 
 def _find_dist_info(archive: zipfile.ZipFile, path: Path) -> str:

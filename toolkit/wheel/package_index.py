@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -27,7 +28,7 @@ from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.signing import ENVELOPE
-from toolkit.wheel import variant, wheel_addresses, wheel_documents
+from toolkit.wheel import archive, variant, wheel_addresses, wheel_documents
 from toolkit.wheel.variant import Source, Variant
 
 RECORD: Final = "toolkit-index.json"
@@ -86,11 +87,10 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
     ``addresses``: where installers download wheels, as :func:`toolkit.wheel.wheel_addresses.assign` takes it. All is
-    written beside the folder and takes its place in one step. Wheels are hashed, and are not unpacked, unless nothing
-    says that this program made them variants: :func:`verify` does it. Raises UsageError if a source is no wheel, if two
-    wheels contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if
-    the folder has an index of another draft of variants; IntegrityError if a wheel has changed since it was recorded;
-    and CheckError if a variant names GPU code that it lacks.
+    written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two wheels
+    contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if the
+    folder has an index of another draft of variants; IntegrityError if a wheel is not whole or has changed since it was
+    recorded; and CheckError if a variant names GPU code that it lacks.
     """
     require_own(folder)
     entries = _read_sources(sources)
@@ -145,8 +145,6 @@ def verify(folder: Path) -> list[Finding]:
         replace(_read_wheel(_find_listed(folder / name, record["files"][name])), address=str(elsewhere.get(name, "")))
         for name in wheels
     ]
-    for name in wheels:
-        variant.inspect(folder / name)
     texts = _compose(entries)
     made = {name: digest.digest_bytes(content) for name, content in texts.items()}
     differing = sorted(name for name, value in made.items() if record["files"].get(name) != value)
@@ -191,8 +189,6 @@ def _read_sources(sources: Sequence[Path]) -> list[Entry]:
     for given in sources:
         source = variant.find_wheel(given)
         entry = _read_wheel(source)
-        if entry.variant and not variant.is_recorded(source, entry.variant):
-            variant.inspect(source.path)
         if given.is_dir():
             entry = replace(entry, documents={end: source.path.with_name(end) for end in _list_documents(given)})
         same = by_name.setdefault((entry.project, entry.name), entry)
@@ -232,14 +228,21 @@ def _require_apart(entries: Sequence[Entry]) -> None:
 
 
 def _read_wheel(source: Source) -> Entry:
+    """Check every file of a wheel, and return what an index says of it: what is made is what is verified."""
+    variant.inspect(source.path)
     head = variant.read(source.path)
-    return Entry(
+    entry = Entry(
         source=source,
         project=canonicalize_name(head.identity.name),
         version=str(Version(head.identity.version)),
         metadata=head.metadata,
         variant=head.variant,
     )
+    try:
+        SpecifierSet(entry.requires_python)
+    except InvalidSpecifier as error:
+        raise IntegrityError(f"{entry.name} names no Pythons", why=str(error), remedy=archive.REMEDY) from error
+    return entry
 
 
 def _find_listed(path: Path, value: str) -> Source:

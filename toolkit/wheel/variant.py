@@ -271,19 +271,6 @@ def find_wheel(source: Path) -> Source:
     return Source(path=source, digest=wheel_folder.check_sum(source) or digest.digest_file(source), status=status)
 
 
-def is_recorded(source: Source, variant: Variant) -> bool:
-    """Return whether the provenance beside a variant says that :func:`make` made this very file with its properties.
-
-    These follow from machine code that was read then, so that the wheel need not be unpacked to find it again.
-    """
-    statement = files.read_json(source.path.with_name(wheel_documents.PROVENANCE))
-    match statement:
-        case {"subject": subjects, "predicate": {"buildDefinition": {"buildType": kind, "externalParameters": given}}}:
-            subject = {"name": source.path.name, "digest": wheel_documents.split(source.digest)}
-            return bool(kind == BUILD_TYPE and subjects == [subject] and given == _describe_choice(variant))
-    return False
-
-
 def _describe_choice(variant: Variant) -> dict[str, Any]:
     return {"label": variant.label, "properties": variant.properties}
 

@@ -430,31 +430,6 @@ def test_a_wheel_that_changes_while_its_index_is_made_is_refused(
     assert not (tmp_path / "site").exists()
 
 
-def test_wheels_are_unpacked_by_verify_and_by_make_only_if_nothing_says_where_they_come_from(
-    tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An index of twenty wheels would take minutes otherwise."""
-    (tmp_path / "own").mkdir()
-    unpacked: list[Path] = []
-    with monkeypatch.context() as watched:
-        watched.setattr(variant, "inspect", unpacked.append)
-        package_index.make(tmp_path / "site", sources)
-        assert unpacked == []
-        alone = shutil.copy(next(sources[1].glob("*.whl")), tmp_path / "own")
-        package_index.make(tmp_path / "site", [Path(alone)])
-        assert unpacked == [Path(alone)]
-    # A record that lies: --verify reads the machine code itself.
-    liar = spoil_variant(tmp_path / "own", variants={"sm120": {"nvidia": {"sm_arch": ["121_real"]}}})
-    statement = json.loads((sources[1] / "provenance.intoto.json").read_text())
-    statement["subject"] = [{"name": liar.name, "digest": {"sha256": digest.read_file(liar).removeprefix("sha256:")}}]
-    properties = {"label": "sm120", "properties": {"nvidia": {"sm_arch": ["121_real"]}}}
-    statement["predicate"]["buildDefinition"]["externalParameters"] = properties
-    liar.with_name("provenance.intoto.json").write_text(json.dumps(statement))
-    package_index.make(tmp_path / "site", [liar])
-    with pytest.raises(CheckError, match="has no such GPU code"):
-        package_index.verify(tmp_path / "site")
-
-
 def test_a_disk_that_fills_up_leaves_no_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make(tmp_path / "dist", "2.21.0+sm120", 120)
 
