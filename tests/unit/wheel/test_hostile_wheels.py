@@ -85,9 +85,9 @@ def hide_entry(content: bytes) -> bytes:
     return content[:start] + head + name + body + bytes(end)
 
 
-def end_twice(content: bytes) -> bytes:
-    """Put the start of another end into a comment behind the directory."""
-    comment = b"PK\5\6 and more"
+def add_comment(content: bytes) -> bytes:
+    """Put a comment behind the directory."""
+    comment = b"more"
     return content[:-2] + struct.pack("<H", len(comment)) + comment
 
 
@@ -160,7 +160,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "encrypted": (edited(encrypt), "encrypted file"),
     "hidden entry": (edited(hide_entry), "of none of its files"),
     "text in front": (edited(lambda content: b"#!/bin/sh\n" + content), "of none of its files"),
-    "comment": (edited(end_twice), "of none of its files"),
+    "comment": (edited(add_comment), "of none of its files"),
     "size": (edited(lie_of_size), "damaged or cut off"),
     "cut": (edited(lambda content: content[: len(content) // 2]), "damaged or cut off"),
     "Pythons": (say('Requires-Python: >=3"><script>alert(1)</script>'), "names no Pythons"),
@@ -215,7 +215,7 @@ def test_a_wheel_of_usual_form_is_taken(tmp_path: Path) -> None:
             archive.writestr(item, content)
         archive.writestr(f"{INFO}/RECORD.jws", "{}")
     assert package_index.make(tmp_path / "site", [path])
-    assert all(finding.status == "ok" for finding in package_index.verify(tmp_path / "site"))
+    assert all(finding.state == "ok" for finding in package_index.verify(tmp_path / "site"))
 
 
 class Unseekable:
