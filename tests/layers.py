@@ -21,6 +21,7 @@ LAYERS = (
         "ownership",
         "steps",
         "processes",
+        "programs",
         "project",
         "keys",
         "seals",

@@ -16,9 +16,11 @@ def _run() -> int:
         # A terminal that cannot show a character gets a question mark, not a traceback.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # Imported here so that a signal during the import is handled too.
+    from toolkit import programs
     from toolkit.cli import app
     from train.system import signals
 
+    programs.require_absolute_path()
     try:
         code = app(prog_name="toolkit", standalone_mode=False)
     except Exception as error:

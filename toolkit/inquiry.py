@@ -41,7 +41,7 @@ def trusting_certificates(ca_bundle: str) -> Iterator[None]:
 
 
 def run_pip(*words: str) -> str:
-    return run(sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
+    return run(sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--retries=1", *words)
 
 
 def run(*command: str) -> str:
@@ -56,6 +56,7 @@ def run(*command: str) -> str:
             check=False,
             timeout=PATIENCE_SECONDS,
             env=environment,
+            cwd="/",  # what the current folder configures does not count
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnreadableError(str(error)) from error

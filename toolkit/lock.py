@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from toolkit import digest, files, project
+from toolkit import digest, files, programs, project
 from toolkit.errors import CheckError, UsageError
 from toolkit.versions import BuildVersions, Table, choose_versions, load_table
 from toolkit.versions.proven_toolchains import find_patches
@@ -127,15 +127,7 @@ def ask_commit(version: str) -> str:
     """Return the commit of a version's tag in TensorFlow's repository; empty if the repository does not answer."""
     tag = f"refs/tags/v{version}"
     try:
-        answer = subprocess.run(
-            ["git", "ls-remote", "--exit-code", REPOSITORY, tag],
-            capture_output=True,
-            text=True,
-            timeout=ASK_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={"GIT_TERMINAL_PROMPT": "0", "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        )
+        answer = programs.git("ls-remote", "--exit-code", REPOSITORY, tag).run(seconds=ASK_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     match = re.fullmatch(rf"([0-9a-f]{{40}})\t{re.escape(tag)}\n", answer.stdout)

@@ -1,8 +1,6 @@
-import os
 import re
 import ssl
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit.errors import ToolkitError
+from toolkit import programs
+from toolkit.errors import PreflightError, ToolkitError
 from toolkit.findings import Finding
 from toolkit.settings import Settings
 
@@ -111,7 +110,9 @@ def _check_plugin(name: str, use: str) -> Finding:
     from toolkit.engine.client import OLDEST_BUILDX, is_old_buildx
 
     try:
-        answer = subprocess.run(["docker", name, "version"], capture_output=True, text=True, timeout=20, check=False)
+        answer = programs.docker(["docker", name, "version"]).run(seconds=20)
+    except PreflightError as error:
+        return Finding(id=name, state="fail", advisory=True, evidence=f"{error.what}: {error.why}", remedy=error.remedy)
     except (OSError, subprocess.TimeoutExpired):
         answer = None
     if answer is None or answer.returncode:
@@ -177,12 +178,10 @@ def _ask(address: str, context: ssl.SSLContext) -> str | None:
 
 def _ask_index(settings: Settings) -> str | None:
     patience = ("--timeout", str(PATIENCE_SECONDS), "--retries", "0")
-    argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", *patience, "index", "versions", "pip"]
+    argv = ("-m", "pip", "--disable-pip-version-check", *patience, "index", "versions", "pip")
     trusted = {"PIP_CERT": settings.ca_bundle} if settings.ca_bundle else {}
     try:
-        answer = subprocess.run(
-            argv, env=os.environ | trusted, capture_output=True, text=True, timeout=4 * PATIENCE_SECONDS, check=False
-        )
+        answer = programs.python(*argv, variables=trusted).run(seconds=4 * PATIENCE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return "pip does not answer"
     lines = answer.stderr.strip().splitlines()

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, naming, processes
+from toolkit import files, naming, processes, programs
 from toolkit.console import Console
 from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 from train.system.addresses import hide
@@ -127,13 +127,15 @@ def build(
     """
     files.require_writable(log.parent)
     transcript = Transcript()
+    program = programs.docker(argv)
     with processes.starting(
-        argv,
+        program.argv,
         # SIGINT lets buildx cancel the build in the engine too.
         partial(processes.stop, grace=GRACE_SECONDS, first=signal.SIGINT),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         errors="replace",
+        env=program.variables,
         pass_fds=keep,
     ) as process:
         assert process.stderr is not None  # noqa: S101 - PIPE was asked for
@@ -215,9 +217,7 @@ def removing_caches(name: str, console: Console) -> Iterator[None]:
 
 def _call(*arguments: str) -> "subprocess.CompletedProcess[str] | None":
     try:
-        return subprocess.run(
-            ["docker", "buildx", *arguments], capture_output=True, text=True, timeout=_CACHE_SECONDS, check=False
-        )
+        return programs.docker(["docker", "buildx", *arguments]).run(seconds=_CACHE_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
 

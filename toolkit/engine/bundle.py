@@ -5,7 +5,6 @@ use a network from these images, and closes the network for all others.
 """
 
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from typing import Any, Final
 import docker
 from docker.errors import ImageNotFound
 
-from toolkit import digest, files, ownership, processes
+from toolkit import digest, files, ownership, processes, programs
 from toolkit.console import Console
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
@@ -179,7 +178,7 @@ def _save(names: list[str], path: Path) -> str:
     with files.stage(path.parent, path.name) as staging:
         partial = staging.path / path.name
         argv = ["docker", "save", "--output", str(partial), *names]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = programs.docker(argv).run()
         if done.returncode:
             files.require_room(path.parent)
             raise EngineError(

@@ -16,7 +16,7 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit import naming, ownership
+from toolkit import naming, ownership, programs
 from toolkit.engine.user import Users
 from toolkit.errors import EngineError, GpuError, PreflightError
 from toolkit.settings import Settings
@@ -67,6 +67,7 @@ def translating_errors(doing: str) -> Iterator[None]:
 
 def connect() -> docker.DockerClient:
     """Return a client of an engine that answers and is new enough. Raises EngineError if there is no such engine."""
+    programs.require_own_docker()
     try:
         client = docker.DockerClient(**_find_endpoint(), timeout=ANSWER_SECONDS, version="auto")
         client.ping()
@@ -118,9 +119,7 @@ def find_users(client: docker.DockerClient) -> Users:
 @cache
 def find_buildx() -> str | None:
     try:
-        answer = subprocess.run(
-            ["docker", "buildx", "version"], capture_output=True, text=True, timeout=20, check=False
-        )
+        answer = programs.docker(["docker", "buildx", "version"]).run(seconds=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolkit import diagnosis, digest, files
+from toolkit import diagnosis, digest, files, programs
 from toolkit.errors import BuildError
 from toolkit.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
@@ -142,8 +142,14 @@ class _Running:
             if self._stopped:
                 return -1, ""
             # In a session of its own, so that a Ctrl-C reaches this program first.
+            program = programs.assembler(argv)
             process = subprocess.Popen(
-                argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+                program.argv,
+                env=program.variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
             )
             self._processes.add(process)
         try:

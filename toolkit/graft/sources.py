@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit import diagnosis, digest, files, processes
+from toolkit import diagnosis, digest, files, processes, programs
 from toolkit.console import Console
 from toolkit.errors import BuildError, IntegrityError, PreflightError
 
@@ -74,7 +74,7 @@ def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console:
 
 
 def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str) -> list[str]:
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
+    argv = ["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     argv += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version", python]
     argv += ["--implementation", "cp"]
     argv += [part for name in _PLATFORMS for part in ("--platform", f"{name}_x86_64")]
@@ -84,7 +84,9 @@ def _list_command(requirements: Path, target: Path, python: str, ca_bundle: str)
 
 def _download(argv: list[str]) -> None:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with processes.starting(argv, partial(processes.stop, grace=10), **streams) as process:
+    program = programs.python(*argv)
+    stop = partial(processes.stop, grace=10)
+    with processes.starting(program.argv, stop, env=program.variables, **streams) as process:
         output, _ = process.communicate()
     if not process.returncode:
         return

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
-from toolkit import digest, files, findings, interpreters, signing
+from toolkit import digest, files, findings, interpreters, programs, signing
 from toolkit.console import Console
 from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount
 from toolkit.errors import CheckError, GpuError, UnsupportedError, UsageError
@@ -224,8 +222,7 @@ def _invalid(why: str) -> CheckError:
 
 
 def require_known(patterns: Sequence[str]) -> None:
-    argv = [sys.executable, str(FOLDER), "--list", *_leave_out(patterns)]
-    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
+    asked = programs.python(FOLDER, "--list", *_leave_out(patterns)).run()
     if asked.returncode:
         raise UsageError(
             asked.stderr.strip().rpartition("error: ")[2],

@@ -7,7 +7,6 @@ on a machine of linux/amd64 by a cross compiler; the file then names that ``host
 
 import functools
 import json
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from toolkit import digest, files, project
+from toolkit import digest, files, programs, project
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, ToolkitError
 from toolkit.steps import repeat
@@ -122,9 +121,7 @@ class Prover:
         name = "-".join((*group, *([self.platform.replace("/", "-")] if self.host else [])))
         log = self.folder / f"{name}.log"
         with files.stage(self.folder, name) as staging:
-            done = subprocess.run(
-                self.command(group, capabilities, staging.path), capture_output=True, text=True, check=False
-            )
+            done = programs.docker(self.command(group, capabilities, staging.path)).run()
             log.write_text(done.stdout + done.stderr)
             report = staging.path / "toolchain.json"
             if done.returncode or not report.exists():

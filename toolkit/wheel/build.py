@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from toolkit import digest, files, lock, naming, project, seals
+from toolkit import digest, files, lock, naming, programs, project, seals
 from toolkit.console import Console
 from toolkit.doctor import hardware
 from toolkit.engine import buildx
@@ -136,7 +136,7 @@ def _fetch_log(plan: BuildPlan, folder: Path, run: str) -> None:
     copying = replace(plan, fresh=False, arguments={**plan.arguments, "LOG_OF": run, "RUN_ID": run})
     argv = copying.command(folder, target=LOG_TARGET)
     try:
-        subprocess.run(argv, capture_output=True, timeout=LOG_SECONDS, check=False)
+        programs.docker(argv).run(seconds=LOG_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files, lock, versions
+from toolkit import digest, files, lock, programs, versions
 from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.lock import Lock
@@ -123,9 +123,13 @@ def identify_folder(folder: Path) -> str:
     commit = _ask_git(folder, "rev-parse", "HEAD")
     top = _ask_git(folder, "rev-parse", "--show-toplevel")
     if commit and top and Path(top).resolve() == folder.resolve():
-        # Ignored files count too, because the build context contains them.
-        changes = _ask_git(folder, "status", "--porcelain", "--ignored", "--untracked-files=normal")
-        if changes == "":
+        # Ignored files count too, because the build context contains them. So do other repositories within, whose
+        # commits say nothing of their files: git would have to look at each by its own configuration.
+        changes = _ask_git(
+            folder, "status", "--porcelain", "--ignored", "--untracked-files=normal", "--ignore-submodules=all"
+        )
+        listed = _ask_git(folder, "ls-files", "--stage")
+        if changes == "" and listed is not None and not re.search(r"^160000 ", listed, re.MULTILINE):
             return f"git:{commit}"
     paths = [path for path in folder.iterdir() if path.name != ".git"]
     return digest.digest_paths(folder, paths)
@@ -133,9 +137,7 @@ def identify_folder(folder: Path) -> str:
 
 def _ask_git(folder: Path, *arguments: str) -> str | None:
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=60, check=False
-        )
+        answer = programs.git(*arguments, folder=folder).run(seconds=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None

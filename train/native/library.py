@@ -143,12 +143,25 @@ def digest_source() -> str:
     return state.hexdigest()
 
 
+_STEERING: Final = frozenset({
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "OBJC_INCLUDE_PATH", "OBJCPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+    "COMPILER_PATH", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES",
+    "LD_PRELOAD", "LD_AUDIT",
+})  # fmt: skip
+"""Variables by which a caller tells a compiler where to read and write."""
+
+
 def find_compiler() -> str:
-    """Return the path of a C++ compiler; raises a PreflightError if there is none."""
+    """Return the path of a C++ compiler; raises a PreflightError if there is none.
+
+    Folders of PATH that are named from the current folder do not count: that may be a stranger's.
+    """
+    places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    absolute = os.pathsep.join(place for place in places if Path(place).is_absolute())
     for name in filter(None, (os.environ.get("CXX"), *COMPILERS)):
-        path = shutil.which(name)
+        path = shutil.which(name, path=absolute)
         if path:
-            return path
+            return str(Path(path).absolute())
     raise PreflightError(
         "the native kernels cannot be built",
         why=f"there is no C++ compiler: {', '.join(COMPILERS)}",
@@ -276,9 +289,11 @@ def compile_library(compiler: str, folder: Path) -> Path:
 
 def _run(argv: list[str], scratch: Path | None = None) -> str:
     """Run a compiler, whose temporary files go into `scratch`; returns what it says. Raises a PreflightError."""
-    variables = {**os.environ, "TMPDIR": str(scratch)} if scratch else None
+    variables = {name: value for name, value in os.environ.items() if name not in _STEERING}
+    variables |= {"TMPDIR": str(scratch)} if scratch else {}
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=variables)
+        # By these variables, or from the current folder, it would take other headers and programs, or write files.
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=variables, cwd="/")
     except OSError as error:
         raise PreflightError(f"{argv[0]} does not run", why=error.strerror or str(error), remedy=_REMEDY) from error
     if done.returncode:

@@ -103,7 +103,7 @@ def measure_peak(config: TrainConfig, threads: int, size: int) -> int:
 
 def _ask(trouble: str, question: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-m", "train.step.budget", question],
+        [sys.executable, "-P", "-m", "train.step.budget", question],  # -P: no module of the current folder
         capture_output=True,
         text=True,
         check=False,
