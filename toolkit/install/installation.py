@@ -131,7 +131,9 @@ def _keeping(
     """
     python = what.target.python
     tensorflow = [package for package in coming.values() if package.tensorflow and what.has_gpu_libraries]
-    notes = [name.replace("/RECORD", f"/{NOTE}") for item in tensorflow for name in item.files if name.endswith("/RECORD")]
+    notes = [
+        name.replace("/RECORD", f"/{NOTE}") for item in tensorflow for name in item.files if name.endswith("/RECORD")
+    ]
     undo.save(python, new, [*replaced, *(item for item in tensorflow if item.name not in new)], notes)
     try:
         with signals.deferring(), console.follow("install") as status:

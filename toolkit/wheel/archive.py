@@ -179,7 +179,8 @@ def _list_fields(extra: bytes) -> Iterator[int]:
 
 def _require_whole(archive: zipfile.ZipFile, path: Path, raw: BinaryIO) -> None:
     """Raise IntegrityError if a wheel has bytes that belong to no file, which one that streams it may take."""
-    end, behind = 0, (0,)
+    end = 0
+    behind: tuple[int, ...] = (0,)
     for item in sorted(archive.infolist(), key=lambda item: item.header_offset):
         if item.header_offset - end not in behind:
             break

@@ -9,12 +9,14 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import h11
 import numpy as np
@@ -197,6 +199,7 @@ class _Guard:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
+        scope = _resolve(scope)
         began, status = time.monotonic(), 500
 
         async def note(message: Message) -> None:
@@ -228,6 +231,18 @@ class _Guard:
             if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
                 return Refusal(401, "the token is missing or wrong", remedy="send Authorization: Bearer TOKEN")
         return None
+
+
+_ABSOLUTE: Final = re.compile(rb"https?://([^/]*)(/.*)?", re.IGNORECASE | re.DOTALL)
+
+
+def _resolve(scope: Scope) -> Scope:
+    """Return a request whose target may name a host, which then counts in place of the header (RFC 9112, 3.2.2)."""
+    if not (match := _ABSOLUTE.fullmatch(scope["raw_path"])):
+        return scope
+    headers = [(b"host", match[1]), *((name, value) for name, value in scope["headers"] if name != b"host")]
+    path = match[2] or b"/"
+    return {**scope, "headers": headers, "raw_path": path, "path": unquote(path.decode("ascii"))}
 
 
 def _strip_port(host: str) -> str:
@@ -276,11 +291,15 @@ HEAD_SECONDS: Final = 10
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if the head of its next request is not there in time."""
+    """A connection that is closed if the head of its next request is not there in time.
+
+    A sender that has said all it has to say, and closed its own half, gets the answers to its whole requests.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._patience: asyncio.TimerHandle | None = None
+        self._ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -289,6 +308,19 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        self._ended = True
+        return self._owes_answer()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._ended and not self._owes_answer():
+            self.transport.close()
+
+    def _owes_answer(self) -> bool:
+        """Return whether a whole request has no answer yet."""
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

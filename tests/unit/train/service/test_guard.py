@@ -30,6 +30,38 @@ def test_another_host_and_another_origin_are_refused(client: Client) -> None:
     assert not any(name.startswith("access-control") for name in client.ask("OPTIONS", "/predictions").headers)
 
 
+def exchange(client: Client, *requests: str, end: bool = True) -> bytes:
+    """Send requests over one connection, close the own half of it, and return all that comes back."""
+    with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
+        connection.sendall("".join(requests).encode())
+        if end:
+            connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+LOCAL = "Host: 127.0.0.1\r\n\r\n"
+
+
+def test_a_target_may_name_the_host(client: Client) -> None:
+    for target in ("http://127.0.0.1", f"HTTP://localhost:{client.port}/health", "http://[::1]/health?x=1"):
+        assert exchange(client, f"GET {target} HTTP/1.1\r\nHost: evil.example\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    for host in ("evil.example", "127.0.0.1@evil.example", "127.0.0.1.evil.example", "", "evil.example%2f127.0.0.1"):
+        answer = exchange(client, f"GET http://{host}/metadata HTTP/1.1\r\n{LOCAL}")
+        assert answer.startswith(b"HTTP/1.1 421 "), host
+
+
+def test_a_sender_that_has_closed_its_own_half_gets_its_answers(client: Client) -> None:
+    body = "x" * 100
+    post = f"POST /predictions HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{LOCAL}"
+    assert exchange(client, post, body).startswith(b"HTTP/1.1 4")
+    assert exchange(client, f"GET /health HTTP/1.0\r\n{LOCAL}").startswith(b"HTTP/1.1 200 ")
+    assert exchange(client, *[f"GET /health HTTP/1.1\r\n{LOCAL}"] * 20).count(b"HTTP/1.1 200 ") == 20
+    assert exchange(client, post, body[:50]) == b""
+    assert exchange(client, f"GET /health HTTP/1.1\r\n{LOCAL}", post, body[:50]).count(b"HTTP/1.1 ") == 1
+    assert exchange(client, "GET /health HTTP/1.1\r\n") == b""
+    assert exchange(client) == b""
+
+
 def test_a_token_is_asked_for(trained: network.Network, capfd: pytest.CaptureFixture[str]) -> None:
     token = "0123456789abcdef-secret"  # noqa: S105
     with serving.running(make(trained, token=token)) as client:
