@@ -30,7 +30,7 @@ def list_commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def takes_text(parameter: Any) -> bool:
-    return not getattr(parameter, "is_flag", False) and parameter.name not in {"help", "on_end"}
+    return not getattr(parameter, "is_flag", False) and parameter.name != "help"
 
 
 def list_lines() -> Iterator[tuple[str, ...]]:
@@ -62,7 +62,7 @@ def require_none(folder: Path, said: str) -> None:
 
 def test_the_options_are_found() -> None:
     named = {word for line in LINES for word in line}
-    assert {"--source", "--wheel", "--from", "--remote-cache", "--bazel-argument", "--base-image", "--mirror"} <= named
+    assert {"--source", "--wheel", "--from", "--remote-cache", "--bazel-argument", "--base-image"} <= named
     assert len(LINES) > 150
 
 

@@ -104,9 +104,6 @@ _add(SHARE, "index", index.index, "Make a package index of wheels, as a folder o
 
 _add(FOLDER, "ls", machine.ls, "List what the toolkit made here: wheels, runs, environments, images.")
 _add(FOLDER, "clean", machine.clean, "Remove what the toolkit made.")
-_add(FOLDER, "schema", pins.schema, "JSON schemas of the files that users write or read.")
-
-app.command("show", hidden=True, context_settings=PASS_ON)(report.show)
 
 
 def _print_version(wanted: bool) -> None:

@@ -154,10 +154,6 @@ def collect(
     session: Session,
     options: BuildOptions,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to fill, for --downloads.")] = Path("downloads"),
-    mirror: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Folder of git directories, OWNER+NAME/repo or OWNER/NAME; repeatable."),
-    ] = None,
     archives_only: Annotated[
         bool, typer.Option("--archives-only", help="Leave out the images and the Python packages.")
     ] = False,
@@ -166,10 +162,9 @@ def collect(
 ) -> None:
     """Collect what a wheel and its image are built from, for a machine without a network.
 
-    Bazel is asked which archives it wants, and each is checked by its hash. Archives of GitHub are remade from git
-    mirrors, with the same bytes; the others are downloaded. The folder gets the Python packages of the image and of
-    Bazel's rules too, and images of the base, the toolchain and Bazel. If it is interrupted, run it again: it resumes.
-    Exit code 4: archives are missing, which are named with addresses and hashes.
+    Bazel is asked which archives it wants, and each is checked by its hash. The folder gets the Python packages of the
+    image and of Bazel's rules too, and images of the base, the toolchain and Bazel. If it is interrupted, run it again:
+    it resumes. Exit code 4: archives are missing, which are named with addresses and hashes.
     """
     from dataclasses import asdict
 
@@ -187,10 +182,8 @@ def collect(
     if not list_ and not archives_only:
         bundle.require_own_packages(out)
     planned.prepare(state)
-    sources = [collection.find_in_mirrors(mirror)] if mirror else []
-    if not list_:
-        sources.append(collection.download_by_hash(settings.ca_bundle))
-    archives = collection.collect(planned.plan, out, sources, state=state, console=console)
+    source = None if list_ else collection.download_by_hash(settings.ca_bundle)
+    archives = collection.collect(planned.plan, out, source, state=state, console=console)
     missing = [archive for archive in archives if not archive.origin]
     if not list_ and not archives_only:
         carried = collection.collect_images(planned, out, state=state, console=console)

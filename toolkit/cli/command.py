@@ -1,8 +1,5 @@
 import functools
 import inspect
-import os
-import subprocess
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -85,18 +82,6 @@ OUTPUT = {
 }
 """Options of every command."""
 
-ON_END = Annotated[
-    str,
-    typer.Option(
-        "--on-end",
-        metavar="COMMAND",
-        help="Run this shell command at the end, also of one that failed: TOOLKIT_EXIT_CODE has the exit code, "
-        "TOOLKIT_SECONDS the time, TOOLKIT_COMMAND the name.",
-        rich_help_panel=SHARED_PANEL,
-    ),
-]
-"""Option of commands that take long. No setting: a file of the current folder must not be able to run programs."""
-
 Dataset = Annotated[
     str, typer.Argument(help=describe_datasets(), metavar="DATASET", autocompletion=lambda: [*read_table("datasets")])
 ]
@@ -115,9 +100,6 @@ Gpu = Annotated[
     bool | None,
     typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked for and there are any."),
 ]
-HOOK_SECONDS = 60
-"""How long a command of --on-end may take."""
-
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Sign = Annotated[
     str,
@@ -160,48 +142,22 @@ class Session:
     settings: Settings
 
 
-@dataclass(frozen=True)
-class Removed:
-    """An option that a command of an earlier version had. It is not shown, and answers with what to do now."""
-
-    remedy: str
-    is_flag: bool = False
-
-    def make_parameter(self, name: str) -> inspect.Parameter:
-        option = typer.Option(f"--{name.replace('_', '-')}", hidden=True)
-        return _make_parameter(f"removed_{name}", Annotated[bool if self.is_flag else str | None, option], None)
-
-
-def _require_none_removed(given: dict[str, Any], removed: Mapping[str, Removed], command_name: str) -> None:
-    """Take the removed options out of what was given. Raises UsageError if one of them has a value."""
-    values = {name: given.pop(f"removed_{name}") for name in removed}
-    for name, value in values.items():
-        if value is not None:
-            raise UsageError(
-                f"`toolkit {command_name}` has no --{name.replace('_', '-')} any more", remedy=removed[name].remedy
-            )
-
-
 def command(
     *shared: str,
     build: Sequence[str] = (),
     remember: bool = False,
     long: bool = False,
-    removed: Mapping[str, Removed] | None = None,
     **fixed: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
     ``build``: fields of :class:`toolkit.wheel.build_options.BuildOptions` that are options of the command; the function
     gets them all as its parameter ``options``. ``fixed``: settings that it sets itself. ``remember``: whether digests
-    are cached. ``long``: whether it may take long, and has the option --on-end. ``removed``: options of earlier
-    versions, by the name that Python can have.
+    are cached. ``long``: whether it may take long, and shows its progress.
     """
-    removed = removed or {}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
-        # A long command shows its progress.
         named = (*shared, "progress") if long else shared
         parameters = []
         for name, parameter in signature.parameters.items():
@@ -210,18 +166,14 @@ def command(
             elif name != "session":
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         common = [_make_parameter(name, SETTINGS[name], None) for name in named]
-        common += [_make_parameter("on_end", ON_END, "")] if long else []
         common += [_make_parameter(name, annotation, False) for name, annotation in OUTPUT.items()]
-        common += [option.make_parameter(name) for name, option in removed.items()]
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
             output = {name: given.pop(name) for name in OUTPUT}
             flags = {name: given.pop(name) for name in named}
             console = Console(json=output["json"], verbosity=-1 if output["quiet"] else int(output["verbose"]))
-            name = function.__name__.replace("_", "-")
-            with _notifying(given.pop("on_end", ""), name, console), _reporting(console):
-                _require_none_removed(given, removed, name)
+            with _reporting(console):
                 _require_no_credentials(given)
                 if build:
                     given["options"] = _take_build_options(given, build)
@@ -368,31 +320,6 @@ def _remembering(settings: Settings) -> AbstractContextManager[None]:
     from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
 
     return digest.caching(Path(settings.state))
-
-
-@contextmanager
-def _notifying(hook: str, name: str, console: Console) -> Iterator[None]:
-    """Run a shell command when the block has ended. Its failure is said, and changes no exit code."""
-    if not hook:
-        yield
-        return
-    began, code = time.monotonic(), 0
-    try:
-        yield
-    except typer.Exit as ended:
-        code = ended.exit_code
-        raise
-    finally:
-        facts = {"COMMAND": name, "EXIT_CODE": str(code), "SECONDS": f"{time.monotonic() - began:.0f}"}
-        variables = os.environ | {f"TOOLKIT_{key}": value for key, value in facts.items()}
-        try:
-            # Its output goes where messages go: standard output is for the result.
-            done = subprocess.run(["/bin/sh", "-c", hook], env=variables, stdout=2, timeout=HOOK_SECONDS, check=False)
-            problem = f"it ended with {done.returncode}" if done.returncode else ""
-        except (OSError, subprocess.TimeoutExpired) as error:
-            problem = "it took too long" if isinstance(error, subprocess.TimeoutExpired) else str(error)
-        if problem:
-            console.say(f"--on-end: {problem}")
 
 
 @contextmanager

@@ -11,32 +11,6 @@ if TYPE_CHECKING:
     from toolkit.versions import Table
 
 
-@command()
-def schema(
-    session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without it, list them with paths.")] = "",
-) -> None:
-    """Print the JSON schema of a file that users write or read: settings, policy, plan, lock and records.
-
-    An editor that is told the path of one completes names and shows mistakes.
-    """
-    import json
-
-    from toolkit import project
-    from toolkit.errors import UsageError
-
-    known = {path.stem: path for path in sorted(project.locate("toolkit/schemas").glob("*.json"))}
-    contents = {name: json.loads(path.read_text()) for name, path in known.items()}
-    if name and name not in known:
-        raise UsageError(f"there is no schema {name!r}", remedy=f"one of {', '.join(known)}")
-    if name:
-        session.console.result(contents[name], known[name].read_text().rstrip())
-        return
-    value = {name: {"path": str(known[name]), "id": content["$id"]} for name, content in contents.items()}
-    lines = [f"{name:<9} {content['title']}\n          {known[name]}" for name, content in contents.items()]
-    session.console.result(value, "\n".join(lines))
-
-
 @command("platform", "base_image", "ca_bundle", engine="docker")
 def matrix(
     session: Session,

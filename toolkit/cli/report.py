@@ -1,17 +1,16 @@
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Removed, Session, Trust, command
+from toolkit.cli.command import Session, Trust, command
 from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from toolkit.report.page_model import Page
 
 
-@command(remember=True, removed={"ca_bundle": Removed("leave it out: the command asks no other host")})
+@command(remember=True)
 def report(
     session: Session,
     targets: Annotated[
@@ -79,9 +78,3 @@ def _print_text(session: Session, page: "Page") -> None:
         "links": [{"name": link.name, "state": link.state, "digest": link.digest} for link in links],
     }
     session.console.result(value, text.render(page, width=shutil.get_terminal_size((100, 24)).columns))
-
-
-@command()
-def show(session: Session, context: typer.Context) -> None:  # noqa: ARG001 - each command has a session
-    words = shlex.join(context.args) or "TARGET..."
-    raise UsageError("there is no `toolkit show` any more", remedy=f"`toolkit report --text {words}` prints the same")

@@ -1,16 +1,13 @@
 """Collects what a wheel and its image are built from, for a machine without a network, and checks such a folder.
 
 Bazel is asked which archives it wants, again and again until it wants no more, because the rules in an archive may want
-others. Each archive is found by its hash, in git mirrors or on the network, and is stored as in Bazel's repository
+others. Each archive is found by its hash, and is stored as in Bazel's repository
 cache. A rule may download a file without a pinned hash. It is stored there too, by the hash of what was collected.
 """
 
 import contextlib
 import http.client
-import os
-import re
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 import uuid
@@ -44,10 +41,7 @@ SECONDS: Final = 60
 """Longest time that a server may take to send more bytes."""
 
 BLOCK: Final = 1 << 20
-_AGAIN: Final = "run `toolkit collect` again with --mirror or a network"
-_HOSTED = re.compile(
-    r"(?:^|/)(?:github|gitlab)\.com/([\w.-]+)/([\w.-]+)/(?:-/)?(archive|releases/download)/(.+?)\.(tar\.gz|tgz|zip)$"
-)
+_AGAIN: Final = "run `toolkit collect` again with a network"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +61,13 @@ Source = Callable[[Archive, Path], str]
 
 
 def collect(
-    plan: BuildPlan, folder: Path, sources: Sequence[Source], *, state: Path, console: Console
+    plan: BuildPlan, folder: Path, source: Source | None, *, state: Path, console: Console
 ) -> tuple[Archive, ...]:
     """Collect the archives that the build of a plan downloads; return all of them, collected or missing.
 
-    Archives that are in the folder already are checked and kept. Raises BuildError if Bazel fails for another reason
-    than a missing archive, PreflightError if the folder cannot be written or the disk is full, and EngineError.
+    Without a source, nothing is downloaded. Archives that are in the folder already are checked and kept. Raises
+    BuildError if Bazel fails for another reason than a missing archive, PreflightError if the folder cannot be written
+    or the disk is full, and EngineError.
     """
     require_buildx()
     files.require_writable(folder / STORE)
@@ -88,10 +83,10 @@ def collect(
                 with console.follow("collect"):
                     if wanted.pinned:
                         named = replace(wanted, origin=earlier.origin if earlier else "")
-                        archive = _obtain(named, locate(folder, wanted.sha256), sources, console)
+                        archive = _obtain(named, locate(folder, wanted.sha256), source, console)
                     else:
                         whole = earlier and _is_whole(locate(folder, earlier.sha256), earlier.sha256)
-                        archive = earlier if earlier and whole else _obtain_unpinned(wanted, folder, sources, console)
+                        archive = earlier if earlier and whole else _obtain_unpinned(wanted, folder, source, console)
                 collected[wanted.urls] = archive
                 if archive.origin:
                     fresh |= _link(locate(folder, archive.sha256), locate(given.path, archive.sha256))
@@ -225,18 +220,17 @@ def _ask(plan: BuildPlan, given: Path, run: str, *, state: Path, console: Consol
         raise BuildError("Bazel's answer cannot be read", why=repr(error), remedy=f"see {logs}/collect.log") from error
 
 
-def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Console) -> Archive:
-    """Write an archive to the path, and return it with its origin. The origin is empty if no source has the archive."""
+def _obtain(archive: Archive, path: Path, source: Source | None, console: Console) -> Archive:
+    """Write an archive to the path, and return it with its origin. The origin is empty if nobody has it."""
     if _is_whole(path, archive.sha256):
         return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name("partial")
-    for source in sources:
-        if origin := source(archive, partial):
-            partial.rename(path)
-            console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
-            return replace(archive, origin=origin, bytes=path.stat().st_size)
+    if source and (origin := source(archive, partial)):
+        partial.rename(path)
+        console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
+        return replace(archive, origin=origin, bytes=path.stat().st_size)
     files.require_room(path.parent)
     with contextlib.suppress(OSError):  # the folder stays if it has a partial file, which the next run completes
         path.parent.rmdir()
@@ -244,18 +238,17 @@ def _obtain(archive: Archive, path: Path, sources: Sequence[Source], console: Co
     return replace(archive, origin="")
 
 
-def _obtain_unpinned(archive: Archive, folder: Path, sources: Sequence[Source], console: Console) -> Archive:
+def _obtain_unpinned(archive: Archive, folder: Path, source: Source | None, console: Console) -> Archive:
     """Store what an address has by the hash of its bytes, and return the archive with that hash."""
     with files.stage(folder, "unpinned") as staging:
         partial = staging.path / "file"
-        for source in sources:
-            if origin := source(archive, partial):
-                sha256 = digest.hash_file(partial).hex()
-                path = locate(folder, sha256)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                partial.rename(path)
-                console.heading("collect", f"{archive.urls[-1]}  no hash is pinned: taken as it is, {sha256}")
-                return replace(archive, sha256=sha256, origin=origin, bytes=path.stat().st_size)
+        if source and (origin := source(archive, partial)):
+            sha256 = digest.hash_file(partial).hex()
+            path = locate(folder, sha256)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.rename(path)
+            console.heading("collect", f"{archive.urls[-1]}  no hash is pinned: taken as it is, {sha256}")
+            return replace(archive, sha256=sha256, origin=origin, bytes=path.stat().st_size)
     console.heading("missing", archive.describe())
     return archive
 
@@ -280,67 +273,6 @@ def _link(path: Path, target: Path) -> bool:
     target.parent.mkdir(parents=True)
     target.hardlink_to(path)
     return True
-
-
-def find_in_mirrors(mirrors: Sequence[Path]) -> Source:
-    """Return the source that makes archives of GitHub and GitLab again from git directories.
-
-    ``mirrors``: folders of OWNER+NAME/repo or OWNER/NAME. The hosts make archives by ``git archive`` and ``gzip -n``,
-    so these bytes are the same, and so is the hash. Many projects make the assets of their releases in this way too.
-    """
-
-    def find(archive: Archive, partial: Path) -> str:
-        remade = partial.with_name("remade")  # a partial download has another name, and is kept
-        for match in filter(None, map(_HOSTED.search, archive.urls)):
-            owner, name, kind, rest, form = match.groups()
-            for git in _list_mirrors(mirrors, owner, name):
-                for reference, prefix in list_archives(name, kind, rest):
-                    if _remake(git, reference, prefix, form, remade) == archive.sha256:
-                        remade.rename(partial)
-                        return f"mirror of {owner}/{name}"
-        remade.unlink(missing_ok=True)
-        return ""
-
-    return find
-
-
-def _list_mirrors(mirrors: Sequence[Path], owner: str, name: str) -> Iterator[Path]:
-    for mirror in mirrors:
-        for part in (f"{owner}+{name}/repo", f"{owner}/{name}", f"{owner}/{name}.git"):
-            if (mirror / part).is_dir():
-                yield mirror / part
-
-
-def list_archives(name: str, kind: str, rest: str) -> list[tuple[str, str]]:
-    """Return what an archive may be made of: pairs of a git reference and the folder that its files are in.
-
-    ``kind`` is ``archive``, and then ``rest`` is a reference (of GitLab: REFERENCE/ASSET). Or it is
-    ``releases/download``, and then ``rest`` is TAG/ASSET.
-    """
-    tag, _, asset = rest.partition("/")
-    if kind == "archive":
-        reference = rest.removeprefix("refs/tags/").removeprefix("refs/heads/")
-        return [(reference, f"{name}-{_plain(reference)}/"), *([(tag, f"{asset}/")] if asset.startswith(name) else [])]
-    folders = (asset.replace("-v", "-"), asset, f"{name}-{_plain(tag)}")
-    return [(tag, f"{folder}/") for folder in dict.fromkeys(folders)] + [(tag, "")]
-
-
-def _plain(reference: str) -> str:
-    return re.sub(r"^v(?=\d)", "", reference).replace("/", "-")
-
-
-def _remake(git: Path, reference: str, prefix: str, form: str, path: Path) -> str:
-    """Write an archive, whose suffix is ``form``; return its SHA-256, or nothing if the mirror lacks the reference."""
-    kind, pack = ("zip", ["cat"]) if form == "zip" else ("tar", ["gzip", "-cn"])
-    argv = ["git", "-C", str(git), "archive", f"--format={kind}", f"--prefix={prefix}", reference]
-    # A zip has local time. GitHub's is that of its servers.
-    environment = {**os.environ, "TZ": "PST8PDT"}
-    with (
-        path.open("wb") as stream,
-        subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as made,
-    ):
-        packed = subprocess.run(pack, stdin=made.stdout, stdout=stream, check=False)
-    return digest.hash_file(path).hex() if made.returncode == packed.returncode == 0 else ""
 
 
 def download_by_hash(ca_bundle: str = "") -> Source:

@@ -37,17 +37,6 @@ def test_each_is_a_schema_and_has_a_version(name: str) -> None:
     assert number is None or value["$id"].endswith(f":v{number}")
 
 
-def test_the_command_prints_each_and_names_its_path(run: Run) -> None:
-    listed = json.loads(run("schema", "--json").stdout)
-    assert listed.keys() == MADE.keys()
-    for name, text in MADE.items():
-        assert run("schema", name).stdout == text
-        assert Path(listed[name]["path"]).read_text() == text
-    done = run("schema", "runs")
-    assert done.returncode == 2
-    assert "one of config, lock, manifest" in done.stderr
-
-
 def test_the_records_of_a_run_and_its_environment_keep_to_their_schemas(tmp_path: Path) -> None:
     parent = maker.describe_environment(tmp_path / "state")
     folder = maker.train(tmp_path / "runs", "--steps", "3", parent=parent)

@@ -56,7 +56,7 @@ def archive(server: Server) -> Iterator[Archive]:
 
 def obtain(archive: Archive, folder: Path) -> Archive:
     path = collection.locate(folder, archive.sha256)
-    return collection._obtain(archive, path, [collection.download_by_hash()], QUIET)
+    return collection._obtain(archive, path, collection.download_by_hash(), QUIET)
 
 
 def test_an_archive_is_downloaded_by_its_hash(tmp_path: Path, archive: Archive, server: Server) -> None:
@@ -105,66 +105,6 @@ def test_a_full_disk_is_not_taken_for_a_missing_archive(tmp_path: Path, archive:
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-@pytest.mark.parametrize(
-    ("kind", "rest", "expected"),
-    [
-        ("archive", "0123abc", ("0123abc", "rules-0123abc/")),
-        ("archive", "refs/tags/v1.2", ("v1.2", "rules-1.2/")),
-        ("archive", "vendor", ("vendor", "rules-vendor/")),
-        ("archive", "0123abc/rules-0123abc", ("0123abc", "rules-0123abc/")),
-        ("releases/download", "v0.4.1/rules-v0.4.1", ("v0.4.1", "rules-0.4.1/")),
-        ("releases/download", "0.39.0/rules-0.39.0", ("0.39.0", "rules-0.39.0/")),
-    ],
-)
-def test_an_address_of_github_says_what_was_archived(kind: str, rest: str, expected: tuple[str, str]) -> None:
-    assert expected in collection.list_archives("rules", kind, rest)
-
-
-def commit(git: Path) -> None:
-    """Make a repository with one file and the tag v1.0."""
-    git.mkdir(parents=True)
-    (git / "a.txt").write_text("a\n")
-    for words in (
-        ["init", "--quiet"],
-        ["add", "."],
-        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "one"],
-        ["tag", "v1.0"],
-    ):
-        subprocess.run(["git", "-C", git, *words], check=True)
-
-
-@pytest.mark.parametrize("layout", ["example+rules/repo", "example/rules", "example/rules.git"])
-def test_an_archive_is_remade_from_a_mirror(tmp_path: Path, layout: str) -> None:
-    git = tmp_path / layout
-    commit(git)
-    argv = ["git", "-C", git, "archive", "--prefix=rules-1.0/", "v1.0"]
-    tar = subprocess.run(argv, capture_output=True, check=True).stdout
-    made = subprocess.run(["gzip", "-cn"], input=tar, capture_output=True, check=True).stdout
-    url = "cache.example/github.com/example/rules/archive/refs/tags/v1.0.tar.gz"
-    archive = Archive(sha256=hashlib.sha256(made).hexdigest(), urls=(url,))
-    find = collection.find_in_mirrors([tmp_path])
-    assert find(archive, tmp_path / "partial") == "mirror of example/rules"
-    assert (tmp_path / "partial").read_bytes() == made
-    assert find(Archive(sha256=SHA256, urls=(url,)), tmp_path / "other") == "", "another hash"
-    assert not (tmp_path / "other").exists()
-    assert find(Archive(sha256=archive.sha256, urls=("example.com/a.tar.gz",)), tmp_path / "other") == ""
-
-
-def test_a_zip_of_a_mirror_has_the_time_of_githubs_servers(tmp_path: Path) -> None:
-    git = tmp_path / "example/rules"
-    commit(git)
-
-    def make(zone: str) -> str:
-        argv = ["git", "-C", git, "archive", "--format=zip", "--prefix=rules-1.0/", "v1.0"]
-        made = subprocess.run(argv, capture_output=True, check=True, env={**os.environ, "TZ": zone}).stdout
-        return hashlib.sha256(made).hexdigest()
-
-    find = collection.find_in_mirrors([tmp_path])
-    for zone, origin in (("PST8PDT", "mirror of example/rules"), ("UTC", "")):
-        archive = Archive(sha256=make(zone), urls=("github.com/example/rules/archive/refs/tags/v1.0.zip",))
-        assert find(archive, tmp_path / zone) == origin
-
-
 def fill(folder: Path) -> Path:
     path = collection.locate(folder, SHA256)
     path.parent.mkdir(parents=True)
@@ -207,7 +147,7 @@ def test_an_archive_that_bazel_wants_again_ends_the_questions(tmp_path: Path, mo
 
     monkeypatch.setattr(collection, "_ask", ask)
     monkeypatch.setattr(collection, "require_buildx", lambda: None)
-    (archive,) = collection.collect(PLAN, tmp_path / "out", [], state=tmp_path / "state", console=QUIET)
+    (archive,) = collection.collect(PLAN, tmp_path / "out", None, state=tmp_path / "state", console=QUIET)
     assert (archive.origin, len(asked)) == ("x", 2)
     assert path.read_bytes() == CONTENT
 
@@ -225,7 +165,7 @@ def test_a_command_keeps_what_another_one_has_collected_meanwhile(
     asked = [Archive(sha256="", urls=("example.com/own",), pinned=False)]
     monkeypatch.setattr(collection, "_ask", lambda *_args, **_options: asked)
     monkeypatch.setattr(collection, "require_buildx", lambda: None)
-    (got,) = collection.collect(PLAN, tmp_path, [fetch], state=tmp_path, console=QUIET)
+    (got,) = collection.collect(PLAN, tmp_path, fetch, state=tmp_path, console=QUIET)
     listed = json.loads((tmp_path / collection.UNPINNED).read_text())
     assert listed == {"example.com/own": got.sha256, others: SHA256}
     assert path.read_bytes() == CONTENT
@@ -245,7 +185,7 @@ def test_a_list_without_a_pinned_hash_is_fetched_again_where_its_bytes_are_gone(
     monkeypatch.setattr(collection, "_ask", lambda *_args, **_options: asked)
     monkeypatch.setattr(collection, "require_buildx", lambda: None)
     for _ in range(2):
-        (got,) = collection.collect(PLAN, tmp_path, [fetch], state=tmp_path, console=QUIET)
+        (got,) = collection.collect(PLAN, tmp_path, fetch, state=tmp_path, console=QUIET)
         assert (got.sha256, got.pinned) == (SHA256, False)
         assert json.loads((tmp_path / collection.UNPINNED).read_text()) == {url: SHA256}
         path = collection.locate(tmp_path, SHA256)
