@@ -29,7 +29,7 @@ LAYERS = (
     },
     {"versions"},
     {"diagnosis", "lock", "settings"},
-    {"advisories", "device_names", "inquiry", "refresh", "uv"},
+    {"uv"},
     {"engine"},
     {"doctor", "smoke", "training_job"},
     {"inference", "wheel"},

@@ -12,7 +12,6 @@ import yaml
 from toolkit import digest, files, programs, project
 from toolkit.errors import CheckError, UsageError
 from toolkit.versions import BuildVersions, Table, choose_versions, load_table
-from toolkit.versions.proven_toolchains import find_patches
 from train.system.files import read_regular
 
 FILE = "toolkit.lock.yaml"
@@ -201,7 +200,16 @@ def describe_floating(names: Iterable[str]) -> list[str]:
 def _find_patches(spec: BuildVersions) -> list[Path]:
     both = f"{spec.tensorflow}-{spec.cuda}"
     folders = (f"headers/clang-{spec.clang}", f"kernels/{both}", f"tensorflow/{spec.tensorflow}", f"tensorflow/{both}")
-    return [path for folder in folders for path in find_patches(folder)]
+    return [path for folder in folders for path in _list_series(folder)]
+
+
+def _list_series(folder: str) -> list[Path]:
+    """Return the series in a folder of ``bazel_patches`` and the patches that it names; none without a series."""
+    root = project.locate("bazel_patches") / folder
+    if not (root / "series").exists():
+        return []
+    lines = (line.partition("#")[0].strip() for line in (root / "series").read_text().splitlines())
+    return sorted({root / "series", *((root / line).resolve() for line in lines if line)})
 
 
 def _find_requirements(spec: BuildVersions, table: Table) -> list[Path]:

@@ -1,12 +1,8 @@
 """A card is found by every name that people, drivers and lists give it. What a name does not tell is never guessed."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-from tests.unit.refresh.sources import commit_files, redirect
-from toolkit import device_names, refresh
+from toolkit import project
 from toolkit.doctor import cards
 from toolkit.errors import UsageError
 
@@ -47,7 +43,8 @@ def test_a_name_tells_the_capability() -> None:
 
 def test_every_name_of_every_device_tells_its_own_capability_or_that_it_tells_none() -> None:
     wrong = []
-    for line in device_names.list_rows(device_names.PATH.read_text()):
+    lines = (project.ROOT / "toolkit/doctor/devices.txt").read_text().splitlines()
+    for line in [line for line in lines if not line.startswith("#")]:
         _, code, names, families, *_ = [*line.split("\t"), "", "", ""]
         chip = cards.find_chip(code)
         for name in filter(None, [*names.split("|"), *(f"{family}-8Q" for family in families.split("|") if family)]):
@@ -95,43 +92,3 @@ def test_the_machines_of_a_chip_have_its_platform_and_note() -> None:
     assert cards.find_card("DGX Spark").platform == cards.find_card("GB200").platform == "linux/arm64"
     assert cards.find_card("B200").platform == ""
     assert "JetPack" in cards.find_card("Jetson Orin Nano").note
-
-
-IDS = """\
-10de  NVIDIA Corporation
-\t1111  TU104BM [GeForce RTX 2099 Mobile / Max-Q]
-\t\t1028 0001  Some board
-\t2222  AD102GL [L99]
-\t3333  AD102 High Definition Audio Controller
-10df  Another
-\t1111  AD102 [Another]
-"""
-DRIVER = """\
-    { 0x1111, 0x0000, 0x0000, "NVIDIA GeForce RTX 2099 with Max-Q Design" },
-    { 0x2222, 0x0001, 0x10de, "NVIDIA L99" },
-    { 0x2222, 0x0002, 0x10DE, "NVIDIA L99-48Q" },
-    { 0x2222, 0x0003, 0x10DE, "NVIDIA L99-1-12CME" },
-    { 0x2222, 0x0004, 0x10DE, "NVIDIA GeForce RTX 2060" },
-"""
-LEGACY = json.dumps({"chips": [{"devid": "0x1111", "name": "GeForce RTX 2099"}]})
-
-
-def test_the_names_of_devices_are_made_anew_as_a_patch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {}
-    texts = {"ids": IDS, "driver": DRIVER, "legacy": LEGACY}
-    for name, source in device_names.SOURCES.items():
-        commit = commit_files(tmp_path / name, {source.path: texts[name]}, "v1")
-        places[source.repository] = str(tmp_path / name)
-        monkeypatch.setitem(
-            device_names.SOURCES, name, source._replace(reference=commit if name == "legacy" else "HEAD")
-        )
-    redirect(monkeypatch, places)
-    report = refresh.Report()
-    refresh.read_device_names(report)
-    assert (report.unread, len(report.files)) == ([], 1)
-    rows = device_names.list_rows(report.files[device_names.PATH])
-    names = "GeForce RTX 2099 Mobile / Max-Q|NVIDIA GeForce RTX 2099 with Max-Q Design|GeForce RTX 2099"
-    assert rows == [f"1111\tTU104B\t{names}", "2222\tAD102\tL99|NVIDIA L99\tNVIDIA L99"]
-    drawn = refresh.draw_patch(report)
-    assert "+++ b/toolkit/doctor/devices.txt" in drawn
-    assert "+2222\tAD102" in drawn

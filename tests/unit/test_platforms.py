@@ -7,16 +7,14 @@ import pytest
 
 from tests.command import Run
 from toolkit import lock, pipeline, settings, versions
-from toolkit.cli import pins
-from toolkit.cli.command import Session
 from toolkit.console import Console
 from toolkit.doctor import advice, cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
-from toolkit.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.versions import matrix, proven_toolchains
+from toolkit.errors import PreflightError, UnsupportedError
+from toolkit.versions import matrix, proofs
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -93,7 +91,7 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
 
 
 def test_the_advice_says_that_a_toolchain_was_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proven_toolchains, "read", dict)
+    monkeypatch.setattr(proofs, "read", dict)
     assert ask("DGX Spark").toolchain == "untried"
 
 
@@ -150,21 +148,6 @@ def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:
     assert {cell.state for cell in cells} == {"refused", "proven (cross)"}, "each set was tried"
     assert {cell.tensorflow for cell in cells if cell.state != "refused"} == {"2.21.0"}
     assert any(cell.state == "proven" for cell in matrix.list_cells(TABLE, AMD))
-
-
-def test_a_toolchain_is_proven_where_it_compiles_and_for_arm_on_amd64_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = settings.resolve({"platform": AMD}, environment={})
-    for module in (settings, pins):
-        monkeypatch.setattr(module, "find_own_platform", lambda: ARM)
-    session = Session(console=Console(json=False, verbosity=-1), settings=given)
-    with pytest.raises(PreflightError, match=f"a toolchain is proven for {AMD} on such a machine only"):
-        pins._prove(session, TABLE, ["9.0"], jobs=1, untried=False)
-    for module in (settings, pins):
-        monkeypatch.setattr(module, "find_own_platform", lambda: AMD)
-    crossing = replace(session, settings=replace(given, platform=ARM))
-    with pytest.raises(UsageError, match=f"no set of {ARM} has compute capability 1.0"):
-        pins._prove(crossing, TABLE, ["1.0"], jobs=1, untried=False)
-    pins._prove(crossing, TABLE, [], jobs=1, untried=True)  # each was tried
 
 
 def test_a_grid_without_refusals_leaves_out_what_is_not_offered() -> None:

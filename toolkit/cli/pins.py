@@ -1,17 +1,13 @@
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from toolkit.cli.command import Session, command
-from toolkit.settings import find_own_platform, is_crossed, require_own_platform
 from toolkit.wheel.build_options import BuildOptions
 
-if TYPE_CHECKING:
-    from toolkit.versions import Table
 
-
-@command("platform", "base_image", "ca_bundle", engine="docker")
+@command("platform")
 def matrix(
     session: Session,
     only_tensorflow: Annotated[
@@ -23,20 +19,8 @@ def matrix(
     grid: Annotated[
         bool, typer.Option("--grid", help="Show each set: proven, refused with reason, or untried.")
     ] = False,
-    prove: Annotated[bool, typer.Option("--prove", help="Prove the toolchain of every set, in containers.")] = False,
-    compute_capability: Annotated[
-        list[str] | None, typer.Option(metavar="X.Y", help="With --prove: prove this alone, such as 9.0; repeatable.")
-    ] = None,
-    untried: Annotated[bool, typer.Option("--untried", help="With --prove: prove only what is untried here.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Proofs at a time.")] = 1,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Print what the table's sources say differently, as a patch.")
-    ] = False,
 ) -> None:
-    """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each.
-
-    On linux/amd64, --prove --platform linux/arm64 proves by a cross compiler; the grid then says `c`, proven (cross).
-    """
+    """Show the version table: TensorFlow, CUDA and its drivers, known failures and what is done about each."""
     from dataclasses import asdict
 
     from toolkit.diagnosis import list_known
@@ -45,12 +29,7 @@ def matrix(
 
     settings, table = session.settings, load_table()
     shown = narrow(table, only_tensorflow, only_cuda) if only_tensorflow or only_cuda else table
-    if refresh:
-        _refresh(session, table)
-        return
-    if prove:
-        _prove(session, table, compute_capability or [], jobs, untried=untried)
-    if grid or prove:
+    if grid:
         cells = [
             cell
             for cell in list_cells(table, table.platform(settings.platform).name)
@@ -80,53 +59,6 @@ def matrix(
     }
     references = {name: f"`toolkit diagnose --id {row}`" for name, row in explained.items()}
     session.console.result(value, render(shown, references))
-
-
-def _prove(session: Session, table: "Table", capabilities: list[str], jobs: int, *, untried: bool) -> None:
-    from toolkit.engine.client import connect, select_base
-    from toolkit.errors import UsageError
-    from toolkit.versions import matrix, numbers, proven_toolchains
-
-    settings, here = session.settings, find_own_platform()
-    cross = is_crossed(settings)
-    require_own_platform(settings, "a toolchain is proven", crossed=True)
-    asked = numbers.list_plain(numbers.normalize_capabilities(capabilities)) if capabilities else ()
-    groups = matrix.list_groups(table, settings.platform, asked, untried=untried)
-    if not groups and untried:
-        return
-    if not groups:
-        raise UsageError(
-            f"no set of {settings.platform} has compute capability {', '.join(asked)}",
-            remedy=f"`toolkit matrix --grid --platform {settings.platform}` lists them",
-        )
-    prover = proven_toolchains.Prover(
-        base=select_base(connect(), settings).reference,
-        ca_bundle=settings.ca_bundle,
-        folder=Path(settings.state) / "proofs",
-        platform=settings.platform,
-        host=here if cross else "",
-    )
-    proven_toolchains.prove_all(groups, prover, session.console, jobs=jobs)
-
-
-def _refresh(session: Session, table: "Table") -> None:
-    import datetime as dt
-
-    from toolkit import refresh
-    from toolkit.errors import CheckError
-
-    report = refresh.collect(table, dt.datetime.now(dt.UTC).date(), ca_bundle=session.settings.ca_bundle)
-    refresh.read_device_names(report, ca_bundle=session.settings.ca_bundle)
-    for line in report.describe():
-        session.console.say(line)
-    drawn = refresh.draw_patch(report)
-    value = {"patch": drawn, "read": report.looked, "unread": report.unread, "notes": report.notes}
-    session.console.result(value, drawn.removesuffix("\n") or "nothing changed")
-    if drawn:
-        raise CheckError(
-            "the version table differs from its sources",
-            remedy="toolkit matrix --refresh > table.patch; git apply table.patch; make pins",
-        )
 
 
 @command(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NotRequired, TypedDict
 
 from toolkit.errors import UnsupportedError
-from toolkit.versions import numbers, proven_toolchains
+from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
@@ -29,8 +29,7 @@ class Cell:
     state: State
     clang: str = ""  # major version of its compiler; empty if it is refused
     why: str = ""
-    date: str = ""  # date, digest: of the proof
-    digest: str = ""
+    date: str = ""  # of the proof
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +43,12 @@ class Evidence(TypedDict):
     state: State
     why: NotRequired[str]
     date: NotRequired[str]
-    digest: NotRequired[str]
 
 
 def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
     """Yield the cells, newest TensorFlow and CUDA first. Whether a toolchain works does not depend on Python."""
     platform = platform or table.default.platform
-    known = proven_toolchains.read()
+    known = proofs.read()
     for row in table.rows():
         for cuda in reversed(row.cuda):
             # One capability that every compiler knows tells whether the release is refused as a whole.
@@ -64,7 +62,7 @@ def list_cells(table: Table, platform: str = "") -> Iterator[Cell]:
                     continue
                 clang = find_toolchains(table, _ask(table, row, row.cudnn[-1], wanted))[0].clang
                 proof = known.get((platform, row.version, cuda, clang))
-                yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability, clang))
+                yield Cell(**name, pythons=row.python, clang=clang, **_look_up(proof, capability))
 
 
 def narrow(table: Table, tensorflow: str = "", cuda: str = "") -> Table:
@@ -111,28 +109,10 @@ def narrow(table: Table, tensorflow: str = "", cuda: str = "") -> Table:
     )
 
 
-def list_groups(
-    table: Table, platform: str = "", capabilities: Sequence[str] = (), *, untried: bool = False
-) -> dict[tuple[str, str, str], list[str]]:
-    """Return the capabilities to prove by TensorFlow, CUDA and clang: all, those named, or those untried."""
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for cell in list_cells(table, platform):
-        if untried and cell.state != "untried":
-            continue
-        if cell.clang and (not capabilities or cell.capability in capabilities):
-            groups.setdefault((cell.tensorflow, cell.cuda, cell.clang), []).append(cell.capability)
-    return groups
-
-
-def _look_up(proof: proven_toolchains.Proof | None, capability: str, clang: str) -> Evidence:
-    """Return what a proof says of a capability; ``untried`` if it is void."""
-    cross = bool(proof and proof.host)
-    if proof is None or proof.digest != proven_toolchains.digest_inputs(
-        proof.tensorflow, proof.cuda, clang, cross=cross
-    ):
+def _look_up(proof: proofs.Proof | None, capability: str) -> Evidence:
+    if proof is None:
         return {"state": "untried"}
-    proven: State = "proven (cross)" if cross else "proven"
-    evidence: Evidence = {"state": proven, "date": proof.date, "digest": proof.digest}
+    evidence: Evidence = {"state": "proven (cross)" if proof.host else "proven", "date": proof.date}
     if capability in proof.failed:
         return {**evidence, "state": "failed", "why": proof.failed[capability]}
     return evidence if capability in proof.proven else {"state": "untried"}
@@ -141,9 +121,8 @@ def _look_up(proof: proven_toolchains.Proof | None, capability: str, clang: str)
 def find_evidence(table: Table, asked: VersionRequest) -> Evidence:
     """Return what the proofs say of a set that can be built, for the first of its capabilities."""
     clang = find_toolchains(table, asked)[0].clang
-    return _look_up(
-        proven_toolchains.read().get((asked.platform, asked.tensorflow, asked.cuda, clang)), asked.numbers[0], clang
-    )
+    proof = proofs.read().get((asked.platform, asked.tensorflow, asked.cuda, clang))
+    return _look_up(proof, asked.numbers[0])
 
 
 def _find_reason(table: Table, row: TensorflowRow, wanted: _Wanted) -> str:

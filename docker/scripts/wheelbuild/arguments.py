@@ -15,22 +15,6 @@ PROCESSORS = {
 }
 """Flags of the published wheels by the kernel's name of the machine. For aarch64 they were read, and not yet run."""
 
-CROSS = (
-    "--cpu=aarch64",
-    "--host_cpu=k8",
-    "--platforms=//tensorflow/tools/toolchains/cross_compile/config:linux_aarch64",
-    "--copt=--target=aarch64-linux-gnu",
-    "--linkopt=--target=aarch64-linux-gnu",
-    "--repo_env=CPATH=/usr/aarch64-linux-gnu/include",
-    "--repo_env=CUDA_REDIST_TARGET_PLATFORM=aarch64",
-)
-"""Flags for aarch64 on x86-64, run on the stand-in tree alone.
-
-The first three are those of upstream's own configuration for it, cross_compile_linux_arm64, whose toolchain has no
-CUDA. clang of the toolchain with CUDA is told its target instead. Bazel refuses headers in folders that this clang does
-not name by itself, so CPATH makes it name that one.
-"""
-
 TARGET = "//tensorflow/tools/pip_package:wheel"
 VARIABLE = "TOOLKIT_TOOLCHAIN"
 """Variable of actions with the toolchain's name."""
@@ -79,7 +63,7 @@ def compose_build(
       CC and BAZEL_COMPILER and otherwise looks for gcc, which the toolchain stage does not have under that name.
     """
     flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow", "--config=cuda", "--config=cuda_wheel"]
-    flags += [*PROCESSORS[request.machine], *(CROSS if request.crossed else ()), "--linkopt=-Wl,--undefined-version"]
+    flags += [*PROCESSORS[request.machine], "--linkopt=-Wl,--undefined-version"]
     flags += [
         f"--disk_cache={cache / 'disk'}",
         f"--repository_cache={cache / 'repository'}",

@@ -13,7 +13,7 @@ class Request:
 
     ``glibc``: the oldest that it runs on; empty for that of the base image. ``memory``: MiB for Bazel. ``progress``:
     seconds between two lines. ``epoch``: the time stamp of the wheel's files. ``toolchain``: the name of the compilers,
-    a digest. ``machine``: that the wheel is for, by the name of the kernel. ``crossed``: whether it is not this one.
+    a digest. ``machine``: by the name of the kernel.
     """
 
     tensorflow: str
@@ -32,7 +32,6 @@ class Request:
     remote_instance: str = ""
     toolchain: str = ""
     machine: str = "x86_64"
-    crossed: bool = False
     glibc: str = ""
 
 
@@ -54,7 +53,6 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
             raise UsageError(f"{name} must be a positive whole number, not {text!r}")
         return int(text)
 
-    machine = environment.get("TARGET_MACHINE") or os.uname().machine
     return Request(
         tensorflow=need("TENSORFLOW_VERSION"),
         cuda=need("CUDA_VERSION"),
@@ -71,7 +69,6 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
         remote_executor=environment.get("REMOTE_EXECUTOR", ""),
         remote_instance=environment.get("REMOTE_INSTANCE_NAME", ""),
         toolchain=toolchain,
-        machine=machine,
-        crossed=machine != os.uname().machine,
+        machine=os.uname().machine,
         glibc=environment.get("GLIBC", "").removeprefix("base"),
     )

@@ -59,30 +59,6 @@ def test_clang_22_compiles_for_newer_gpus_with_the_headers_as_they_are(tmp_path:
     assert evidence["versions"]["clang"].startswith("22.")
 
 
-CROSS = {"LLVM_VERSION": "22", "CUDA_VERSION": "12.8.1", "TENSORFLOW_VERSION": "2.21.0", "COMPUTE_CAPABILITIES": "9.0"}
-
-
-@pytest.mark.weekly
-def test_a_library_for_aarch64_is_compiled_here_and_loaded_under_qemu(tmp_path: Path) -> None:
-    outcome = stages.build("cross-proof", output=tmp_path, arguments=CROSS)
-    assert outcome.code == 0, outcome.text
-    evidence = json.loads((tmp_path / "toolchain.json").read_text())
-    assert evidence["platform"] == "linux/arm64"
-    assert evidence["capabilities"] == [{"asked": "sm_90", "cubin": "sm_90"}]
-    assert "calls CUDA's runtime" in outcome.text
-
-
-@pytest.mark.weekly
-def test_libraries_of_another_machine_do_not_prove_aarch64(tmp_path: Path) -> None:
-    parts, out = tmp_path / "parts", tmp_path / "out"
-    assert stages.build("cuda-parts", output=parts, arguments=CROSS).code == 0
-    contexts = {"cross-cuda-parts": parts}
-    outcome = stages.build("cross-proof", output=out, arguments=CROSS, contexts=contexts)
-    assert outcome.step_code == 7, outcome.text
-    assert "libcudart.so.12 is for ELF machine 62, not for ELF machine 183 (aarch64)" in outcome.text
-    assert not out.exists()
-
-
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [

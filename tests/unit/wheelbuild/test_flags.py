@@ -34,7 +34,7 @@ def list_emitted(downloads: Path) -> list[str]:
     files = {"cache": Path("/cache"), "logging": Path("/log"), "credentials": Path("/rc"), "trust": Path("/ca")}
     flags = arguments.compose_startup(**files)
     flags += compose(plain, downloads=downloads, rules=Path("/rules"))[2:]
-    flags += [flag for processor in arguments.PROCESSORS.values() for flag in processor] + [*arguments.CROSS]
+    flags += [flag for processor in arguments.PROCESSORS.values() for flag in processor]
     table = versions.load_table()
     return [*flags, *(flag for source in (*table.rows(), *table.failures) for flag in source.flags)]
 
@@ -85,7 +85,7 @@ def test_each_flag_names_its_line_in_the_tree_of_a_newer_version_too(version: st
     newer = versions.choose_versions(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
     others = {flag for row in (*table.rows(), *table.failures) for flag in row.flags} - {*newer.bazel_arguments}
     # Wheels for 64-bit ARM are built of 2.21 alone.
-    others |= {*arguments.PROCESSORS["aarch64"], *arguments.CROSS} if version == "2.20" else set()
+    others |= {*arguments.PROCESSORS["aarch64"]} if version == "2.20" else set()
     told = {name for name in TABLE["flags"] | TABLE["variables"] if name not in {identify(flag) for flag in others}}
     missing = {name for name in told if not any(place.split(":")[0].endswith(f"-{version}") for place in ROWS[name])}
     assert missing == set()
