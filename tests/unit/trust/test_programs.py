@@ -29,7 +29,6 @@ STARTERS = {
     "toolkit/install/installation.py": "venv",
     "toolkit/install/pip.py": "pip",
     "toolkit/wheel/collection.py": "git, in mirrors that the user names",
-    "toolkit/inquiry.py": "pip and git, for maintainers",
     "toolkit/versions/sets.py": "the script that locks a set",
     "train/native/library.py": "the C++ compiler",
     "train/step/budget.py": "the Python of the job",
