@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import tempfile
@@ -31,22 +32,24 @@ _STAGING_NAME = re.compile(r"\.[0-9a-f]{12}\.[a-z0-9_]{8}")
 def write_atomically(path: Path, data: str | bytes) -> None:
     """Write a file completely or not at all. Raises PreflightError if the folder is read-only, or the disk is full."""
     content = data.encode() if isinstance(data, str) else data
-    temporary = None
+    temporary = f".{path.name}.{secrets.token_hex(4)}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            # mkstemp makes files private, but other users should read these. By name, chmod would follow a link.
-            set_mode(stream.fileno(), 0o644)
-            _chown_one(stream.fileno(), path.parent)
-            os.fsync(stream.fileno())
-        temporary.replace(path)
+        with _open(path.parent) as folder:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=folder), "wb") as stream:
+                    stream.write(content)
+                    stream.flush()
+                    set_mode(stream.fileno(), 0o644)
+                    _give(stream.fileno(), folder)
+                    os.fsync(stream.fileno())
+                os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise PreflightError(
             f"cannot write {path}", why=error.strerror or str(error), remedy="free space or choose another folder"
         ) from error
@@ -93,9 +96,19 @@ def take_place(new: Path, old: Path, aside: Path) -> None:
 
 
 def set_mode(file: Path | int, mode: int) -> None:
-    """Set the mode of a file or descriptor. A file system without modes, as on a USB stick, keeps its own."""
-    with suppress(PermissionError):
-        os.chmod(file, mode)  # noqa: PTH101 - a descriptor too
+    """Set the mode of a file or descriptor. A file system without modes, as on a USB stick, keeps its own.
+
+    Raises OSError if the file is a link.
+    """
+    if isinstance(file, int):
+        with suppress(PermissionError):
+            os.fchmod(file, mode)
+        return
+    handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        set_mode(handle, mode)
+    finally:
+        os.close(handle)
 
 
 def lock_file(stream: IO[Any], how: int) -> None:
@@ -198,8 +211,7 @@ def require_writable(folder: Path) -> None:
     """
     try:
         for path in find_missing(folder):
-            path.mkdir(exist_ok=True)
-            _chown_one(path, path.parent)
+            make_folder(path)
         folder.mkdir(exist_ok=True)  # it may be a file
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -225,12 +237,30 @@ def require_room(folder: Path, remedy: str = ROOM) -> None:
         ) from error
 
 
-def _chown_one(path: Path | int, parent: Path) -> None:
-    """Give what root has made to the owner of the folder around it."""
+def make_folder(path: Path, owner: tuple[int, int] | None = None) -> None:
+    """Make a folder if it is missing. If root makes it, it belongs to an owner, or to that of the folder around it."""
+    with _open(path.parent) as parent:
+        try:
+            os.mkdir(path.name, dir_fd=parent)
+        except FileExistsError:
+            return
+        handle = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            if not os.listdir(handle):  # noqa: PTH208 - a descriptor; what holds something is not what was just made
+                _give(handle, parent, owner)
+        finally:
+            os.close(handle)
+
+
+def _give(handle: int, folder: int, owner: tuple[int, int] | None = None) -> None:
+    """Give what root has made to an owner, or to that of the folder around it.
+
+    Both are descriptors: by name, a link that is put there meanwhile would lead elsewhere.
+    """
     if os.getuid() == 0:
-        owner = parent.stat()
+        status = os.fstat(folder)
         with suppress(OSError):  # some file systems of networks do not let root do it
-            os.chown(path, owner.st_uid, owner.st_gid)
+            os.fchown(handle, *(owner or (status.st_uid, status.st_gid)))
 
 
 def chown_like_parent(top: Path, since: float, names: Collection[str] = ()) -> None:

@@ -7,10 +7,8 @@ those of `securesystemslib`, imported inside functions because it is slow to loa
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -167,10 +165,6 @@ def write(record: Path, statement: Statement, signer: Signer, *, replace: bool) 
             )
         envelope.sign(signer)
         files.write_json(path, envelope.to_dict())
-    # A run of a container belongs to the user of the image.
-    owner = path.parent.stat()
-    with suppress(OSError):
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = True) -> Finding:

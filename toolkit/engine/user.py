@@ -98,9 +98,8 @@ def make_caches(job: Job, user: User) -> None:
     for mount in job.mounts:
         folder = redirect_cache(mount, user).source
         if folder != mount.source and not folder.exists():
-            folder.mkdir(parents=True)
-            if os.getuid() == 0:
-                os.chown(folder, user.uid, user.gid)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            files.make_folder(folder, (user.uid, user.gid))
 
 
 def chown_job_files(job: Job, since: float) -> None:

@@ -190,7 +190,7 @@ def build(cache: Path) -> Library:
         with tempfile.TemporaryDirectory(dir=cache, prefix=".build-") as folder:
             made = _compile_in_room(compiler, Path(folder))
             checked = check(made, origin=version)
-            made.chmod(0o755)
+            _set_mode(made, os.O_RDONLY)
             made.replace(path)
     except OSError as error:
         raise _refuse_cache(cache, error.strerror or str(error)) from error
@@ -240,9 +240,18 @@ def _prepare_cache(cache: Path) -> None:
     """Make the folder of the libraries, in which nobody else can write. Raises OSError if its disk is full."""
     cache.mkdir(parents=True, exist_ok=True, mode=0o755)
     if cache.stat().st_mode & _OTHERS_WRITE:
-        cache.chmod(0o755)
+        _set_mode(cache, os.O_RDONLY | os.O_DIRECTORY)
     with tempfile.TemporaryFile(dir=cache) as probe:
         os.posix_fallocate(probe.fileno(), 0, _ROOM)
+
+
+def _set_mode(path: Path, flags: int) -> None:
+    """Let all read and run what lies there, and this user alone change it. Raises OSError if it is a link."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchmod(handle, 0o755)
+    finally:
+        os.close(handle)
 
 
 _NO_ROOM: Final = re.compile("No space left on device|Disk quota exceeded|Read-only file system")

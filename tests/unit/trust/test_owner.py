@@ -1,15 +1,20 @@
 """What another user can change is refused before anything of it runs."""
 
+import ast
 import os
+import stat
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.command import Run
+from tests.layers import list_modules
 from tests.unit.trust.conftest import STRANGER, Canary
-from toolkit import interpreters
+from toolkit import files, interpreters
 from toolkit.errors import PreflightError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
@@ -90,3 +95,57 @@ def test_the_python_behind_an_environment_counts(environment: Path, canary: Cana
     with pytest.raises(PreflightError, match="is not run"):
         interpreters.ask(environment / "bin" / "python")
     assert not canary.has_sung()
+
+
+def test_owners_and_modes_are_changed_by_handle_alone() -> None:
+    """By name, a link that is put there between two steps leads elsewhere."""
+    for path in (*list_modules("toolkit"), *list_modules("train")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                kept = {word.arg for word in node.keywords} == {"dir_fd", "follow_symlinks"}
+                named = node.func.attr in {"chown", "lchown", "chmod", "lchmod"}
+                assert kept or not named, f"{path}:{node.lineno} changes an owner or a mode by name"
+
+
+_RACE = """
+import os
+os.setgroups([]), os.setgid(USER), os.setuid(USER)
+while True:  # until it is killed
+    for step, *names in (
+        (os.rename, "runs", "away"), (os.symlink, "../secret", "runs"), (os.unlink, "runs"), (os.rmdir, "away"),
+    ):
+        try:
+            step(*names)
+        except OSError:
+            pass
+""".replace("USER", str(STRANGER))
+
+
+@as_root
+@pytest.mark.parametrize("what", ["folder", "file", "mode"])
+def test_a_race_gives_nothing_of_root_away(tmp_path: Path, what: str) -> None:
+    """A user exchanges what root makes for a link to a file of root, again and again."""
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o700)
+    place = tmp_path / "user"
+    place.mkdir()
+    os.chown(place, STRANGER, STRANGER)
+    program = [sys.executable, "-I", "-c", _RACE]
+    racer = subprocess.Popen(program, cwd=place)
+    try:
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            with suppress(PreflightError, OSError):
+                if what == "folder":
+                    files.require_writable(place / "runs")
+                elif what == "file":
+                    files.write_atomically(place / "runs" / "record", "text")
+                else:
+                    files.make_folder(place / "runs", (0, 0))
+                    files.set_mode(place / "runs", 0o755)
+    finally:
+        racer.kill()
+        racer.wait()
+    status = secret.stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o700)
+    assert all(path.lstat().st_uid == 0 for path in secret.iterdir())
