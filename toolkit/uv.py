@@ -93,7 +93,11 @@ class Uv:
         if project:
             return (str(locate()), "--directory", str(project.resolve()), "--no-progress", *map(str, arguments))
         words = [str(argument) for argument in arguments]
-        if words[0] == "pip" and NO_INDEX in self.told and "--no-index" not in words:
+        if (
+            words[:2] in (["pip", "install"], ["pip", "compile"])
+            and NO_INDEX in self.told
+            and "--no-index" not in words
+        ):
             words.insert(2, "--no-index")
         return (str(locate()), *_name_settings(), "--no-progress", *words)
 

@@ -122,8 +122,9 @@ def _is_there(package: Package, installed: Installed | None) -> bool:
     if installed is None:
         return False
     if package.wheel:
-        return installed.version == package.version and installed.origin == package.digest
-    return installed.version.partition("+")[0] == package.version
+        same = all(installed.files.get(path) == hash_ for path, hash_ in package.files.items() if hash_)
+        return installed.version == package.version and same
+    return package.version in {installed.version, installed.version.partition("+")[0]}
 
 
 def _list_broken(wanted: Mapping[str, Package], stay: Iterable[Installed], python: Interpreter) -> Iterator[str]:
@@ -142,14 +143,13 @@ def _list_broken(wanted: Mapping[str, Package], stay: Iterable[Installed], pytho
 def require_apart(changes: Changes, installed: Mapping[str, Installed]) -> None:
     """Raise UnsupportedError if a package that comes is known to have the files of another one that stays."""
     gone = {change.name for change in changes.changed}
-    stay = installed.keys() - gone
-    for row in load_table()["same_files"]:
+    for pattern in load_table()["same_files"]:
         for package in changes.added:
-            if not (coming := re.fullmatch(row["names"], package.name)):
-                continue
-            for name in sorted(stay - {package.name}):
-                if (there := re.fullmatch(row["names"], name)) and there[1] == coming[1]:
-                    raise _refuse(package.name, installed[name], row["example"], installed)
+            coming = re.fullmatch(pattern, package.name)
+            for name in sorted(installed.keys() - gone - {package.name}) if coming else ():
+                there = re.fullmatch(pattern, name)
+                if coming and there and coming.groups() == there.groups():
+                    raise _refuse(package.name, installed[name], _name_file(installed[name]), installed)
 
 
 def require_no_overlap(new: Mapping[str, Installed], stay: Mapping[str, Installed]) -> None:
@@ -162,17 +162,22 @@ def require_no_overlap(new: Mapping[str, Installed], stay: Mapping[str, Installe
                 raise _refuse(package.name, there, path, stay)
 
 
+def _name_file(package: Installed) -> str:
+    files = sorted(package.files, key=lambda path: (".so" not in path, "__init__" not in path, path))
+    return files[0] if files else "the same files"
+
+
 def _refuse(coming: str, there: Installed, path: str, installed: Mapping[str, Installed]) -> UnsupportedError:
+    needs = {item.name: [read_requirement(text) for text in item.requires] for item in installed.values()}
     users = sorted(
-        item.name
-        for item in installed.values()
-        if any(canonicalize_name(read.name) == there.name for text in item.requires if (read := read_requirement(text)))
+        name
+        for name, reads in needs.items()
+        if any(read and canonicalize_name(read.name) == there.name for read in reads)
     )
-    needed = f", which {' and '.join(users)} needs" if users else ""
-    torch = "torch" in users
+    torch = "; or install a torch for CUDA 12, from its index for cu126 or cu128, and then this" * ("torch" in users)
     return UnsupportedError(
         f"{coming} and {there.name} cannot be in one environment: they have the same files",
-        why=f"{there.name} {there.version}{needed} has {path}, and {coming} would overwrite it",
-        remedy="install into an environment of its own: --into DIR"
-        + ("; or install a torch for CUDA 12, whose index ends in cu126 or cu128, and then this" if torch else ""),
+        why=f"{coming} would overwrite {path} of {there.name} {there.version}"
+        + (f", and {' and '.join(users)} would load it" if users else ""),
+        remedy=f"install into an environment of its own: --into DIR{torch}",
     )

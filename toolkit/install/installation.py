@@ -66,6 +66,7 @@ def install(what: Installation, console: Console) -> None:
         python = what.target.python
         if undo.complete(python):
             console.heading("undo", "an installation was cut off here: what was there before is back")
+        files.sweep(python.packages.parent)
         installed = list_installed(python.packages)
         if compare(what.packages, installed, python) != what.changes:
             raise PreflightError(
@@ -176,10 +177,8 @@ def revert(target: Target, console: Console) -> None:
                 why="no installation of yours has changed packages there",
                 remedy="an environment that `toolkit install` has made is removed with its folder",
             )
-        if before.state == "done":
-            undo.require_unchanged(python, before)
         with signals.deferring():
-            undo.restore(python, before)
+            undo.revert(python, before)
     console.heading("undo", f"{target.folder} is as it was before the installation")
 
 

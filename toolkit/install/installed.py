@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ class Installed:
     version: str
     requires: tuple[str, ...] = ()  # by its metadata, and by the table of what metadata does not tell
     installer: str = ""  # that its metadata names, such as ``pip`` or ``conda``
-    origin: str = ""  # digest of the file that it was installed from, if that was a file of the user's own
     files: Mapping[str, str] = field(default_factory=dict)  # hash of each file by its path, both as in RECORD
 
     @property
@@ -48,24 +46,15 @@ def list_installed(folder: Path) -> dict[str, Installed]:
             version=version,
             requires=(*(distribution.requires or ()), *_list_untold(name, version)),
             installer=(distribution.read_text("INSTALLER") or "").strip(),
-            origin=_read_origin(distribution.read_text("direct_url.json")),
-            files=dict(_read_record(distribution.read_text("RECORD") or "")),
+            files=dict(read_record(distribution.read_text("RECORD") or "")),
         )
     return installed
 
 
-def _read_record(text: str) -> Iterator[tuple[str, str]]:
+def read_record(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each path of a RECORD with its hash."""
     with suppress(csv.Error):
         yield from ((row[0], row[1]) for row in csv.reader(io.StringIO(text)) if len(row) == 3)
-
-
-def _read_origin(text: str | None) -> str:
-    """Return the digest in a package's ``direct_url.json`` (PEP 610); empty if there is none."""
-    with suppress(ValueError, AttributeError):
-        info = json.loads(text or "{}").get("archive_info", {})
-        value = info.get("hashes", {}).get("sha256") or info.get("hash", "").partition("sha256=")[2]
-        return f"sha256:{value}" if value else ""
-    return ""
 
 
 @cache

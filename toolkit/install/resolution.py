@@ -6,8 +6,9 @@ need is a constraint as long as there is a solution with it. :mod:`toolkit.insta
 
 import re
 import tempfile
+import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from toolkit import manifest
-from toolkit.install.installed import Installed, applies, read_requirement
+from toolkit.install.installed import Installed, applies, read_record, read_requirement
 from toolkit.interpreters import Interpreter
 from toolkit.uv import UnsolvableError, Uv
 
@@ -34,6 +35,7 @@ class Package:
     wheel: Path | None = None  # a file to install in place of a download
     digest: str = ""  # of this file
     why: str = ""  # what does not accept the version that is installed
+    files: Mapping[str, str] = field(default_factory=dict)  # of this file: hashes by path, as RECORD has them
 
     @property
     def is_tensorflow(self) -> bool:
@@ -112,9 +114,8 @@ def _explain(uv: Uv, question: Question, wishes: Sequence[_Wish], package: Packa
     try:
         _ask(uv, question, [*wishes, _Wish("", Requirement(f"{package.name}=={there.version}"))])
     except UnsolvableError as error:
-        needs = re.search(
-            rf"(\S+?)(?:==\S+)? depends on ({re.escape(package.name)}[^\s,]*(?:,[<>=!~][^\s,]*)*)", error.why
-        )
+        range_ = rf"{re.escape(package.name)}[^\s,]*(?:,[<>=!~][^\s,]*)*"
+        needs = re.search(rf"([\w.-]+)(?:==\S+)? depends? on ({range_})", error.why)
         return replace(package, why=f"{needs[1]} needs {needs[2]}" if needs else "")
     return package
 
@@ -179,4 +180,6 @@ def describe_wheel(wheel: Path, digest: str) -> Package:
     """Return the package of a wheel of one's own."""
     name, version = wheel.name.split("-")[:2]
     text = f"{name} @ {wheel.as_uri()} \\\n    --hash={digest}"
-    return Package(name=name, version=version, text=text, wheel=wheel, digest=digest)
+    with zipfile.ZipFile(wheel) as archive:
+        files = dict(read_record(archive.read(f"{name}-{version}.dist-info/RECORD").decode()))
+    return Package(name=canonicalize_name(name), version=version, text=text, wheel=wheel, digest=digest, files=files)

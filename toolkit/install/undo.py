@@ -105,8 +105,19 @@ def complete(python: Interpreter) -> bool:
     return True
 
 
-def require_unchanged(python: Interpreter, before: Before) -> None:
-    """Raise PreflightError if another program has changed what the installation brought."""
+def revert(python: Interpreter, before: Before) -> None:
+    """Bring back what was there before a complete installation, or before one that was cut off.
+
+    Raises PreflightError if another program has changed since what the installation brought, or if it fails.
+    """
+    if before.state == "done":
+        _require_unchanged(python, before)
+        before = replace(before, state="changing")
+        _write(python, before)
+    restore(python, before)
+
+
+def _require_unchanged(python: Interpreter, before: Before) -> None:
     installed = list_installed(python.packages)
     other = [
         f"{name} is {installed[name].version if name in installed else 'gone'}, was {version}"

@@ -1,12 +1,18 @@
-"""A folder of tiny wheels that stands in for a package index, and a locked set of them."""
+"""A folder of tiny wheels that stands in for a package index, and a locked set of them. uv itself is real."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.unit.wheel.maker import make_wheel
 from toolkit import digest
-from toolkit.install.pip import Pip, find
+from toolkit.install import resolution
+from toolkit.install.changes import compare
+from toolkit.install.installation import Installation
+from toolkit.install.installed import Installed, list_installed
+from toolkit.install.resolution import Package
+from toolkit.install.target import Target
 from toolkit.interpreters import Interpreter
+from toolkit.uv import Uv
 
 ANY = "py3-none-any"
 
@@ -16,6 +22,10 @@ class Index:
         self.folder = folder
         self.locked = ""
         folder.mkdir()
+
+    @property
+    def uv(self) -> Uv:
+        return Uv(packages=self.folder, extra={"UV_CACHE_DIR": str(self.folder.with_name("cache"))})
 
     def add(
         self,
@@ -45,5 +55,29 @@ class Index:
             self.locked += f"{name}=={version} \\\n    --hash={digest.digest_file(wheel)}\n"
         return wheel
 
-    def make_pip(self, python: Interpreter) -> Pip:
-        return find(python.path, packages=self.folder)
+    def fill(self, target: Target, *packages: str) -> None:
+        """Install packages into an environment, as its owner did before."""
+        self.uv.run("pip", "install", "--python", target.python.path, "--no-deps", *packages)
+
+    def resolve(
+        self,
+        python: Interpreter,
+        installed: Mapping[str, Installed],
+        *roots: str,
+        wheel: Path | None = None,
+    ) -> tuple[Package, ...]:
+        own = resolution.describe_wheel(wheel, digest.digest_file(wheel)) if wheel else None
+        question = resolution.Question(
+            python=python,
+            roots=roots if wheel or roots else ("tensorflow==2.21.0",),
+            locked=resolution.read_locked(self.locked, python),
+            installed=installed,
+            wheel=own,
+        )
+        return resolution.resolve(self.uv, question)
+
+    def plan(self, target: Target, *roots: str, wheel: Path | None = None) -> Installation:
+        there = {} if target.new else list_installed(target.python.packages)
+        packages = self.resolve(target.python, there, *roots, wheel=wheel)
+        changes = compare(packages, there, target.python)
+        return Installation(target=target, packages=packages, changes=changes, uv=self.uv)
