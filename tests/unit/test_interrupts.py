@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,13 +14,12 @@ from tests.tiers import weekly
 from tests.unit.graft import maker
 from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
-from tests.unit.install.test_installation import unpack
+from toolkit import uv
 from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.engine import EnvironmentSpec
 from toolkit.graft import job
-from toolkit.install import choice, installation, pip
-from toolkit.install.pip import Pip
+from toolkit.install import choice, installation, undo
 from toolkit.smoke import runner
 
 
@@ -115,8 +113,8 @@ def test_an_installation_that_is_interrupted_leaves_the_environment_as_before_or
     index = play_index(tmp_path, monkeypatch)
     folder, before = tmp_path / "mine", tmp_path / "before"
     if place == "there":
-        made = make_environment(before)
-        unpack(index.add("numpy", "1.24.0", lock=False), made.python.packages)
+        index.add("numpy", "1.24.0", lock=False)
+        index.fill(make_environment(before), "numpy==1.24.0")
     run = start("install", "--into", str(folder), "--yes", "--card", "none")
 
     def reset() -> None:
@@ -144,8 +142,8 @@ def test_an_installation_that_is_interrupted_leaves_the_environment_as_before_or
             completed = run(0, 0)
             assert completed.code == 0, (moment, completed)
             assert read_versions(folder) == WHOLE
-        hidden = list(folder.glob("lib/python*/.*"))
-        assert not hidden, (moment, ended)
+        hidden = {path.name for path in folder.glob("lib/python*/.*")}
+        assert hidden <= {undo.FOLDER}, (moment, ended)
         assert {path.name for path in tmp_path.iterdir()} <= usual
         return ended
 
@@ -158,51 +156,22 @@ WHOLE = {"numpy": "2.4.6", "tensorflow": "2.21.0", "toco": "program"}
 
 
 def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    """Let `toolkit install` find tiny packages in place of TensorFlow, a quick pip, and checks that pass."""
+    """Let `toolkit install` find tiny packages in place of TensorFlow, and checks that pass."""
     index = Index(folder / "index")
-    index.add("tensorflow", "2.21.0", "numpy>=1.26")
+    index.add("tensorflow", "2.21.0", "numpy>=1.26", scripts=["toco"])
     index.add("numpy", "2.4.6")
-    locked, installer = folder / "locked.txt", folder / "pip.py"
+    (folder / "no-pip.txt").touch()
+    locked = folder / "locked.txt"
     locked.write_text(index.locked)
-    installer.write_text(PIP.format(index=str(index.folder)))
     spec = EnvironmentSpec(tensorflow="2.21.0", python="3.11")
     report = runner.Report(tensorflow="2.21.0", python="3.11", device={}, checks=(), verdict="pass")
-    quick = Pip(command=(sys.executable, "-IS", str(installer)))
     monkeypatch.setattr(EnvironmentSpec, "locked", locked)
-    monkeypatch.setattr(choice, "choose", lambda *_: choice.Choice(spec=spec, roots=("tensorflow==2.21.0",)))
-    monkeypatch.setattr(pip, "find", lambda *_, **__: quick)
+    monkeypatch.setattr(choice, "choose", lambda *_, **__: choice.Choice(spec=spec, roots=("tensorflow==2.21.0",)))
+    monkeypatch.setattr(uv, "Uv", lambda **_: index.uv)
     monkeypatch.setattr(runner, "run_in", lambda *_: report)
     monkeypatch.setattr(installation, "NEEDED_BYTES", {"cpu": 0, "cuda": 0})
-    monkeypatch.setattr(installation, "VENV", ("-m", "venv", "--without-pip"))
+    monkeypatch.setattr(installation, "SEED", str(folder / "no-pip.txt"))
     return index
-
-
-PIP = """
-import json, pathlib, shutil, sys, zipfile
-
-words = sys.argv[1:]
-python = pathlib.Path(words[words.index("--python") + 1])
-if "--report" in words:
-    metadata = [
-        dict(name="tensorflow", version="2.21.0", requires_dist=["numpy>=1.26"]), dict(name="numpy", version="2.4.6")
-    ]
-    report = json.dumps(dict(install=[dict(metadata=each) for each in metadata]))
-    pathlib.Path(words[words.index("--report") + 1]).write_text(report)
-else:
-    (packages,) = python.parent.parent.glob("lib/python*/site-packages")
-    for name in ("numpy-2.4.6", "tensorflow-2.21.0"):
-        for old in packages.glob(name.partition("-")[0] + "*"):
-            shutil.rmtree(old)
-        print("Processing", name, flush=True)
-        with zipfile.ZipFile(f"{index}/" + name + "-py3-none-any.whl") as archive:
-            archive.extractall(packages)
-    program = python.with_name("toco")
-    program.write_text("#!" + str(python) + "\\n")
-    program.chmod(0o755)
-    with open(packages / "tensorflow-2.21.0.dist-info/RECORD", "a") as record:
-        record.write("../../../bin/toco,,\\n")
-"""
-"""A stand-in for pip: it takes a tenth of the time."""
 
 
 def read_versions(folder: Path) -> dict[str, str]:
@@ -211,6 +180,6 @@ def read_versions(folder: Path) -> dict[str, str]:
     for path in folder.glob("lib/python*/site-packages/*/__init__.py"):
         found[path.parent.name] = path.read_text().splitlines()[0].partition("'")[2].rstrip("'")
     program = folder / "bin/toco"
-    if program.exists() and program.read_text().startswith(f"#!{folder}/bin/python"):
+    if program.exists():
         found["toco"] = "program"
     return found

@@ -153,13 +153,14 @@ def _install(
 @dataclass(frozen=True, kw_only=True)
 class _Found:
     chosen: "Choice"
+    python: str
     uv: "Uv"
     packages: "tuple[Package, ...]"
 
     def to_json(self) -> dict[str, object]:
         spec = self.chosen.spec
-        value = {name: getattr(spec, name) for name in ("tensorflow", "python", "cuda", "cudnn")}
-        return {**value, "wheel": str(spec.wheel) if spec.wheel else ""}
+        value = {name: getattr(spec, name) for name in ("tensorflow", "cuda", "cudnn")}
+        return {**value, "python": self.python, "wheel": str(spec.wheel) if spec.wheel else ""}
 
 
 def _decide(
@@ -259,7 +260,7 @@ def _resolve(
             wheel=resolution.describe_wheel(chosen.spec.wheel, chosen.digest) if chosen.spec.wheel else None,
         )
         status.show(Work("finding versions that fit together"))
-        return _Found(chosen=chosen, uv=uv, packages=resolution.resolve(uv, question))
+        return _Found(chosen=chosen, python=python.minor, uv=uv, packages=resolution.resolve(uv, question))
 
 
 def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:

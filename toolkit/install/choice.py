@@ -47,7 +47,8 @@ def decide_for(settings: Settings, python: str = "") -> Decision | None:
     wishes = Wishes.from_settings(settings)
     hidden = hides_gpus() and not named
     machine = Machine(platform=settings.platform) if hidden else read_machine(replace(settings, engine="host"))
-    return decide(machine, replace(wishes, python=python or wishes.python, engine="host"))
+    locked = any(python in item.python for item in load_table().published)
+    return decide(machine, replace(wishes, python=python if locked else wishes.python, engine="host"))
 
 
 def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
@@ -77,8 +78,16 @@ def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
     if wheel:
         tags = (re.fullmatch(r"cp(\d)(\d+)", tag_text) for tag_text in inspection.inspect(wheel).pythons)
         return tuple(numbers.sort(f"{tag[1]}.{tag[2]}" for tag in tags if tag))
-    sets = _list_sets(load_table(), settings)
-    return tuple(numbers.sort({python for item in sets for python in item.python}))
+    table = load_table()
+    return tuple(numbers.sort({python for item in _list_sets(table, settings) for python in _list_served(table, item)}))
+
+
+def _list_served(table: Table, item: Locked) -> tuple[str, ...]:
+    """Return the Pythons for which TensorFlow of a set has wheels, whose hashes are all in the lock.
+
+    For a Python that the set is not for, other packages come in other versions, whose hashes the index tells.
+    """
+    return tuple({*item.python, *table.tensorflow(item.tensorflow).python})
 
 
 def _list_sets(table: Table, settings: Settings) -> list[Locked]:
@@ -110,7 +119,7 @@ def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool =
     if wheel:
         platform = HostEngine(Path(settings.state)).find_platform(fetch=False)
         spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)
-    described = describe_set(table, spec.tensorflow, python, spec.cuda, spec.cudnn)
+    described = describe_set(table, spec.tensorflow, spec.python, spec.cuda, spec.cudnn)
     roots = _keep_roots(list_packages(table, described), place, own_wheel=bool(wheel))
     asked = settings.sources.get("cuda", "default") not in {"default", DECIDED}
     if spec.cuda and not wheel and not asked and numbers.parse(spec.tensorflow) >= _RANGES:
@@ -141,11 +150,12 @@ def _pick(table: Table, settings: Settings, python: str) -> Settings:
     """Return the settings of the newest set for a Python. Raises UnsupportedError if there is no set for it."""
     sets = _list_sets(table, settings)
     for item in sets:
-        if python in item.python:
-            return replace(settings, tensorflow=item.tensorflow, python=python)
+        if python in _list_served(table, item):
+            locked = python if python in item.python else item.python[0]
+            return replace(settings, tensorflow=item.tensorflow, python=locked)
     name = f"TensorFlow {settings.tensorflow}" if settings.sources["tensorflow"] != "default" else "TensorFlow"
     for_cuda = f" with CUDA {settings.cuda} and cuDNN {settings.cudnn}" if settings.cuda else ""
-    pythons = numbers.sort({version for item in sets for version in item.python})
+    pythons = numbers.sort({version for item in sets for version in _list_served(table, item)})
     if not pythons:
         return replace(settings, python=python)  # choose_spec says which sets there are
     raise UnsupportedError(

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import digest, manifest
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.errors import UnsupportedError
 from toolkit.install import choice
 from toolkit.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
@@ -93,9 +93,7 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     settings = resolve({})
     decision = choice.decide_for(settings, "3.11")
     assert decision
-    with pytest.raises(UsageError) as caught:
-        choice.apply(decision, settings, "3.11", tmp_path)
-    assert "toolkit graft" in caught.value.remedy
+    assert choice.apply(decision, settings, "3.11", tmp_path)[1] is None
     for folder, code in (("other", "sm_90"), ("grafted", "sm_120")):
         wheel = make_own_wheel(tmp_path / folder)
         inspected = replace(inspection.inspect(wheel), architectures=("sm_75", code))
@@ -106,5 +104,14 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     _, found = choice.apply(decision, settings, "3.11", tmp_path)
     assert found
     assert found.parent.name == "grafted"
-    with pytest.raises(UsageError):
-        choice.apply(decision, settings, "3.12", tmp_path)
+    assert choice.apply(decision, settings, "3.12", tmp_path)[1] is None
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])
+def test_each_python_for_which_tensorflow_has_wheels_is_served(python: str) -> None:
+    settings = resolve({"card": "none"})
+    assert python in choice.list_pythons(settings, None)
+    found = choice.choose(settings, None, python)
+    assert found.spec.tensorflow == "2.21.0"
+    with pytest.raises(UnsupportedError, match=r"Python 3\.8"):
+        choice.choose(settings, None, "3.8")
