@@ -125,7 +125,8 @@ class Uv:
             self.command(*arguments, project=project),
             partial(processes.stop, grace=10),
             cwd="/",
-            env={**_keep_neutral(os.environ), **self.variables, "NO_COLOR": "1"},
+            # In a project, uv would write the indexes that it is told of into pyproject.toml.
+            env={**_keep_neutral(os.environ), **({} if project else self.variables), "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -50,4 +50,4 @@ def write(project: Path, packages: Sequence[Package], uv: Uv) -> None:
         raise UsageError(f"there is no pyproject.toml in {project}", remedy="name the folder of a project of uv")
     wanted = [package for package in packages if package.is_tensorflow or package.name.startswith(NVIDIA)]
     texts = [str(package.wheel) if package.wheel else f"{package.name}=={package.version}" for package in wanted]
-    uv.run("add", "--frozen", "--no-sync", *texts, project=project)
+    uv.run("add", "--frozen", *texts, project=project)
