@@ -52,7 +52,7 @@ JOB_LAYERS = (
     {"cluster", "report"},
     {"run"},
     {"cli"},
-    {"use", "service", "__main__", "peers", "programs"},
+    {"use", "service", "__main__", "peers"},
 )
 """The same of the training job."""
 

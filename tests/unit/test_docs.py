@@ -77,7 +77,7 @@ def _check(line: str) -> None:
             assert service in SERVICES or service in {"-v", "--entrypoint"}
         case (
             ["docker", "builder" | "load" | "login" | "pull" | "save", *_]
-            | [".toolkit/environment-cpu-*/venv/bin/python", "-m", "train.plot" | "train.compare", *_]
+            | [".toolkit/environment-cpu-*/venv/bin/python", "-m", "train", "plot" | "compare", *_]
             | ["(umask", *_]
             | ["docker", "compose", "--profile", "*", "down"]
             | ["export", *_]

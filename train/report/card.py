@@ -1,4 +1,4 @@
-"""Writes the model card of a run, ``README.md``: ``python -m train.card RUN…`` writes it again.
+"""Writes the model card of a run, ``README.md``: ``python -m train card RUN…`` writes it again.
 
 It is a function of the run's manifest without its times, and has the metadata that the Hugging Face Hub reads
 (https://huggingface.co/docs/hub/model-cards). Its license is left to the user.
@@ -204,7 +204,7 @@ def _escape(text: str) -> str:
 @explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
-        output.show("usage: python -m train.card RUN…")
+        output.show("usage: python -m train card RUN…")
         return 0 if argv else 2
     for folder in argv:
         record = reader.read_record(Path(folder))

@@ -1,4 +1,4 @@
-"""Draws a run: curves (``python -m train.plot RUN…``), confusion matrix, model."""
+"""Draws a run: curves (``python -m train plot RUN…``), confusion matrix, model."""
 
 import csv
 import io
@@ -83,7 +83,7 @@ def _paper_epochs(config: TrainConfig) -> int:
 @explain_errors
 def main(argv: Sequence[str]) -> int:
     if not argv or argv[0] in {"-h", "--help"}:
-        output.show("usage: python -m train.plot RUN…")
+        output.show("usage: python -m train plot RUN…")
         return 0 if argv else 2
     for folder in argv:
         output.show(str(draw(Path(folder))))

@@ -1,4 +1,4 @@
-"""Compares runs in one picture and a table: ``python -m train.compare RUN… [--band] [--out FILE]``."""
+"""Compares runs in one picture and a table: ``python -m train compare RUN… [--band] [--out FILE]``."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence

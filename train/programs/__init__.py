@@ -1,1 +1,0 @@
-"""Programs with short names, as `python -m train.plot`. Nothing imports them."""
