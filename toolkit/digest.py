@@ -50,8 +50,11 @@ _read: dict[tuple[int, ...], str] = {}
 
 
 @contextmanager
-def caching(state: Path) -> Iterator[None]:
-    """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored."""
+def caching(state: Path, *, keep: bool = True) -> Iterator[None]:
+    """Cache digests in the block and, if the state folder exists, for later processes. A bad cache is ignored.
+
+    ``keep``: whether new ones are written for later processes.
+    """
     path = state / REMEMBERED
     memory = _Memory(state.resolve(), known=_recall_all(path))
     _active.append(memory)
@@ -59,7 +62,7 @@ def caching(state: Path) -> Iterator[None]:
         yield
     finally:
         _active.remove(memory)
-        if memory.added and state.is_dir():
+        if keep and memory.added and state.is_dir():
             with suppress(PreflightError, OSError):
                 path.parent.mkdir(exist_ok=True)
                 seals.make_key()

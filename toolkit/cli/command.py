@@ -178,7 +178,8 @@ def command(
                 if build:
                     given["options"] = _take_build_options(given, build)
                 settings = _resolve(console, flags, fixed)
-                with _remembering(settings) if remember else nullcontext():
+                pretends = bool(given.get("dry_run") or given.get("list_"))
+                with _remembering(settings, keep=not pretends) if remember else nullcontext():
                     function(Session(console, settings), **given)
                 signals.check()
                 console.close()
@@ -316,10 +317,10 @@ def load_key(text: str) -> "Signer | None":
     return keys.load(text) if text else None
 
 
-def _remembering(settings: Settings) -> AbstractContextManager[None]:
+def _remembering(settings: Settings, *, keep: bool) -> AbstractContextManager[None]:
     from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
 
-    return digest.caching(Path(settings.state))
+    return digest.caching(Path(settings.state), keep=keep)
 
 
 @contextmanager
