@@ -169,7 +169,8 @@ def pull(
         part = kept / f"{digest.shorten(archive.digest)}.part"
         with console.timed("pull", f"{archive.title}, {archive.size / 1e6:.1f} MB"):
             client.download(archive, part)
-        shutil.move(part, staging.path / archive.title)
+        with files.writing(dist):
+            shutil.move(part, staging.path / archive.title)
         if policy:
             verification.require_trusted(staging.path, "", state=state, policy=policy)
         else:

@@ -6,6 +6,7 @@ lacks a recorded file or has one name twice, and it would unpack a wheel of 645 
 
 import base64
 import csv
+import errno
 import hashlib
 import io
 import mmap
@@ -24,7 +25,7 @@ from typing import BinaryIO
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from toolkit.errors import IntegrityError, UsageError
+from toolkit.errors import IntegrityError, PreflightError, UsageError
 from train.system import budget
 
 REMEDY = "fetch or build the wheel again"
@@ -39,6 +40,8 @@ _OTHER_NAME = 0x7075
 """Field of a member with another name for it, which some programs take in place of the first."""
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 """What zipfile raises on damaged, truncated, encrypted or hostile archives."""
+_OF_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE}
+"""Errors that say nothing of a wheel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +214,12 @@ def _naming_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno in _OF_MACHINE:
+            raise PreflightError(
+                f"cannot unpack {path.name}",
+                why=error.strerror or "",
+                remedy="free space, or set TMPDIR to a folder that has some",
+            ) from error
         raise _complain(path, f"it is damaged or cut off: {error}") from error
 
 

@@ -1,6 +1,8 @@
 """`push` and `build-wheel --from` with an honest registry."""
 
+import errno
 import json
+import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +182,16 @@ def test_a_full_disk_is_told_before_the_download(world: World) -> None:
     world.registry.change(lambda value: value["layers"][place].update(size=10**18))
     with pytest.raises(PreflightError, match="has room for"):
         world.pull()
+
+
+def test_a_disk_that_is_full_at_the_last_step_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(transfer.shutil, "move", fill)
+    with pytest.raises(PreflightError, match="No space left"):
+        world.pull()
+    assert not [*world.dist.iterdir()]
 
 
 def test_nothing_is_written_through_a_link(world: World) -> None:
