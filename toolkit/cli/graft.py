@@ -1,5 +1,7 @@
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -54,7 +56,7 @@ def graft(
     wheel is taken, with a local version such as 2.21.0+sm120. Nothing but Python is needed: no container engine, no
     GPU, no root. An interrupted graft goes on where it stopped.
     """
-    from toolkit import graft, project
+    from toolkit import project
     from toolkit.graft import graft_plan
     from toolkit.pipeline import read_wheel_option
     from toolkit.steps import Plan, print_plan
@@ -93,11 +95,19 @@ def graft(
             "graft": facts["graft"],
             "run": flags,
         },
-        f"{folder}/{grafted.wheel.name}\n{grafted.record.digest}\n{graft.describe_left(facts['graft'])}\n"
+        f"{folder}/{grafted.wheel.name}\n{grafted.record.digest}\n{_describe_left(facts['graft'])}\n"
         f"check it:    toolkit verify {folder}\n"
         f"install it:  toolkit install --wheel {folder}{f'   # {host}' if host else ''}\n"
         f"use it here: toolkit up digits --wheel {folder} {flags}",
     )
+
+
+def _describe_left(graft: Mapping[str, Any]) -> str:
+    """Return in words what the record of a graft names as left to the driver's compiler, or to no machine code."""
+    left = Counter[str]()
+    for item in graft["libraries"]:
+        left.update(item["left"])
+    return "".join(f"left:      {count} {reason}\n" for reason, count in sorted(left.items()))
 
 
 def obtain_graft(

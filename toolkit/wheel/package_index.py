@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
@@ -28,7 +28,7 @@ from toolkit import digest, files
 from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
 from toolkit.findings import Finding, check
 from toolkit.signing import ENVELOPE
-from toolkit.wheel import archive, variant, wheel_addresses, wheel_documents
+from toolkit.wheel import archive, variant, wheel_documents
 from toolkit.wheel.variant import Source, Variant
 
 RECORD: Final = "toolkit-index.json"
@@ -86,7 +86,7 @@ class Entry:
 def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -> list[Entry]:
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
-    ``addresses``: where installers download wheels, as :func:`toolkit.wheel.wheel_addresses.assign` takes it. All is
+    ``addresses``: where installers download wheels, as :func:`assign_addresses` takes it. All is
     written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two wheels
     contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if the
     folder has an index of another draft of variants; IntegrityError if a wheel is not whole or has changed since it was
@@ -94,7 +94,7 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
     """
     require_own(folder)
     entries = _read_sources(sources)
-    assigned = wheel_addresses.assign({entry.name for entry in entries}, addresses)
+    assigned = assign_addresses({entry.name for entry in entries}, addresses)
     entries = [replace(entry, address=assigned.get(entry.name, "")) for entry in entries]
     texts = _compose(entries)
     documents = {f"{entry.place}.{end}": path for entry in entries for end, path in entry.documents.items()}
@@ -420,3 +420,46 @@ def _take_place(made: Path, folder: Path) -> None:
         raise PreflightError(
             f"cannot write {folder}", why=error.strerror or str(error), remedy="choose another folder"
         ) from error
+
+
+def assign_addresses(names: Collection[str], addresses: Sequence[str]) -> dict[str, str]:
+    """Return the address of each wheel that has one, by the name of the wheel.
+
+    ``addresses``: one of a folder, which ends in a slash and counts for all wheels, and those of single wheels. Raises
+    UsageError if a text is no such address, if no wheel has the name in it, or if one wheel has two addresses
+    or two folders are given.
+    """
+    folders: list[str] = []
+    single: dict[str, str] = {}
+    for address in addresses:
+        name = _read_wheel_name(address)
+        if not name:
+            folders.append(address)
+        elif name not in names:
+            raise UsageError(
+                f"no wheel has the name of {address}",
+                remedy="give the wheel too: its hash and its metadata stand in the index",
+            )
+        elif single.setdefault(name, address) != address:
+            raise UsageError(f"{name} has two addresses: {single[name]} and {address}", remedy="leave one out")
+    if len(folders) > 1:
+        raise UsageError(f"two folders of wheels are named: {folders[0]} and {folders[1]}", remedy="leave one out")
+    return {**{name: f"{folder}{quote(name)}" for folder in folders for name in names}, **single}
+
+
+def _read_wheel_name(address: str) -> str:
+    """Return the name of the wheel that an address is of; empty for a folder. Raises UsageError."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit("")
+    name = unquote(parts.path.rpartition("/")[2])
+    whole = parts.scheme in {"http", "https"} and parts.netloc and (not name or name.endswith(".whl"))
+    # Installers write endings behind an address, such as `.metadata`.
+    if not whole or not parts.path or parts.query or parts.fragment or any(map(str.isspace, address)):
+        raise UsageError(
+            f"not an address of wheels: {address[:200]!r}",
+            why="it is the URL of a folder, which ends in a slash, or of a wheel, without `?` and `#`",
+            remedy="https://example.org/wheels/, for example",
+        )
+    return name

@@ -16,7 +16,7 @@ from tests.ending import end_in_child
 from tests.unit.graft import maker
 from toolkit import digest, files, findings
 from toolkit.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import inspection, package_index, repack, variant, wheel_addresses, wheel_folder
+from toolkit.wheel import inspection, package_index, repack, variant, wheel_folder
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
 
@@ -176,7 +176,7 @@ def test_wheels_may_lie_at_addresses_of_their_own(tmp_path: Path, sources: list[
 )
 def test_an_address_that_is_none_is_refused(addresses: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
-        wheel_addresses.assign([f"tensorflow-2.21.0-{TAG}.whl"], addresses)
+        package_index.assign_addresses([f"tensorflow-2.21.0-{TAG}.whl"], addresses)
     assert caught.value.remedy
 
 
