@@ -80,6 +80,12 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
         manifest = compose_manifest(KIND, layers, [_find_type(layer.title) for layer in layers])
         client.upload(digest.digest_bytes(EMPTY), EMPTY)
         client.publish(tag, MANIFEST, manifest)
+        if client.find(tag, KIND) != layers:
+            raise RegistryError(
+                f"{repository} has not kept what was pushed",
+                why=f"it has other files under {tag}, or none",
+                remedy="run the same command again; if another one pushed meanwhile, pull and compare",
+            )
         if repository.tag:
             platform = str(wheel.read_record().facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
             _add(client, repository, platform, manifest, layers, replace=replace)

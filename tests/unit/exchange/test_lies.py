@@ -205,3 +205,81 @@ def test_a_key_that_is_not_trusted_is_named(world: World) -> None:
     with pytest.raises(IntegrityError) as caught:
         world.pull("stranger.pub")
     assert "which is not trusted" in caught.value.why
+
+
+def answer_all(status: int, body: bytes = b"", **headers: str) -> Lie:
+    """Let each request be answered alike, but those that only look."""
+    return lambda world: setattr(
+        world.registry,
+        "fault",
+        lambda request: request.command in {"POST", "PUT"} and request.answer(status, body, headers=headers) is None,
+    )
+
+
+def forget_all(world: World) -> None:
+    world.registry.fault = lambda request: (
+        request.command == "PUT" and "manifests" in request.path and request.answer(201) is None
+    )
+
+
+def keep_another(world: World) -> None:
+    """Keep a manifest with one file less than was pushed."""
+
+    def drop_one(request: QuietHandler) -> bool:
+        if request.command == "GET" and world.registry.tags:
+            world.registry.change(lambda value: value["layers"].pop())
+        return False
+
+    world.registry.fault = drop_one
+
+
+def close_early(world: World) -> None:
+    def close(request: QuietHandler) -> bool:
+        request.close_connection = True
+        return request.command == "PUT"
+
+    world.registry.fault = close
+
+
+def name_another_digest(world: World) -> None:
+    world.registry.fault = lambda request: (
+        request.command == "GET"
+        and bool(world.registry.tags)
+        and request.answer(
+            200, next(iter(world.registry.tags.values())), headers={"Docker-Content-Digest": oci.digest(b"x")}
+        )
+        is None
+    )
+
+
+ESCAPE = b'{"errors": [{"code": "\\u001b[2JX", "message": "\\u202e' + b"y" * 100_000 + b'"}]}'
+LIES_TO_PUSH: dict[str, tuple[Lie, int, str]] = {
+    "nothing kept": (forget_all, 11, "has not kept what was pushed"),
+    "another manifest kept": (keep_another, 11, "has not kept what was pushed"),
+    "another digest": (name_another_digest, 8, "is not what was asked for"),
+    "no place": (answer_all(202), 11, "answered 202 when it got a file"),
+    "place without TLS": (answer_all(202, Location="http://192.0.2.1/x"), 11, REDIRECT),
+    "place of a file": (answer_all(202, Location="file:///etc/passwd"), 11, REDIRECT),
+    "place that is none": (answer_all(202, Location="https://[x"), 11, "failed"),
+    "place with a password": (answer_all(202, Location="http://a:b@192.0.2.1/x"), 11, REDIRECT),
+    "redirect of an upload": (answer_all(307, Location="http://192.0.2.1/x"), 11, "answered 307"),
+    "teapot": (answer_all(418, b"<html>" * 1000), 11, "answered 418"),
+    "error with escapes": (answer_all(400, ESCAPE), 11, "answered 400"),
+    "endless error": (answer_all(500, b" " * (5 << 20)), 11, "answered 500"),
+    "deep error": (answer_all(400, b"[" * 100_000), 11, "answered 400"),
+    "closed early": (close_early, 11, "failed"),
+}
+
+
+@pytest.mark.parametrize("name", LIES_TO_PUSH)
+def test_a_lie_to_a_push_is_one_clear_error(world: World, name: str) -> None:
+    lie, code, message = LIES_TO_PUSH[name]
+    world.registry.tags.clear()
+    world.registry.blobs.clear()
+    before = {path: path.read_bytes() for path in world.made.iterdir()}
+    lie(world)
+    with pytest.raises(ToolkitError, match=message) as caught:
+        world.push()
+    assert caught.value.exit_code == code
+    assert len(str(caught.value)) < 2000
+    assert {path: path.read_bytes() for path in world.made.iterdir()} == before
