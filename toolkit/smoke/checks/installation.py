@@ -242,6 +242,28 @@ def files(_ask: Expectation) -> Evidence:
     return evidence
 
 
+def apart(_ask: Expectation) -> Evidence:
+    """Check that no two packages record other bytes for one library, as those of CUDA 12 and 13 do.
+
+    The one that was installed last has overwritten the other, and whoever needs that one fails to load.
+    """
+    owners: dict[str, tuple[str, str]] = {}
+    shared = []
+    for found in metadata.distributions():
+        for row in csv.reader((found.read_text("RECORD") or "").splitlines()):
+            if len(row) == 3 and ".so" in row[0] and row[1]:
+                name, recorded = owners.setdefault(row[0], (found.name, row[1]))
+                if recorded != row[1]:
+                    shared.append(f"{row[0]} is of {name} and of {found.name}")
+    if shared:
+        raise Fail(
+            f"{shared[0]}, with other bytes" + (f", and {len(shared) - 1} more" if len(shared) > 1 else ""),
+            remedy=find_remedy("packages-overlap"),
+            shared=shared[:20],
+        )
+    return {"libraries": len(owners)}
+
+
 def find_recorded_hash(package: str, file: Path) -> metadata.FileHash | None:
     try:
         installed = metadata.distribution(package)
@@ -355,11 +377,12 @@ def build_capabilities(expectation: Expectation) -> Evidence:
 
 CHECKS = (
     # A processor that lacks an instruction kills the import without a word.
-    Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180, needs=("cpu.instructions",)),
+    Check(TENSORFLOW, "TensorFlow imports", imports, timeout=180, slow=True, needs=("cpu.instructions",)),
     Check("version.tensorflow", "the version asked for is the version installed", version, needs=(TENSORFLOW,)),
     Check("version.wheel", "the wheel is for this Python and this machine", wheel_tags, needs=(TENSORFLOW,)),
     Check("version.dependencies", "what the wheel requires is installed", dependencies, needs=(TENSORFLOW,)),
     Check("version.files", "the installed files are the wheel's", files, timeout=300, needs=(TENSORFLOW,)),
+    Check("version.apart", "no other package has overwritten a library", apart, needs=(TENSORFLOW,)),
     Check("build.info", "build info is there and agrees with the module", build_info, needs=(TENSORFLOW,)),
     Check(
         "build.cuda", "the CUDA and cuDNN as built can be served by those asked for", build_cuda, needs=(TENSORFLOW,)
