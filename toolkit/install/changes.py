@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -158,8 +158,12 @@ def require_no_overlap(new: Mapping[str, Installed], stay: Mapping[str, Installe
     for package in new.values():
         for path, digest in package.files.items():
             there = owners.get(path)
-            if there and digest and there.files[path] not in {digest, ""}:
+            if there and digest and there.files[path] not in {digest, ""} and not path.startswith(_HARMLESS):
                 raise _refuse(package.name, there, path, stay)
+
+
+_HARMLESS: Final = ("tests/", "test/", "docs/", "examples/", "LICENSE", "README")
+"""How the paths begin that many packages have by mistake, and that none of them imports."""
 
 
 def _name_file(package: Installed) -> str:

@@ -69,6 +69,13 @@ def hang(_: Expectation) -> Evidence:
     return {}
 
 
+def toil(_: Expectation) -> Evidence:
+    end = time.process_time() + 1.5
+    while time.process_time() < end:
+        pass
+    return {}
+
+
 def deaf(_: Expectation) -> Evidence:
     signal.signal(signal.SIGABRT, signal.SIG_IGN)
     time.sleep(600)
@@ -96,6 +103,8 @@ HAZARDS = (
     Check("hang.sleep", "sleeps, with a child", hang, 0.6, (GROUND,)),
     Check("hang.deaf", "does not hear SIGABRT", deaf, 0.6, (GROUND,)),
     Check("after.hang", "finds its ground again", ground_is_laid, 20, (GROUND,)),
+    Check("slow.works", "computes beyond its deadline", toil, 0.4, (), slow=True),
+    Check("slow.sleeps", "sleeps beyond its deadline", hang, 0.4, (), slow=True),
     Check("talk.loud", "prints", talk, 20),
     Check("ground.false", "fails", ground_gives_way, 20),
     Check("after.false", "is not reached", ground_is_laid, 20, ("ground.false",)),

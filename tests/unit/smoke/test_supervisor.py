@@ -64,6 +64,13 @@ def test_a_hang_fails_at_its_deadline_and_shows_where(found: dict[str, Outcome])
     assert 0.6 <= finding.seconds < 10
 
 
+def test_a_slow_check_may_go_on_while_it_works(found: dict[str, Outcome]) -> None:
+    """The first import of TensorFlow from a cold disk takes minutes. A check that waits for nothing is ended."""
+    assert found["slow.works"].result == "pass"
+    assert found["slow.sleeps"].result == "fail"
+    assert found["slow.sleeps"].seconds < 10
+
+
 def test_a_hung_checks_children_end_with_it(found: dict[str, Outcome]) -> None:
     match = re.search(r"child (\d+)", "\n".join(found["hang.sleep"].evidence["stderr"]))
     assert match is not None

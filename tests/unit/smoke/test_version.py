@@ -54,6 +54,13 @@ def lose_file(site: Site) -> None:
         listing.write("tensorflow/lost.so,sha256=AAAA,1\n")
 
 
+def overwrite_library(site: Site) -> None:
+    site.install()
+    for name, code in (("nvidia-nccl-cu12", "AAAA"), ("nvidia-nccl-cu13", "BBBB")):
+        with (site.install(name) / "RECORD").open("a") as listing:
+            listing.write(f"nvidia/nccl/lib/libnccl.so.2,sha256={code},1\nnvidia/__init__.py,sha256={code},1\n")
+
+
 def forget_hashes(site: Site) -> None:
     (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
 
@@ -85,6 +92,7 @@ def test_a_lost_file_is_found_where_python_lists_only_those_that_exist(
         (change_byte, installation.files, "0 files missing, 1 changed.*tensorflow/__init__.py"),
         (lose_file, installation.files, "1 files missing.*lost.so"),
         (forget_hashes, installation.files, "no RECORD of its files"),
+        (overwrite_library, installation.apart, "libnccl.so.2 is of nvidia-nccl-cu1. and of nvidia-nccl-cu1."),
     ],
 )
 def test_an_installation_that_is_not_whole_fails(

@@ -88,8 +88,8 @@ class Check:
     title: str  # what holds when it passes
     probe: Callable[[Expectation], Evidence]  # looks, and returns evidence or raises :class:`Fail` or :class:`Skip`
     timeout: float = 60.0  # seconds after which it counts as hung
-    slow: bool = False  # whether it may take longer than ``timeout`` as long as it computes or reads
     needs: tuple[str, ...] = ()  # ids of checks that must have passed before, in the same process
+    slow: bool = False  # whether it may take longer than ``timeout`` as long as it computes or reads
 
     def run(self, expectation: Expectation) -> Outcome:
         start = time.monotonic()

@@ -23,7 +23,7 @@ from .check import Check, Evidence, Expectation, Outcome, find_remedy
 _KEPT_LINES = 24
 _LAST_WORDS_SECONDS = 3.0
 _MOST = 20
-"""How many times its deadline a slow check may take while it computes or reads: the first import on a cold disk does."""
+"""How many times its deadline a slow check may take while it computes or reads, as an import from a cold disk does."""
 
 
 class Supervisor:
@@ -77,7 +77,7 @@ class Supervisor:
             return check.found(
                 "fail",
                 {
-                    "why": f"no answer within {hung.seconds:.3g} s; the worker was ended",
+                    "why": f"no answer within {hung.seconds:.1f} s; the worker was ended",
                     **hung.evidence,
                 },
                 remedy="stderr shows where it hung; if the machine was busy then, run the same command again",
@@ -176,7 +176,9 @@ class _Worker:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             work += int(fields[11]) + int(fields[12])
         with suppress(OSError, ValueError):  # a container may forbid the second
-            work += sum(int(line.split()[1]) for line in (folder / "io").read_text().splitlines() if "read_bytes" in line)
+            work += sum(
+                int(line.split()[1]) for line in (folder / "io").read_text().splitlines() if "read_bytes" in line
+            )
         return work
 
     def end(self) -> None:
