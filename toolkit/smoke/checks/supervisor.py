@@ -151,7 +151,7 @@ class _Worker:
         while b"\n" not in self._buffer:
             ready, _, _ = select.select([self._answers], [], [], max(0.0, end - time.monotonic()))
             if not ready and working and self._measure() > work and time.monotonic() < start + _MOST * deadline:
-                work, end = self._measure(), time.monotonic() + deadline / 10
+                work, end = self._measure(), time.monotonic() + max(1.0, deadline / 10)
                 continue
             if not ready:
                 # faulthandler answers SIGABRT with the stack of every thread.
