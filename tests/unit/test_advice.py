@@ -28,6 +28,7 @@ def ask(capability: str, driver: str = "", **flags: str) -> Advice:
 
 def read_flags(command: str) -> dict[str, Any]:
     flags = dict(re.findall(r"--(\S+) (\S+)", command))
+    flags.pop("into", None)
     capability = flags.pop("compute-capability", None)
     return {**flags, **({"capabilities": [capability]} if capability else {})}
 
@@ -58,8 +59,8 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
         ("6.1", "published", "native", "--cudnn 9.10.2", "", "compute_61"),
         ("9.0", "published", "native", "--tensorflow 2.21.0", "toolkit graft --compute-capability 9.0", "compute_90"),
         ("5.2", "build", "none", "", "", "--cuda 12.6.1 --cudnn 9.5.0 --compute-capability compute_52"),
-        ("12.0", "graft", "ptx", "", "toolkit graft --compute-capability 12.0", "--cuda 12.8.1 --cudnn 9.10.2"),
-        ("12.1", "graft", "ptx", "", "toolkit graft --compute-capability 12.1", "compute_12"),
+        ("12.0", "graft", "ptx", "", "toolkit install --into my-env --card 12.0", "--cuda 12.8.1 --cudnn 9.10.2"),
+        ("12.1", "graft", "ptx", "", "toolkit install --into my-env --card 12.1", "compute_12"),
         ("3.5", "none", "none", "", "", ""),
     ],
 )
@@ -75,7 +76,9 @@ def test_what_runs_on_a_card(capability: str, way: str, published: str, run: str
 def test_the_graft_that_is_advised_can_be_planned(capability: str) -> None:
     settings = resolve({}, environment={})
     planned = graft_plan.plan_graft(TABLE, settings, graft_plan.GraftRequest(cards=[capability]))
-    assert ask(capability).graft == f"toolkit graft --compute-capability {capability}"
+    as_published = capability == "9.0"  # it runs without a graft
+    way = f"graft --compute-capability {capability}" if as_published else f"install --into my-env --card {capability}"
+    assert ask(capability).graft == f"toolkit {way}"
     assert planned.capabilities == (capability,)
     assert "minutes" in ask(capability).graft_cost
 

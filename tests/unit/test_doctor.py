@@ -120,7 +120,7 @@ def test_the_remedy_names_the_driver_that_the_cuda_asked_for_needs(
     ("card", "level", "word", "remedy"),
     [
         ("Tesla T4, 7.5, 560.35.03", "ok", "as published", ""),
-        ("NVIDIA GeForce RTX 5090, 12.0, 570.124.06", "warn", "only PTX", "toolkit graft --compute-cap"),
+        ("NVIDIA GeForce RTX 5090, 12.0, 570.124.06", "warn", "only PTX", "toolkit install --into my-env --card 12.0"),
         ("NVIDIA GeForce GTX 980, 5.2, 550.54.14", "warn", "no code", "toolkit build-wheel"),
         ("Tesla V100-SXM2-16GB, 7.0, 450.80.02", "warn", "too old", "install a driver of branch 570 or 580"),
     ],

@@ -167,7 +167,7 @@ def test_a_card_that_needs_a_graft_is_not_left_unused_in_silence(run: Run, play:
     done = run("train", "digits", "--engine", "host", "--dry-run", *options, **play("blackwell"))
     assert done.returncode == 12, done.stderr
     assert "toolkit up" in done.stderr
-    assert "toolkit graft --compute-capability 12.0" in done.stderr
+    assert "toolkit install --into my-env --card 12.0" in done.stderr
     assert "--card none" in done.stderr
 
 

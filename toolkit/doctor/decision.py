@@ -245,7 +245,7 @@ class _Decider:
             visible=_list_visible([card.index for card in used], self.machine),
             on_host=self._is_on_host,
         )
-        command = self._name_graft(grafted, chosen) if grafted else self._name_up(decision)
+        command = self._name_grafting(grafted, chosen) if grafted else self._name_install(decision)
         alternatives = self._list_alternatives(decision, grafted)
         return replace(decision, warnings=tuple(self.warnings), command=command, alternatives=alternatives)
 
@@ -533,7 +533,7 @@ class _Decider:
             python=python,
             driver="n/a",
             reason="it runs on the processor at once",
-            command=f"toolkit up digits --card none{f' --tensorflow {tensorflow}' if wishes.tensorflow else ''}",
+            command=f"{_INSTALL} --card none{f' --tensorflow {tensorflow}' if wishes.tensorflow else ''}",
         )
 
     # the driver
@@ -761,13 +761,18 @@ class _Decider:
         usual = here if self.machine.engine == "host" and here in known else self.table.default.python
         return self.wishes.python or usual
 
-    def _name_up(self, decision: Decision) -> str:
-        engine = " --engine host" if self._is_on_host and self.machine.engine != "host" else ""
+    def _name_install(self, decision: Decision) -> str:
         flags = f"--tensorflow {decision.tensorflow} --python {decision.python}"
-        return f"toolkit up digits {flags} --cuda {decision.cuda} --cudnn {decision.cudnn}{engine}"
+        return f"{_INSTALL} {flags} --cuda {decision.cuda} --cudnn {decision.cudnn}"
 
-    def _name_graft(self, grafted: Sequence[_Card], chosen: Locked) -> str:
-        return f"toolkit graft {self._list_graft_flags(_list_capabilities(grafted), chosen.tensorflow)}"
+    def _name_grafting(self, grafted: Sequence[_Card], chosen: Locked) -> str:
+        """Name the installation, which makes the graft. For cards of several kinds, the graft is named."""
+        capabilities = _list_capabilities(grafted)
+        if len(capabilities) != 1:
+            return f"toolkit graft {self._list_graft_flags(capabilities, chosen.tensorflow)}"
+        asked = f" --tensorflow {chosen.tensorflow}" if self.wishes.tensorflow else ""
+        python = f" --python {self.wishes.python}" if self.wishes.python else ""
+        return f"{_INSTALL} --card {capabilities[0]}{asked}{python}"
 
     def _list_graft_flags(self, capabilities: Sequence[str], tensorflow: str) -> str:
         named = " ".join(f"--compute-capability {item}" for item in capabilities)
@@ -777,6 +782,8 @@ class _Decider:
     def _name_highest(self, cards: Sequence[_Card]) -> str:
         return max((card.plain for card in cards if card.plain), key=numbers.order, default="")
 
+
+_INSTALL = "toolkit install --into my-env"
 
 _ORDER: tuple[Fit, ...] = ("n/a", "exact", "minor", "unknown", "too-new", "too-old")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
