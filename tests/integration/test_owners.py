@@ -144,7 +144,6 @@ def test_a_run_goes_on_elsewhere_and_its_files_keep_one_owner(folder: Path, work
 
 
 def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, workspace: Path) -> None:
-    """Earlier versions gave all of the folder around an export away."""
     give(workspace / "data", workspace / "out")
     run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"))
     found = next(workspace.glob("out/*"))

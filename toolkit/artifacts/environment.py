@@ -18,7 +18,7 @@ from toolkit.artifacts.artifact import UNREADABLE, Artifact, Link
 from toolkit.engine import content, packages
 from toolkit.engine.content import Tree
 from toolkit.errors import IntegrityError
-from toolkit.findings import Finding, absent, check
+from toolkit.findings import Finding, check
 from toolkit.manifest import Manifest
 from toolkit.signing import Statement
 from toolkit.wheel import wheel_documents
@@ -164,11 +164,7 @@ def _check_content(
 ) -> Finding:
     """Return whether the interpreter, and all that it may read there, are those that the manifest's list has."""
     if record.facts.get("files") is None:
-        return absent(
-            CONTENT,
-            "an earlier version made it, and recorded neither its interpreter nor which files there are: what was "
-            f"added would not be found. Remove {folder}, and the next command makes it again",
-        )
+        return check(CONTENT, False, f"its record has no list of its files: remove {folder}, and make it again")
     if listed is None:
         return check(CONTENT, False, f"{content.FILE} is not the list that the manifest names")
     wrong = content.compare(tree, digests, listed)

@@ -130,7 +130,6 @@ def check_run(record: RunRecord) -> list[Finding]:
         _check_environment(record, saved),
         _compare("metrics", reader.check_epochs, record, metrics.CSV, metrics.LINES),
         _compare("confusion", reader.check_confusion, record, reader.CONFUSION),
-        # Older runs drew fewer, or recorded fewer.
         *(_compare_files(name, record) for name in ("pictures", "drawn") if record.value.get(name)),
         *_list_others(record, saved),
     ]
@@ -186,9 +185,9 @@ def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Findin
     if saved is None:
         unread = absent("weights", "not read: there is no checkpoint")
         return None, [absent("checkpoint", "there is no checkpoint here"), unread]
-    run = saved.position.get("config_sha256")  # older checkpoints name none
+    run = saved.position.get("config_sha256")
     # A manifest whose digest and configuration disagree fails as `config`, not here.
-    if run and run not in {record.value["config_sha256"], digest_fields(record.config)}:
+    if run not in {record.value["config_sha256"], digest_fields(record.config)}:
         unread = absent("weights", "not read: the checkpoint is that of another run")
         return saved, [check("checkpoint", False, f"{saved.path.name} is of a run with configuration {run}"), unread]
     step, steps = saved.position.get("step"), record.result["steps"]

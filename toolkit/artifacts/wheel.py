@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from toolkit import digest, files, manifest, signing, steps
+from toolkit import digest, files, manifest, signing
 from toolkit.artifacts.artifact import UNREADABLE, Artifact, Facts
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, UnsupportedError
@@ -189,9 +189,7 @@ class BuiltWheel(Wheel):
         from toolkit.wheel.build_plan import BuildPlan  # is slow to load
 
         facts = self.read_record().facts
-        # Earlier versions wrote no plan.json; their manifest has the same values.
-        written = (self.folder / steps.FILE).exists()
-        plan = BuildPlan.read(self.folder) if written else BuildPlan.from_json({**facts, "digest": facts["plan"]})
+        plan = BuildPlan.read(self.folder)
         if plan.digest != facts["plan"]:
             raise IntegrityError(
                 f"the plan in {self.folder} is of another wheel",
@@ -232,8 +230,7 @@ class BuiltWheel(Wheel):
     def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:
         from toolkit.wheel import build  # is slow to load
 
-        # A wheel of an earlier version was not changed when it was published.
-        requires = self.read_record().facts.get("requires", {})
+        requires = self.read_record().facts["requires"]
         dist = self.folder.resolve().parent
         return build.building_again(self.read_plan(), dist, requires, settings, console, bazelrc=bazelrc)
 

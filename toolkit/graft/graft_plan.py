@@ -79,8 +79,8 @@ class GraftPlan(WheelPlan):
 
     @property
     def requires(self) -> Mapping[str, str]:
-        """The specifiers of NVIDIA's packages in the extra ``and-cuda``; none in a plan of an earlier version."""
-        return dict(_REQUIREMENT.findall(self.lock.pins.get(_EXTRA, "")))
+        """The specifiers of NVIDIA's packages in the extra ``and-cuda``."""
+        return dict(_REQUIREMENT.findall(self.lock.pins[_EXTRA]))
 
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins

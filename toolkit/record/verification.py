@@ -11,7 +11,6 @@ from typing import Final
 
 from toolkit import findings, manifest
 from toolkit.artifacts import Artifact, Link, Run, SmokeReport, Wheel, find, trace
-from toolkit.artifacts.environment import CONTENT
 from toolkit.errors import IntegrityError
 from toolkit.findings import Finding, prefix
 from toolkit.signing import Policy
@@ -59,8 +58,6 @@ class Verification:
         for link in self._list_signed_reports():
             link.findings = link.artifact.check() if link.artifact else []
         self.root.compare(known)
-        if self.policy:
-            _insist(self.root)
 
     def require(self, *, strict: bool) -> None:
         """Raise IntegrityError if a signature fails, CheckError if another finding does.
@@ -92,18 +89,6 @@ def check_signatures(root: Link, policy: Policy) -> None:
 
 def _name(kind: str, items: Sequence[Finding]) -> Sequence[Finding]:
     return prefix(kind, items) if kind else items
-
-
-def _insist(root: Link) -> None:
-    """Turn a finding into a failure if it is that a record does not list what the interpreter may read.
-
-    A signature of such a record does not cover what would run.
-    """
-    for link in root.walk():
-        link.findings = [
-            replace(item, state="fail") if item.id == CONTENT and item.state == "absent" else item
-            for item in link.findings
-        ]
 
 
 def require_signed(signatures: Sequence[Finding]) -> None:
@@ -138,5 +123,4 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     else:
         root.artifact = replace(artifact, unread=_SIGNED) if isinstance(artifact, Wheel) else artifact
         root.compare()
-    _insist(root)
     findings.require(root.list_findings(), remedy=f"`toolkit verify {place}` lists all findings")

@@ -495,14 +495,12 @@ def measure(data: bytes) -> tuple[int, int] | None:
 
 
 def show_mistakes(folder: Path, recorded: object, names: Sequence[str], budget: Budget) -> Sheet | Picture | Text:
-    """Return the test images with the highest loss. Runs of earlier versions recorded the sheet alone."""
+    """Return the test images with the highest loss."""
     caption = "Test images with the highest loss"
     picture = budget.take(folder / reader.MISTAKES, f"{caption}, with true and predicted class", caption)
     if isinstance(picture, Text):
         return picture
     tiles = list(_read_tiles(recorded, names, picture))
-    if not tiles:
-        return picture
     return Sheet(
         id="mistakes", caption=f"The {len(tiles)} test images with the highest loss", picture=picture, tiles=tiles
     )

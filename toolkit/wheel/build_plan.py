@@ -121,7 +121,6 @@ class BuildPlan(WheelPlan):
     def restore(cls, lock: Lock, value: Mapping[str, Any]) -> Self:
         return cls(
             lock=lock,
-            # Plans of earlier versions keep their digest, even where it would be computed in another way now.
             digest=str(value["digest"]),
             arguments=dict(value["arguments"]),
             contexts=dict(value["contexts"]),
@@ -242,7 +241,7 @@ def _list_arguments(
         "SOURCE_DATE_EPOCH": pins["source-date-epoch"],
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
-        "GCC_VERSION": spec.get("gcc", ""),  # plans of earlier versions do not name it
+        "GCC_VERSION": spec["gcc"],
         "CUDA_VERSION": spec["cuda"],
         "CUDNN_VERSION": spec["cudnn"],
         "COMPUTE_CAPABILITIES": spec["capabilities"],

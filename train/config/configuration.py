@@ -8,7 +8,7 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -89,16 +89,15 @@ class TrainConfig:
         "Mean 0 and deviation 1 by channel, or bytes divided by 255, as in the paper for svhn.",
         "channels",
         asked=None,
-        later=True,
     )
     validation: int = option(
         "Data", "Training examples held out; the curves then show them, and the test split is for the end.", 0, least=0
     )
-    data_sha256: str = derived("", later=True)
-    image_column: str = option("Data", "Column of the images in your tables.", "", metavar="NAME", later=True)
-    label_column: str = option("Data", "Column of the labels in your tables.", "", metavar="NAME", later=True)
-    split: str = option("Data", "Splits of your data to train and to test on.", "", metavar="TRAIN[:TEST]", later=True)
-    skip_broken: bool = option("Data", "Leave out images that cannot be read, and count them.", False, later=True)
+    data_sha256: str = derived("")
+    image_column: str = option("Data", "Column of the images in your tables.", "", metavar="NAME")
+    label_column: str = option("Data", "Column of the labels in your tables.", "", metavar="NAME")
+    split: str = option("Data", "Splits of your data to train and to test on.", "", metavar="TRAIN[:TEST]")
+    skip_broken: bool = option("Data", "Leave out images that cannot be read, and count them.", False)
     report_broken: str = option(
         "Data",
         "Write each image that cannot be read, and the reason, as a line of JSON.",
@@ -108,19 +107,15 @@ class TrainConfig:
     )
     strict_data: bool = option("Data", "Refuse data of which files would be left out.", False, decides=False)
     image_size: int = option(
-        "Data",
-        "Size of your images for the network; 0 keeps small ones of one size, and makes others 224.",
-        0,
-        least=0,
-        later=True,
+        "Data", "Size of your images for the network; 0 keeps small ones of one size, and makes others 224.", 0, least=0
     )
     image_shape: tuple[int, ...] = derived((), from_data=True)
     class_names: tuple[str, ...] = derived((), from_data=True)
 
     model: str = option("Model", "Preset: bc-100-12, 40-12, 121 and more; by default one that suits the data.")
-    by_size: bool = derived(False, later=True)
+    by_size: bool = derived(False)
     stem: Literal["cifar", "imagenet"] = derived()
-    padding: Padding = derived("same", later=True)
+    padding: Padding = derived("same")
     layers: tuple[int, ...] = derived()
     growth: int = option("Model", "Channels each layer adds.", least=1)
     compression: float = option("Model", "Share of channels a transition keeps.", above=0, most=1)
@@ -147,66 +142,46 @@ class TrainConfig:
     schedule: Schedule = option("Training", "Learning rate over time.")
     augment: bool = option("Training", "Pad, crop and (where it makes sense) mirror.", True, asked=None)
     crop: Crop = option(
-        "Training", "Shift images, or take random parts of them, resized; auto goes by their size.", "auto", later=True
+        "Training", "Shift images, or take random parts of them, resized; auto goes by their size.", "auto"
     )
-    flip: bool = option("Training", "Mirror images, where the data set does not forbid it.", True, later=True)
-    warm_up: float = option(
-        "Training", "Epochs in which the learning rate rises to its highest.", 0.0, least=0, later=True
-    )
+    flip: bool = option("Training", "Mirror images, where the data set does not forbid it.", True)
+    warm_up: float = option("Training", "Epochs in which the learning rate rises to its highest.", 0.0, least=0)
     label_smoothing: float = option(
-        "Training", "Share of a target that all classes get.", 0.0, share="a target that all classes get", later=True
+        "Training", "Share of a target that all classes get.", 0.0, share="a target that all classes get"
     )
     class_weights: ClassWeights = option(
-        "Training", "balanced: the fewer images a class has, the more each of them counts.", "equal", later=True
+        "Training", "balanced: the fewer images a class has, the more each of them counts.", "equal"
     )
-    cutout: int = option("Training", "Fill a square of so many pixels in each training image.", 0, least=0, later=True)
+    cutout: int = option("Training", "Fill a square of so many pixels in each training image.", 0, least=0)
     randaugment: int = option(
-        "Training",
-        "Change each training image by so many random operations (RandAugment's N), such as 2.",
-        0,
-        least=0,
-        later=True,
+        "Training", "Change each training image by so many random operations (RandAugment's N), such as 2.", 0, least=0
     )
     magnitude: int = option(
-        "Training", "Strength of these operations (RandAugment's M), up to 30.", 9, least=0, most=STRONGEST, later=True
+        "Training", "Strength of these operations (RandAugment's M), up to 30.", 9, least=0, most=STRONGEST
     )
     mixup: float = option(
-        "Training",
-        "Mix pairs of images; the parameter of the beta distribution, such as 0.2.",
-        0.0,
-        least=0,
-        later=True,
+        "Training", "Mix pairs of images; the parameter of the beta distribution, such as 0.2.", 0.0, least=0
     )
-    decay_norms: bool = option("Training", "Weight decay also of norms and biases.", True, later=True)
-    clip_norm: float = option(
-        "Training", "Highest norm of the gradient of all weights; 0 means any.", 0.0, least=0, later=True
-    )
+    decay_norms: bool = option("Training", "Weight decay also of norms and biases.", True)
+    clip_norm: float = option("Training", "Highest norm of the gradient of all weights; 0 means any.", 0.0, least=0)
     accumulate: int = option(
-        "Training", "Parts of a batch that are run one after the other, to save memory.", 1, least=1, later=True
+        "Training", "Parts of a batch that are run one after the other, to save memory.", 1, least=1
     )
     shards: int = option(
         "Training",
         "Parts of a batch, shared by workers; they decide the weights, the number of workers does not.",
         1,
         least=1,
-        later=True,
     )
-    sync_norm: bool = option(
-        "Training", "Norms take mean and variance of all shards: of the whole batch.", False, later=True
-    )
+    sync_norm: bool = option("Training", "Norms take mean and variance of all shards: of the whole batch.", False)
     ema: float = option(
         "Training",
         "Evaluate running averages of the weights, which keep this share at each step, such as 0.999.",
         0.0,
         share="its old value that an average keeps at each step",
-        later=True,
     )
-    best: bool = option(
-        "Training", "End with the weights of the epoch with the best validation accuracy.", False, later=True
-    )
-    patience: int = option(
-        "Training", "Stop after so many epochs without a better validation accuracy.", 0, least=0, later=True
-    )
+    best: bool = option("Training", "End with the weights of the epoch with the best validation accuracy.", False)
+    patience: int = option("Training", "Stop after so many epochs without a better validation accuracy.", 0, least=0)
     seed: int = option("Training", "Source of all randomness.", 0, least=0, most=2**31 - 1)
     init_from: str = option(
         "Training",
@@ -217,7 +192,7 @@ class TrainConfig:
         metavar="RUN|FILE|NAME",
         decides=False,
     )
-    init_sha256: str = derived("", later=True)
+    init_sha256: str = derived("")
     continue_from: str = option(
         "Training",
         "Go on with this finished run up to a greater --epochs or --steps, as a new run. Other options are "
@@ -228,7 +203,7 @@ class TrainConfig:
         metavar="RUN",
         decides=False,
     )
-    continue_sha256: str = derived("", later=True)
+    continue_sha256: str = derived("")
     freeze: int = option(
         "Training",
         "Dense blocks, from the first on, that keep their initial weights; all trains the classifier.",
@@ -236,7 +211,6 @@ class TrainConfig:
         asked="0",
         read=read_freeze,
         metavar="N|all",
-        later=True,
     )
 
     memory: Memory = option("Speed and memory", "How dense blocks keep or recompute their maps.", "shared")
@@ -251,10 +225,7 @@ class TrainConfig:
     precision: Precision = option("Speed and memory", "Arithmetic of the layers; float64 is for proofs.", "float32")
     jit: bool = option("Speed and memory", "Compile the step by XLA.", False)
     tf32: bool = option(
-        "Speed and memory",
-        "On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.",
-        False,
-        later=True,
+        "Speed and memory", "On newer GPUs, multiply float32 with 10 bits of mantissa: faster, less exact.", False
     )
     kernels: Kernels = option(
         "Speed and memory",
@@ -262,7 +233,6 @@ class TrainConfig:
         "ARM processor; auto takes native where they work.",
         "stock",
         asked="auto",
-        later=True,
         open="auto",
     )
     loop: Loop = option("Speed and memory", "Compiled step, Keras' fit, or eager; the same numbers.", "function")
@@ -415,15 +385,10 @@ def digest_fields(fields: Mapping[str, Any], configuration: type = TrainConfig) 
     """
     options = list_options(configuration)
     implied = {name for name, option in options.items() if option.from_data or not option.decides}
-    implied |= {field.name for field in dataclasses.fields(configuration) if _is_usual(field, options, fields)}
     implied |= {"dataset"} if fields.get("data_sha256") else set()
     implied |= MODEL if fields.get("by_size") else set()
     decisive = {name: value for name, value in fields.items() if name not in implied}
     return hashlib.sha256(dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-
-def _is_usual(field: Field[Any], options: Mapping[str, Option], fields: Mapping[str, Any]) -> bool:
-    return options[field.name].later and fields.get(field.name, field.default) == field.default
 
 
 def name_classes(config: TrainConfig) -> tuple[str, ...]:

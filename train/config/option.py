@@ -39,9 +39,6 @@ class Option:
     share: str = ""  # what it is a share of; it is at least 0 and less than 1
     decides: bool = True  # whether it changes what is computed, not only places of files, output and times of saving
     from_data: bool = False  # whether it follows from the data, and is filled in once they are read
-    later: bool = (
-        False  # whether older runs lack it; their value was the default, which is therefore left out of the digest
-    )
     open: Any = UNSET  # value for which the run chooses another one, and records that
 
     def check(self, name: str, value: float) -> None:

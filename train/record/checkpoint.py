@@ -88,14 +88,8 @@ def load(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def require_same_run(saved: Checkpoint, config_sha256: str, data_sha256: str | None = None) -> None:
-    """Raise an IntegrityError if a checkpoint's configuration is another or unknown, a CheckError if its data is."""
+    """Raise an IntegrityError if a checkpoint's configuration is another one, a CheckError if its data is."""
     recorded = saved.position.config_sha256
-    if not recorded:
-        raise IntegrityError(
-            f"{saved.path} does not say which run it belongs to",
-            why="an earlier version of this program wrote it",
-            remedy="finish the run with that version, or begin a new one with another --out",
-        )
     if recorded != config_sha256:
         raise IntegrityError(
             f"{saved.path} is a checkpoint of another run",

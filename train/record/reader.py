@@ -20,7 +20,7 @@ from zipfile import BadZipFile, ZipFile
 
 import yaml
 
-from train.config.configuration import INCIDENTAL, WHITE, Kernels, TrainConfig, digest_fields, name_classes
+from train.config.configuration import INCIDENTAL, WHITE, Kernels, TrainConfig, digest_fields
 from train.config.presets import read_table
 from train.config.resolution import resolve
 from train.errors import DataError, IntegrityError, PreflightError, UsageError, require_there
@@ -219,11 +219,10 @@ class Inputs:
 
 def read_inputs(environment: Mapping[str, Any], config: TrainConfig) -> Inputs:
     """Read from the environment of a run, which its manifest and its checkpoints have. Needs no data set."""
-    # Older runs did not record these three; they are of data sets that have a fixed shape.
-    names = environment.get("class_names") or name_classes(config)
-    height, width, channels = environment.get("shape") or config.shape
+    height, width, channels = environment["shape"]
     mean, std = (tuple(environment[name]) for name in ("mean", "std"))
-    return Inputs(tuple(names), (height, width, channels), mean, std, environment.get("center", 1.0), config.white)
+    names = tuple(environment["class_names"])
+    return Inputs(names, (height, width, channels), mean, std, environment["center"], config.white)
 
 
 def check_config(record: RunRecord) -> str:

@@ -362,7 +362,7 @@ def _note_changes(
     recorded: dict[str, Any], now: dict[str, Any], display: Display, *, names: Sequence[str] = runtime.RECORDED
 ) -> None:
     for name in names:
-        before, after = recorded.get(name, now.get(name)), now.get(name)  # older records lack some names
+        before, after = recorded.get(name), now.get(name)
         if before != after:
             display.say(f"note: {name} was {before}, is {after}; the last bits may differ from an unbroken run")
 

@@ -246,7 +246,7 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
             world.sign(world.environment, "builder"),
         ),
         7,
-        "content: an earlier version made it",
+        "content: its record has no list of its files",
     ),
     "environment of another wheel": (
         "environment",

@@ -136,16 +136,6 @@ def test_an_honest_chain_holds(world: World, name: str) -> None:
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("kind", ["wheel", "environment", "run", "report"])
-def test_records_from_before_signatures_are_verified_as_they_were(world: World, kind: str) -> None:
-    record = getattr(world, kind)
-    signing.discard(record)
-    done = world.verify(record, trust=())
-    assert done.exit_code == 0, done.output
-    assert "signature none" in done.output
-    assert not signing.locate(record).exists()
-
-
 def test_a_signature_that_nobody_checks_is_mentioned(world: World) -> None:
     done = world.verify(world.wheel, "--json", trust=())
     value = json.loads(done.stdout)

@@ -40,7 +40,7 @@ CHANGES: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Extended(TrainConfig):
-    sharpness: int = option("Training", "How sharp images are.", 0, least=0, most=9, later=True)
+    sharpness: int = option("Training", "How sharp images are.", 0, least=0, most=9)
     places: tuple[int, ...] = option("Output", "Where.", (), asked=None, read=read_blocks, metavar="N,…", decides=False)
 
 

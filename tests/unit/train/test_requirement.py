@@ -41,7 +41,7 @@ def test_the_requirement_does_not_rename_the_run(monkeypatch: pytest.MonkeyPatch
     before = cli.parse(["digits"])
     monkeypatch.setenv(GPU_VARIABLE, "1")
     assert (cli.parse(["digits"]).digest, cli.parse(["digits"]).run_dir) == (before.digest, before.run_dir)
-    assert before.run_dir.name == "digits-bc-22-12-6a5e7287"
+    assert before.run_dir.name == "digits-bc-22-12-5e29933f"
 
 
 CUDA: dict[str, Any] = {"is_cuda_build": True}

@@ -286,10 +286,7 @@ def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
         publish(finish_build(tmp_path / "staging"), tmp_path / "file" / "dist")
 
 
-@pytest.mark.parametrize("saved", [True, False], ids=["plan.json", "the manifest of an earlier version"])
-def test_a_second_build_follows_the_saved_plan(dist: Path, saved: bool) -> None:
-    if not saved:
-        (dist / "plan.json").unlink()
+def test_a_second_build_follows_the_saved_plan(dist: Path) -> None:
     again = build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
