@@ -55,9 +55,9 @@ lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a call to another host is an error
-	@.venv-dev/bin/python -m tests.site collect
+	@.venv-dev/bin/python -m tools.site collect
 	@.venv-dev/bin/mkdocs build --strict
-	@.venv-dev/bin/python -m tests.site check
+	@.venv-dev/bin/python -m tools.site check
 
 # A folder is ready when the marker is newer than its lock. A whole one is brought up to date; one whose install was
 # interrupted has no marker and is made again from the start. So is one that came with a copied or moved clone: its
@@ -88,9 +88,9 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 
 pins: .venv-dev/ready ## write what other programs read: pins, arguments of options, and schemas
 	@.venv-dev/bin/python -m toolkit.versions.pins
-	@.venv-dev/bin/python -m tests.dockerfile
+	@.venv-dev/bin/python -m tools.dockerfile
 	@.venv-dev/bin/python -m toolkit.lock
-	@.venv-dev/bin/python -m tests.schemas
+	@.venv-dev/bin/python -m tools.schemas
 
 lock: ## freeze the newest versions of everything into the locked sets
 	@docker/requirements/lock

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import pages, picture
-from tests.layers import (
+from tools import pages, picture
+from tools.layers import (
     CHECKS,
     LEVELS,
     PACKAGES,
@@ -169,7 +169,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def test_the_picture_is_drawn_from_the_imports() -> None:
-    assert picture.draw() == pages.PICTURE.read_text(), "run: python -m tests.pages"
+    assert picture.draw() == pages.PICTURE.read_text(), "run: python -m tools.pages"
 
 
 def test_every_module_that_the_page_names_exists() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import pages
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
 from toolkit.project import ROOT
+from tools import pages
 from train.config.presets import read_table
 
 
@@ -245,7 +245,7 @@ def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
 
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
 def test_the_pages_show_what_the_code_says(page: Path) -> None:
-    assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tests.pages"
+    assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tools.pages"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests import pages
 from tests.command import Run
 from toolkit import diagnosis, doctor, project, training_job, versions
 from toolkit.cli import command
@@ -23,6 +22,7 @@ from toolkit.errors import DataError, EngineError, JobError, UsageError
 from toolkit.processes import describe_full_disk
 from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
+from tools import pages
 from train.cli import parse
 from train.system import budget
 
@@ -61,7 +61,7 @@ def test_one_row_is_read_as_in_the_whole_table() -> None:
 
 
 def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
-    assert pages.REMEDIES.read_text() == pages.render_remedies(), "`python -m tests.pages` writes them"
+    assert pages.REMEDIES.read_text() == pages.render_remedies(), "`python -m tools.pages` writes them"
 
 
 ORDINARY = """\

@@ -13,11 +13,11 @@ import typer.core
 import typer.main
 import yaml
 
-from tests.drawings import DRAWINGS
-from tests.reference import read_commands
-from tests.site import list_sources
 from toolkit.cli import app
 from toolkit.cli.help import read_examples
+from tools.drawings import DRAWINGS
+from tools.reference import read_commands
+from tools.site import list_sources
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -156,7 +156,7 @@ def test_a_command_that_does_not_exist_is_found(line: str) -> None:
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_shows_what_the_program_answers(name: str) -> None:
-    assert DRAWINGS[name]() == (ROOT / "docs" / name).read_text(), "run: python -m tests.pages"
+    assert DRAWINGS[name]() == (ROOT / "docs" / name).read_text(), "run: python -m tools.pages"
 
 
 UNLIMITED = {"CONTRIBUTING.md", "commands.md", "exit-codes.md", "options.md", "troubleshooting.md", "versions.md"}

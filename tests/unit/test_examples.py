@@ -11,7 +11,7 @@ import matplotlib as mpl
 import pytest
 import yaml
 
-from tests import loaded, notebooks
+from tests import loaded
 from tests.command import Run
 from tests.unit.graft.maker import make_container, make_library, make_tensorflow
 from tests.unit.record import maker
@@ -23,6 +23,7 @@ from toolkit.errors import UsageError
 from toolkit.settings import resolve
 from toolkit.training_job import GRACE_SECONDS
 from toolkit.wheel import wheel_folder
+from tools import notebooks
 from train.cli import parse
 
 ROOT = Path(__file__).parents[2]

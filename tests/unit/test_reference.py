@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 import pytest
 import typer
 
-from tests import pages, reference
+from tools import pages, reference
 
 COMMANDS = reference.read_commands()
 
 
 def test_the_manual_says_what_the_code_says() -> None:
-    assert reference.render_manual(pages.list_job_options()) == pages.MANUAL.read_text(), "run: python -m tests.pages"
+    assert reference.render_manual(pages.list_job_options()) == pages.MANUAL.read_text(), "run: python -m tools.pages"
 
 
 def test_an_option_that_is_described_once_means_the_same_in_every_command() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import site
-from tests.site import ROOT
+from tools import site
+from tools.site import ROOT
 
 
 class Build:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import site
 from tests.browser import Browser
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit.report import page
+from tools import site
 
 STYLE = page.BASE.read_text() + (page.FOLDER / "page.css").read_text()
 

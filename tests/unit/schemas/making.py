@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.schemas import Schema
+from tools.schemas import Schema
 
 LETTERS = string.ascii_letters + string.digits + " .:/_-"
 TEXTS = st.text(LETTERS, min_size=1, max_size=8)

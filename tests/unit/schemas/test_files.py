@@ -8,11 +8,11 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests import schemas
 from tests.command import Run
 from tests.unit.record import maker
 from toolkit import manifest
 from toolkit.manifest import Manifest
+from tools import schemas
 from train.cli import parse
 
 ROOT = Path(__file__).parents[3]

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tests import schemas
 from tests.unit.schemas.making import TEXTS, near
 from toolkit import artifacts, keys, lock, manifest, steps
 from toolkit.errors import ToolkitError
 from toolkit.settings import resolve
+from tools import schemas
 from train.cli import parse
 from train.record import reader
 

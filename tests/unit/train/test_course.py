@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from tests import notebooks
+from tools import notebooks
 from train.config.resolution import resolve
 from train.report.plot import draw_model
 

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from tests.layers import PACKAGES, ROOT, list_modules
 from tests.unit.train import keras_file
+from tools.layers import PACKAGES, ROOT, list_modules
 from train.config.presets import read_table
 from train.errors import DataError
 from train.model import hdf5, pretrained

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests import pages
+from tools import pages
 from train.cli import declare_options, parse
 from train.config.configuration import DEFAULTS, INCIDENTAL, OPTIONS, TrainConfig
 from train.config.option import list_options, option, read_blocks

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.layers import list_modules
 from tests.unit.trust.conftest import STRANGER, Canary
 from toolkit import files, interpreters
 from toolkit.errors import PreflightError
+from tools.layers import list_modules
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.layers import list_modules
 from tests.unit.trust.conftest import STRANGER, Canary
 from toolkit import lock, programs, project
 from toolkit.errors import PreflightError
 from toolkit.wheel import build_inputs
+from tools.layers import list_modules
 from train.native import library
 
 STARTERS = {

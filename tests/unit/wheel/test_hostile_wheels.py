@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.layers import ROOT
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_wheel
 from toolkit import digest
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.wheel import archive, package_index
 from toolkit.wheel.package_index import RECORD
+from tools.layers import ROOT
 
 INFO = "tensorflow-2.19.0.dist-info"
 BODY = make_build_info("compute_75")

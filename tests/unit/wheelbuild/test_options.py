@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 from wheelbuild.request import read_request
 
-from tests import dockerfile
 from tests.unit.wheelbuild.test_request import GIVEN
 from toolkit import project
 from toolkit.cli import app
@@ -16,6 +15,7 @@ from toolkit.errors import UsageError
 from toolkit.settings import Settings
 from toolkit.wheel import build_plan
 from toolkit.wheel.build_options import BuildOptions, list_options
+from tools import dockerfile
 
 OTHER = BuildOptions(
     compute_capability=("8.0", "9.0"),

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.layers import ROOT
 from tests.unit.train.own.test_tables import make_table, open_, write
+from tools.layers import ROOT
 from train.config import origin
 from train.data import tables, unpacking
 from train.data.layout import Place

@@ -65,7 +65,10 @@ def _walk(command: Any, name: str, parent: Any) -> Iterator[Command]:
 
 
 def _describe(parameter: Any, context: Any) -> Parameter:
-    written, text = describe_parameter(parameter, context)
+    described = describe_parameter(parameter, context)
+    if described is None:
+        raise ValueError(f"{parameter.name} is hidden")
+    written, text = described
     meaning, _, extra = text.partition(" [")
     facts = extra.removesuffix("]").split("; ")
     is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts  # off unless it is given

@@ -1,19 +1,19 @@
-"""What is generated of the pages, and the manual: ``python -m tests.pages`` writes it, and tests compare it."""
+"""What is generated of the pages, and the manual: ``python -m tools.pages`` writes it, and tests compare it."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from tests import drawings, layers, picture, reference
-from tests.reference import Parameter
 from toolkit import diagnosis, versions
 from toolkit.diagnosis.table import PLACES
 from toolkit.doctor.cards import Card, find_card
 from toolkit.errors import list_exit_codes
 from toolkit.versions import numbers
 from toolkit.versions.matrix import Cell, State, list_cells, render
+from tools import drawings, layers, picture, reference
+from tools.reference import Parameter
 from train.cli import give_options, make_app
 from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
@@ -148,7 +148,7 @@ def _replace(text: str, name: str, content: str) -> str:
     return re.sub(pattern, lambda _: f"<!-- {name} -->\n{content}\n<!-- /{name} -->", text, flags=re.DOTALL)
 
 
-PARTS = {
+PARTS: Mapping[str, Callable[[], str]] = {
     "matrix": render_matrix,
     "grid": render_sets,
     "grid-arm64": lambda: render_sets("linux/arm64"),

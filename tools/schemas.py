@@ -1,4 +1,4 @@
-"""The JSON schemas of files: ``python -m tests.schemas`` writes them, and a test compares them.
+"""The JSON schemas of files: ``python -m tools.schemas`` writes them, and a test compares them.
 
 They are made from the declarations that the readers use. The number at the end of `$id` is in `VERSIONS`. It rises when
 a file that was valid is valid no longer, or means something else; a new name that may be left out does not raise it. A
@@ -18,6 +18,7 @@ from toolkit.wheel.inspection import Audit, Inspection
 from train.config.configuration import OPTIONS, TrainConfig
 from train.config.option import Option
 from train.record import reader
+from train.system.progress import Mode
 
 FOLDER: Final = Path(__file__).parents[1] / "toolkit" / "schemas"
 VERSIONS: Final = {
@@ -116,7 +117,7 @@ def _describe_settings() -> Schema:
 
 def _describe_setting(setting: Field[str]) -> Schema:
     schema: Schema = {"type": ["string", "null"]}
-    kinds = {"engine": settings.EngineName, "platform": settings.PlatformName, "progress": settings.Mode}
+    kinds = {"engine": settings.EngineName, "platform": settings.PlatformName, "progress": Mode}
     if choices := kinds.get(setting.name):
         schema = {"enum": [*get_args(choices), None]}
     elif setting.default != "":

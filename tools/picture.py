@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
 
-from tests.layers import LEVELS, UPWARD, read_graph
+from tools.layers import LEVELS, UPWARD, read_graph
 
 Edges = Mapping[str, set[str]]
 BY = "@"
@@ -105,7 +105,8 @@ def settle(names: list[str], wanted: Mapping[str, float]) -> dict[str, float]:
     for name in reversed(names):
         last[name] = min(wanted[name], edge - GAP - measure(name) / 2)
         edge = last[name] - measure(name) / 2
-    left, right, found = MARGIN, WIDTH, {name: (first[name] + last[name]) / 2 for name in names}
+    left, right = float(MARGIN), float(WIDTH)
+    found = {name: (first[name] + last[name]) / 2 for name in names}
     for name in names:
         found[name] = max(found[name], left + GAP + measure(name) / 2)
         left = found[name] + measure(name) / 2
@@ -159,11 +160,11 @@ def draw_program(drawing: Drawing, up: set[tuple[str, str]]) -> Iterator[str]:
         yield connect(boxes[above], boxes[below], "way" if BY in below else "arrow")
     yield from (connect(boxes[name], boxes[each], "arrow up") for name, each in sorted(up))
     for name, box in sorted(boxes.items()):
-        x, y = box.x - box.width / 2, box.y - BOX / 2
+        x, top = box.x - box.width / 2, box.y - BOX / 2
         if BY in name:
-            yield f'<path d="M{box.x:.0f} {y:.0f}v{BOX}"/>'
+            yield f'<path d="M{box.x:.0f} {top:.0f}v{BOX}"/>'
         else:
-            yield f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{box.width:.0f}" height="{BOX}" rx="4"/>'
+            yield f'<rect class="box" x="{x:.0f}" y="{top:.0f}" width="{box.width:.0f}" height="{BOX}" rx="4"/>'
             yield f'<text x="{box.x:.0f}" y="{box.y + 4.5:.0f}">{name}</text>'
 
 

@@ -1,4 +1,4 @@
-"""Declares the options of a build in docker/Dockerfile: ``python -m tests.dockerfile`` writes it, a test compares it.
+"""Declares the options of a build in docker/Dockerfile: ``python -m tools.dockerfile`` writes it, a test compares it.
 
 A Dockerfile names a build argument before its first stage, and again in each stage that reads it. No mark tells
 where the lines of options are: it would change the bytes of the file, and with them the digest of each plan.

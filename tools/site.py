@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from tests import notebooks
+from tools import notebooks
 
 ROOT = Path(__file__).parents[1]
 PAGES, SITE = ROOT / ".site" / "pages", ROOT / ".site" / "html"
