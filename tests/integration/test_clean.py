@@ -18,7 +18,7 @@ from docker.errors import APIError
 from tests.integration.docker import stages
 from tests.integration.small_engine import SmallEngine, start
 from toolkit import clean, manifest, naming, ownership
-from toolkit.engine import Job, Stop
+from toolkit.engine import Job
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine
 from toolkit.errors import EngineError, JobError
@@ -69,17 +69,14 @@ class Clone:
         lines: queue.Queue[str] = queue.Queue()
         with ThreadPoolExecutor(1) as pool:
             job = Job(title="test", argv=("-c", PROGRAM), grace=1)
-            stops: queue.Queue[Stop] = queue.Queue()
-            running = pool.submit(engine.run, environment, job, lines.put, stops.put)
-            stop = stops.get(timeout=60)
+            running = pool.submit(engine.run, environment, job, lines.put)
             assert lines.get(timeout=60) == "begun"
             name, *others = set(_docker("ps", "--quiet").split()) - before
             assert not others
             try:
                 yield name
             finally:
-                with suppress(APIError):
-                    stop(0)
+                _docker("kill", name, check=False)
                 with suppress(EngineError, JobError, APIError):
                     running.result()
 

@@ -269,8 +269,8 @@ ROOT = "name=seccomp,profile=default"
         (DOCKER, [ROOT], False, "rootful: jobs run as their caller", []),
         (DOCKER, [ROOT, "name=userns"], False, "it maps users", []),
         (DOCKER, [ROOT, "name=rootless"], False, "rootless: jobs read and write as", ["limits"]),
-        (PODMAN, [ROOT], False, "rootful: jobs run as their caller", ["buildx", "workers"]),
-        (PODMAN, [ROOT], True, "rootless: jobs read and write as", ["limits", "buildx", "workers"]),
+        (PODMAN, [ROOT], False, "rootful: jobs run as their caller", ["buildx"]),
+        (PODMAN, [ROOT], True, "rootless: jobs read and write as", ["limits", "buildx"]),
     ],
 )
 def test_the_kind_of_engine_is_what_the_engine_says(
@@ -305,9 +305,7 @@ def test_the_kind_of_engine_is_what_the_engine_says(
     is_rootless = "rootless" in words
     assert found.facts["rootless"] == is_rootless
     assert found.facts["owner"] == ((tmp_path.stat().st_uid, tmp_path.stat().st_gid) if is_rootless else None)
-    assert [
-        each.id for each in findings if each.level == "warn" and each.id in {"limits", "buildx", "workers"}
-    ] == warned
+    assert [each.id for each in findings if each.level == "warn" and each.id in {"limits", "buildx"}] == warned
     assert all(each.remedy for each in findings if each.level == "warn")
 
 

@@ -87,13 +87,6 @@ def _check_podman() -> Iterator[Finding]:
 
     evidence = "images are not built through Podman's socket; jobs run in images that it has"
     yield Finding(id="buildx", state="fail", advisory=True, evidence=evidence, remedy=PODMAN_BUILDS)
-    yield Finding(
-        id="workers",
-        state="fail",
-        advisory=True,
-        evidence="workers of one run find each other by names of containers, which Podman 4.3.1 does not resolve",
-        remedy="`toolkit launch local` with --engine host",
-    )
 
 
 def check_apptainer(settings: Settings) -> Iterator[Finding]:

@@ -1,14 +1,12 @@
 from collections.abc import Callable
 from pathlib import Path
 from time import thread_time
-from typing import get_args
 
 import pytest
 import yaml
 
 from toolkit import project, versions
 from toolkit.errors import ToolkitError, UnsupportedError, UsageError
-from toolkit.policy_requirements import Rating
 from toolkit.versions import numbers, table
 from toolkit.versions.sets import name_wheel
 
@@ -143,7 +141,7 @@ def test_each_advisory_has_a_dated_source_and_affects_versions_of_the_table(tmp_
     for item in TABLE.advisories.values():
         assert all(TABLE.sources[source].date for source in item.sources)
         assert not item.fixed or item.fixed in TABLE.tensorflow_rows
-        assert item.severity in {"", *get_args(Rating)}
+        assert item.severity in {"", "low", "medium", "high", "critical"}
     for change in ({"affected": ["2.17.0"]}, {"fixed": "2.18.0"}, {"sources": ["nobody"]}):
         path = edit(tmp_path, lambda data, change=change: data["advisories"]["CVE-2025-55559"].update(change))
         table.load_table.cache_clear()
