@@ -13,6 +13,8 @@ import typer
 
 from tests import threads
 
+pytest.register_assert_rewrite("tests.makers")
+
 threads.settle()
 gc.disable()  # until all tests are collected, see `pytest_collection_finish`
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from PIL import Image
 
 from tests import browser
+from tests.makers.page import choose, wait
 from tests.unit.train.service import serving
-from tests.unit.train.service.test_page import choose, wait
 from train import cli
 from train.use import network
 

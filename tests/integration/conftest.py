@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.docker.test_wheel import change
 from tests.integration.small_engine import SmallEngine, start
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import change
 
 COMPILER = "toolkit/test:compiler"
 """A base image that has the toolchain's packages, with headers that are not patched yet."""

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.test_build_image import NEEDS_GPU, NEEDS_TENSORFLOW
-from tests.integration.test_smoke_images import failures
 from tests.integration.workspace import Workspace
+from tests.makers.build_image import NEEDS_GPU, NEEDS_TENSORFLOW
+from tests.makers.smoke_images import failures
 from toolkit.smoke import runner
 from toolkit.wheel import inspection
 

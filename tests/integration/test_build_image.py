@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.test_smoke_images import failures, require_breaks_named
 from tests.integration.workspace import Workspace
+from tests.makers.build_image import NEEDS_GPU, NEEDS_TENSORFLOW
+from tests.makers.smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
 from toolkit import keys, naming, signing, versions
 from toolkit.digest import digest_file
@@ -24,9 +25,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 LOCKED = stages.ROOT / "docker/requirements/cuda-12.6.1.txt"
-NEEDS_TENSORFLOW = ("cpu.onednn", "numerics", "xla", "determinism")
-NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
-
 Built = tuple[Workspace, dict[str, Any]]
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.docker.test_wheel import edit
 from tests.integration.relay import relay_engine
 from tests.integration.workspace import CACHE, Workspace
+from tests.makers.mini_tensorflow import edit
 from toolkit import keys, versions
 from toolkit.engine import buildx
 

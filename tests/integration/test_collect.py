@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import https
-from tests.integration.docker.test_wheel import edit
 from tests.integration.small_engine import ALONE, SmallEngine, start
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import edit
 from tests.server import QuietHandler, running, serve
 from toolkit.wheel import collection
 

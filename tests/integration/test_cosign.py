@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
+from tests.makers.publication import finish_build, publish
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys, signing
 from toolkit.artifacts import find
 from toolkit.record import attestation

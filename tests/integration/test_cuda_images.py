@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_other_sets import train_once
-from tests.integration.test_smoke_images import failures, require_breaks_named, smoke
 from tests.integration.workspace import Workspace
+from tests.makers.other_sets import train_once
+from tests.makers.smoke_images import failures, require_breaks_named, smoke
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import farms, stages, webdav
-from tests.integration.docker.test_wheel import edit
-from tests.integration.test_poisoned_cache import note
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import edit
+from tests.makers.poisoned_cache import note
 from tests.server import QuietHandler, serve
 from tests.tiers import weekly
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.integration.docker import stages
-from tests.integration.docker.test_wheel import edit
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import edit
 from tests.tiers import find_repository, needs_upstream
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.docker.test_wheel import edit
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import edit
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600), pytest.mark.usefixtures("bazel")]
 

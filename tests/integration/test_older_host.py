@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.workspace import Workspace
-from tests.unit.train.native.test_runs import WEIGHTS
+from tests.makers.native_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
 from toolkit import versions
 from toolkit.smoke import runner

@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.integration.workspace import Workspace
+from tests.makers.other_sets import train_once
 from toolkit import versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
@@ -38,11 +39,3 @@ def test_the_image_is_checked_and_trains(image: tuple[Workspace, tuple[str, ...]
     report = json.loads(checked.stdout)
     assert (report["tensorflow"], report["python"].rpartition(".")[0]) == (words[1], words[3])
     assert "test accuracy" in train_once(name)
-
-
-def train_once(image: str) -> str:
-    """Train for one epoch in a container, on the processor, and return what was said."""
-    argv = ["docker", "run", "--rm", "--network=none", image, "digits", "--epochs", "1", "--progress", "plain"]
-    trained = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert trained.returncode == 0, trained.stderr
-    return trained.stderr + trained.stdout

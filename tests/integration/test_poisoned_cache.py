@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.docker import http_cache
 from tests.integration.workspace import Workspace
+from tests.makers.poisoned_cache import note
 
 pytestmark = [
     pytest.mark.engine,
@@ -17,14 +18,6 @@ pytestmark = [
 ]
 
 OUTPUT = re.compile(rb"bazel-out/[\w./-]+")
-NOTE = "tensorflow/core/kernels/host.cc"
-
-
-def note(workspace: Workspace, word: str) -> None:
-    """Put a word into the library; words of one length give libraries of one size."""
-    source = workspace.source / NOTE
-    kept = source.read_text().split('extern "C" const char *standin_note')[0]
-    source.write_text(f'{kept}extern "C" const char *standin_note() {{ return "{word}"; }}\n')
 
 
 def list_results(kept: dict[str, bytes]) -> dict[bytes, str]:

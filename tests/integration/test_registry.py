@@ -2,85 +2,18 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration import canary
-from tests.integration.docker import distribution, stages, tokens
+from tests.makers.registries import Machines, connect
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import finish_build, publish
-from toolkit import digest, keys, manifest
-from toolkit.artifacts import find
-from toolkit.record import attestation
-from toolkit.settings import resolve
-from toolkit.wheel import build_plan, wheel_documents, wheel_folder
-from toolkit.wheel.build_options import BuildOptions
-from toolkit.wheel.build_plan import BuildPlan
+from toolkit import digest, manifest
+from toolkit.wheel import wheel_documents, wheel_folder
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
-
-NAME = "team/tensorflow"
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Two folders that stand for two machines, with the keys of both and the registry between them."""
-
-    root: Path
-    registry: distribution.Registry
-    plan: BuildPlan
-
-    def __call__(self, machine: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(machine, *words, **variables)
-        output, errors = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def start(self, machine: str, *words: str, **variables: str) -> "subprocess.Popen[str]":
-        home = self.root / machine
-        given = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-        given |= {"PYTHONPATH": str(stages.ROOT), "DOCKER_CONFIG": str(home / "docker"), "NO_COLOR": "1"}
-        given |= {"TOOLKIT_CA_BUNDLE": str(self.registry.authority), **variables}
-        argv = [sys.executable, "-m", "toolkit", *words]
-        return subprocess.Popen(argv, cwd=home, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def find_part(self, value: str) -> Path:
-        """Return where the second machine keeps what has come of a wheel."""
-        return self.root / "second" / ".toolkit" / f"wheel-{self.plan.name}" / f"{digest.shorten(value)}.part"
-
-    @property
-    def where(self) -> str:
-        return f"{self.registry.host}/{NAME}"
-
-    @property
-    def take(self) -> tuple[str, ...]:
-        return ("build-wheel", "--from", self.where, "--trust", "../key.pub", "--verbose")
-
-
-@contextmanager
-def connect(
-    root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
-) -> Iterator[Machines]:
-    """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
-    asked = build_plan.plan_wheel(resolve({}), BuildOptions(), lock_file=Path("none")).plan
-    keys.make(root / "key")
-    made = root / "first" / "dist" / asked.name
-    made.parent.mkdir(parents=True)
-    publish(finish_build(root / "staging"), made, asked)
-    change(made)
-    attestation.sign(find(str(made), root), keys.load(str(root / "key")), fresh=True)
-    with distribution.serve(root, service) as registry:
-        found = Machines(root, registry, asked)
-        registry.log_in(root / "first" / "docker")
-        for name in ("second", "third"):
-            (root / name).mkdir()
-            registry.log_in(root / name / "docker", "" if name == "second" else "wrong")
-        yield found
 
 
 def replace_wheel(made: Path, content: Iterable[bytes]) -> None:

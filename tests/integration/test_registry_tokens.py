@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from tests.integration.docker import tokens
-from tests.integration.test_registry import Machines, connect
+from tests.makers.registries import Machines, connect
 from toolkit import digest
 from toolkit.engine.registry import Client, Layer, parse
 from toolkit.errors import RegistryError

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import farms
-from tests.integration.docker.test_wheel import edit
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import edit
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900), pytest.mark.usefixtures("bazel")]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration import canary
-from tests.integration.docker.test_wheel import change, edit
 from tests.integration.workspace import Workspace
+from tests.makers.mini_tensorflow import change, edit
 from toolkit import keys
 
 pytestmark = [

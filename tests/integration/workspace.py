@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.integration.docker import stages
-from tests.integration.docker.test_wheel import edit, find_process
+from tests.makers.mini_tensorflow import edit, find_process
 
 CACHE = "toolkit-tests-command"
 PARTS = ("compose.yaml", "compose.gpu.yaml", ".dockerignore", "docker", "train", "bazel_patches", "toolkit")

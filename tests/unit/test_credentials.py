@@ -6,27 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers.credentials import list_commands
 from toolkit.__main__ import main
-from toolkit.cli import app
 from toolkit.settings import OPTIONS
 from train import cli
 from train.system.addresses import find_credentials, hide
 
 CANARY = "CANARYx7"
 ADDRESSES = (f"https://user:{CANARY}@host/x.git#{'a' * 40}", f"https://host/x?token={CANARY}", f"grpcs://{CANARY}@host")
-
-
-def list_commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    group = group or typer.main.get_command(app)
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from list_commands(command, (*words, name))
-        else:
-            yield (*words, name), command
 
 
 def takes_text(parameter: Any) -> bool:

@@ -4,7 +4,6 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +12,13 @@ import typer.core
 import typer.main
 import yaml
 
+from tests.makers.pages import EXAMPLES, ROOT
 from toolkit.cli import app
 from toolkit.cli.help import read_examples
 from tools.drawings import DRAWINGS
 from tools.reference import read_commands
 from tools.site import list_sources
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -116,7 +115,6 @@ def _fill(name: str, options: list[str]) -> list[str]:
     return options if options or not required else ["X"]
 
 
-EXAMPLES = {f"help of {name or 'toolkit'}: {line}": line for name, lines in read_examples().items() for line in lines}
 STEPS = {
     f"{path.name}: {line}": line
     for path in (ROOT / ".github" / "workflows").glob("*.yml")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.wheel.test_publication import finish_build, publish
+from tests.makers.publication import finish_build, publish
 from toolkit import pipeline
 from toolkit.console import Console
 from toolkit.engine import EnvironmentSpec, Platform

@@ -183,7 +183,7 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
 
 
 def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
-    from tests.unit.engine.test_apptainer import LABELS, write_archive
+    from tests.makers.apptainer import LABELS, write_archive
     from toolkit.console import Console
     from toolkit.pipeline import Request, choose_set
     from toolkit.settings import resolve

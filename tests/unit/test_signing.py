@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.command import Run
-from tests.unit.wheel.test_publication import finish_build, publish
+from tests.makers.publication import finish_build, publish
 from toolkit import artifacts, keys, signing
 from toolkit.errors import IntegrityError, PreflightError, UsageError
 from toolkit.keys import Signer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.docker.test_wheel import WHEEL, edit
+from tests.makers.mini_tensorflow import WHEEL, edit
 from toolkit import lock, versions
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]

@@ -1,5 +1,4 @@
 import gzip
-import io
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
+from tests.makers.apptainer import LABELS, SPEC, write_archive
 from toolkit import artifacts, digest, manifest, naming
 from toolkit.artifacts import Link
 from toolkit.console import Console
@@ -23,14 +23,7 @@ from toolkit.findings import Finding
 from toolkit.settings import resolve
 
 Install = Callable[[str, str], Path]
-SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 QUIET = Console(verbosity=-1)
-LABELS = {
-    naming.OWNER_LABEL: "toolkit",
-    naming.LOCK_LABEL: SPEC.inputs["requirements"],
-    f"{naming.LABEL_PREFIX}.tensorflow": "2.19.0",
-    naming.INSTRUCTIONS_LABEL: "avx2 fma",
-}
 PROGRAM = """
 case $1 in
 --version) echo apptainer version 1.4.5 ;;
@@ -40,25 +33,6 @@ build) shift 2; echo "$APPTAINER_TMPDIR" > "$(dirname "$1")/../asked"; cp "${2#*
 esac
 """
 """Takes apptainer's commands, and runs jobs on the host."""
-
-
-def write_archive(
-    path: Path,
-    labels: Mapping[str, str] = LABELS,
-    *,
-    layer: bytes = b"layer",
-    promised: bytes = b"layer",
-    images: int = 1,
-) -> Path:
-    config = json.dumps({"config": {"Labels": dict(labels)}, "rootfs": {"diff_ids": [digest_bytes(promised)]}}).encode()
-    entry = {"Config": "blobs/config", "RepoTags": ["toolkit/train:cpu-1"], "Layers": ["blobs/layer"]}
-    parts = {"blobs/config": config, "blobs/layer": layer, "manifest.json": json.dumps([entry] * images).encode()}
-    with tarfile.open(path, "w") as stored:
-        for name, content in parts.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            stored.addfile(member, io.BytesIO(content))
-    return path
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.publication import finish_build, publish
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import LOG, World
-from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import keys
 from toolkit.artifacts import find
 from toolkit.record import attestation

@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.command import Run
+from tests.makers.publication import PLAN, TABLE, finish_build, publish
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import PLAN, TABLE, finish_build, publish
 from toolkit import digest, keys, lock, manifest, signing, versions
 from toolkit.artifacts import find
 from toolkit.cli import app

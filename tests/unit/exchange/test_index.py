@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers.publication import PLAN
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import World
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import PLAN
 from toolkit import manifest
 from toolkit.engine import oci_manifest
 from toolkit.engine.registry import parse

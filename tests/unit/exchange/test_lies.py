@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.makers.publication import PLAN, finish_build, publish
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, Lie, World, flip
 from tests.unit.record.maker import change_json
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
 from toolkit import files, keys, manifest, signing
 from toolkit.artifacts import find
 from toolkit.engine import oci_manifest

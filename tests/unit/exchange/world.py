@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.makers.publication import PLAN
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
-from tests.unit.wheel.test_publication import PLAN
 from toolkit import artifacts, console
 from toolkit.engine.registry import parse
 from toolkit.record import transfer

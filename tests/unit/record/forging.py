@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.makers.publication import PLAN, RAN_AT, finish_build
 from tests.unit.record import maker
 from tests.unit.record.signed import (
     CHECK,
@@ -20,7 +21,6 @@ from tests.unit.record.signed import (
     flip,
     read_payload,
 )
-from tests.unit.wheel.test_publication import PLAN, RAN_AT, finish_build
 from toolkit import manifest, signing
 from toolkit.artifacts import find
 from toolkit.wheel import publication, wheel_documents, wheel_folder

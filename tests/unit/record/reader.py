@@ -25,12 +25,12 @@ from PIL import Image
 
 from tests import loaded
 from tests.command import Run
+from tests.makers.data_files import make_split, write_parquet
+from tests.makers.pages import ROOT
+from tests.makers.publication import LOCK, finish_build, publish
 from tests.unit.exchange.oci import Registry
 from tests.unit.record import maker
-from tests.unit.test_docs import ROOT
 from tests.unit.train.own.making import write_classes
-from tests.unit.train.test_data import make_split, write_parquet
-from tests.unit.wheel.test_publication import LOCK, finish_build, publish
 from toolkit import project
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan

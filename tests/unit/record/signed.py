@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from tests.makers.publication import finish_build, publish
 from tests.unit.record import maker
-from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, keys, manifest, naming, signing
 from toolkit.artifacts import find, image, run
 from toolkit.cli import app

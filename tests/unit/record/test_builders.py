@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from tests.makers.publication import PLAN, finish_build, publish
 from toolkit import artifacts, report
 from toolkit.artifacts import BuiltWheel, open_wheel
 from toolkit.artifacts.artifact import Facts

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.pages import EXAMPLES, ROOT
 from tests.unit.exchange import oci
 from tests.unit.record.reader import RULES, THINGS, Library, Reader, find_rule, list_commands, list_guides
-from tests.unit.test_docs import EXAMPLES, ROOT
 
 ELSEWHERE = {
     "toolkit clean",

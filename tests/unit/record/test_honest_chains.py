@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.makers.publication import finish_build, publish
 from tests.unit.record import maker
 from tests.unit.record.forging import run_in_image
 from tests.unit.record.signed import IMAGE, SMOKE, TAG, World
-from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import signing
 from toolkit.artifacts import compare, find
 from toolkit.cli import app

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.makers.publication import finish_build, publish
 from tests.unit.record import maker
-from tests.unit.wheel.test_publication import finish_build, publish
 from toolkit import digest, manifest, seals
 from toolkit.artifacts import BuiltWheel, Environment, compare, origins
 from toolkit.cli import app

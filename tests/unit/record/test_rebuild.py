@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from tests.makers.publication import PLAN, finish_build, publish
 from toolkit import manifest
 from toolkit.artifacts import open_wheel
 from toolkit.cli import app

@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.browser import Browser
+from tests.makers.escaping import require_harmless
 from tests.unit.record import maker
 from tests.unit.report.conftest import Place
-from tests.unit.report.reading import Element, parse
+from tests.unit.report.reading import parse
 from toolkit.findings import check
 from toolkit.report import page
 from toolkit.report.page_model import (
@@ -63,30 +64,6 @@ PAYLOADS = [
     "\ud800<script>alert(1)</script>",
     "\x1b]0;title\x07\x1b[2J<script>alert(1)</script>",
 ]
-OWN = {
-    "html", "head", "meta", "title", "style", "body", "a", "svg", "symbol", "circle", "path", "header", "p", "h1", "dl",
-    "div", "dt", "dd", "small", "nav", "ol", "li", "span", "ul", "main", "section", "h2", "h3", "figure", "figcaption",
-    "button", "g", "line", "text", "rect", "script", "details", "summary", "table", "caption", "thead", "tr", "th",
-    "tbody", "td", "strong", "code", "pre", "footer", "img", "image", "use", "b", "em", "document",
-}  # fmt: skip
-
-
-def require_harmless(text: str) -> Element:
-    """Check that a page has no element, script or attribute that is not of its template."""
-    root = parse(text)
-    assert {each.tag for each in root.walk()} <= OWN
-    scripts = root.find("script")
-    data = [each for each in scripts if each.attributes.get("type") == "application/json"]
-    assert [each.text for each in scripts if each not in data] == [(page.FOLDER / "page.js").read_text()]
-    for each in data:
-        json.loads(each.text)
-    for each in root.walk():
-        assert not [name for name in each.attributes if name.startswith("on") or name in {"style", "srcset", "action"}]
-        for name in ("href", "src"):
-            assert re.match(r"#|data:image/png;base64,[\w+/=]*$|$", each.attributes.get(name, ""))
-    assert len(root.find("style")) == 1
-    assert [each.attributes.get("http-equiv") for each in root.find("meta")].count("Content-Security-Policy") == 1
-    return root
 
 
 def make(text: str) -> Page:

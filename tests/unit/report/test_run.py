@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from tests.makers.escaping import require_harmless
 from tests.tiers import weekly
 from tests.unit.record import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from tests.unit.report.test_escaping import require_harmless
 from toolkit import report
 from toolkit.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import page, run

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.makers.gpu_rules import cubin
 from tests.unit.smoke.conftest import Compiler, Site
-from tests.unit.smoke.test_gpu_rules import cubin
 from toolkit.smoke.checks import compiler
 from toolkit.smoke.checks.check import Expectation, Fail, Skip
 

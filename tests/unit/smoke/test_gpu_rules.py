@@ -1,9 +1,8 @@
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers.gpu_rules import cubin
 from toolkit.smoke.checks import gpu_rules
 
 
@@ -43,15 +42,6 @@ def test_cudnn_is_compared_as_tensorflow_does(built: str, present: str, conflict
 @pytest.mark.parametrize(("built", "present", "conflict"), [("12.5.1", "12.6.1", ""), ("12.8", "13.0", "major")])
 def test_cuda_is_compared_by_its_major_version(built: str, present: str, conflict: str) -> None:
     assert gpu_rules.compare_cuda(built, present) == conflict
-
-
-def cubin(flags: int, machine: int = 190, abi: int = 7) -> bytes:
-    header = bytearray(64)
-    header[:4] = b"\x7fELF"
-    header[8] = abi
-    struct.pack_into("<H", header, 18, machine)
-    struct.pack_into("<I", header, 48, flags)
-    return bytes(header)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.train.test_formulation import FOR_GPU_CHANNELS_LAST, configure, walk
+from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
 from train.cli import parse
 from train.config.resolution import resolve
 from train.data import Dataset, Split

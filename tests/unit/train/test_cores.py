@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.control_groups import V2, make
 from train.cli import parse
 from train.cores import count_cores, read_quota
 from train.step import runtime
@@ -14,22 +15,6 @@ ROOT = Path(__file__).parents[3]
 DOCKER = "/docker/7cd29f74f5e3"
 
 
-def write(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    return folder
-
-
-def make(folder: Path, cgroup: str, mount: str, files: dict[str, str]) -> Path:
-    groups = write(folder / "control groups", files)
-    escaped = str(groups).replace(" ", "\\040")
-    mountinfo = f"23 1 8:1 / / rw - ext4 /dev/sda1 rw\n{mount.format(escaped)}\n"
-    return write(folder / "proc", {"cgroup": cgroup, "mountinfo": mountinfo})
-
-
-V2 = "32 31 0:29 / {} rw,relatime shared:4 - cgroup2 cgroup2 rw"
 V1 = f"78 77 0:29 {DOCKER} {{}} ro,nosuid - cgroup cgroup rw,cpu,cpuacct"
 CASES = {
     "version 2, in a namespace": ("0::/\n", V2, {"cpu.max": "150000 100000\n"}, 1.5),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.makers.data_files import make_split, write_idx, write_parquet
+from tests.makers.hugging_face import make_saved
 from tests.tiers import weekly
-from tests.unit.train.test_data import make_split, write_idx, write_parquet
-from tests.unit.train.test_hugging_face import make_saved
 from train.cli import parse
 from train.data import Split, load, sources
 from train.errors import DataError

@@ -1,10 +1,8 @@
-import gzip
 import hashlib
 import io
 import json
 import pickle
 import re
-import struct
 import tarfile
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
+from tests.makers.data_files import assert_same, make_split, write_idx, write_parquet
 from train.cli import main, parse
 from train.data import (
     Dataset,
@@ -31,13 +30,6 @@ from train.data.dataset import check
 from train.data.tables import explain
 from train.errors import DataError, IntegrityError
 from train.run import job
-
-NUMBERS = np.random.default_rng(0)
-
-
-def make_split(count: int, size: int = 32, channels: int = 3, classes: int = 10) -> Split:
-    images = NUMBERS.integers(0, 256, (count, size, size, channels)).astype(np.uint8)
-    return Split(images, NUMBERS.integers(0, classes, count).astype(np.int32))
 
 
 def make_batch(split: Split, keys: tuple[bytes, ...]) -> bytes:
@@ -64,27 +56,6 @@ def promise(table: dict[str, Any], dataset: str, folder: Path, algorithm: str = 
     """State the digests of made files as the published ones."""
     for files in table[dataset]["published"]["splits"].values():
         files.update({name: hashlib.new(algorithm, (folder / name).read_bytes()).hexdigest() for name in files})
-
-
-def write_parquet(folder: Path, name: str, split: Split, image: str, *labels: str) -> Path:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from PIL import Image
-
-    def encode(array: Any) -> dict[str, Any]:
-        file = io.BytesIO()
-        Image.fromarray(array.squeeze()).save(file, "PNG")
-        return {"bytes": file.getvalue(), "path": None}
-
-    folder.mkdir(parents=True, exist_ok=True)
-    columns = {image: [encode(array) for array in split.images], **{label: split.labels.tolist() for label in labels}}
-    pq.write_table(pa.table(columns), folder / name)
-    return folder / name
-
-
-def assert_same(found: Split, expected: Split) -> None:
-    assert np.array_equal(found.images, expected.images)
-    assert np.array_equal(found.labels, expected.labels)
 
 
 def test_digits_are_the_real_ones() -> None:
@@ -173,11 +144,6 @@ def test_parquet_files_of_the_hub(tmp_path: Path) -> None:
     assert_same(dataset.train, train)
     assert_same(dataset.test, test)
     assert dataset.class_names[0] == "airplane"
-
-
-def write_idx(path: Path, array: Any, *, compress: bool) -> None:
-    content = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
-    path.write_bytes(gzip.compress(content) if compress else content)
 
 
 @pytest.mark.parametrize(("compress", "place"), [(True, ""), (True, "fashion-mnist"), (False, "FashionMNIST/raw")])

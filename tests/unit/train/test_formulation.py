@@ -1,5 +1,4 @@
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -7,18 +6,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
 from tests.tiers import slow, weekly
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
 from train.config.configuration import TrainConfig
-from train.config.resolution import resolve
 from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
 from train.step import evaluation, optimizer, state, training
 
-# On a processor XLA has convolutions with channels first, but TensorFlow has not. So XLA runs the whole formulation
-# here; with channels last it runs as on a GPU, operation by operation.
-FOR_GPU_CHANNELS_LAST = replace(FOR_GPU, channels_first=False)
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 MODES: tuple[Mode, ...] = ("plain", "recompute", "shared")
 
@@ -45,11 +41,6 @@ def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -
         return run(x, layers, mode, FOR_GPU, rate=0.2, compiled=True)
 
     assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
-
-
-def configure(dataset: str, **options: Any) -> TrainConfig:
-    config = resolve(dataset, **{"growth": 4, "dropout": 0.2, "learning_rate": 0.05, **options})
-    return replace(config, layers=(1, 2, 1, 1) if config.stem == "imagenet" else (2, 1))
 
 
 def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
@@ -82,13 +73,6 @@ def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
     assert expected.keys() == found.keys()
     for name, value in expected.items():
         assert np.abs(found[name] - value).max() <= 1e-9 * np.abs(value).max(), name
-
-
-def walk(graph: Any) -> Iterator[tf.Operation]:
-    yield from graph.get_operations()
-    for function in graph._functions.values():
-        if hasattr(function, "graph"):
-            yield from walk(function.graph)
 
 
 def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:

@@ -10,22 +10,18 @@ import huggingface_hub
 import numpy as np
 import pytest
 
+from tests.makers.data_files import assert_same, make_split, write_parquet
+from tests.makers.hugging_face import make_saved
 from tests.server import QuietHandler, running
 from tests.unit.train.own.making import write_image
-from tests.unit.train.test_data import assert_same, make_split, write_parquet
 from train.cli import main, parse
-from train.data import Split, download, load
+from train.data import download, load
 from train.errors import DataError, IntegrityError, PreflightError, UsageError
 
 COMMIT = "c0ffee" + 34 * "0"
 REPOSITORY = "ufldl-stanford/svhn"
 PATTERNS = ["cropped_digits/train-*.parquet", "cropped_digits/test-*.parquet"]
 NUMBERS = np.random.default_rng(1)
-
-
-def make_saved(split: Split) -> datasets.Dataset:
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
-    return datasets.Dataset.from_dict({"img": list(split.images), "label": split.labels.tolist()}, features=features)
 
 
 def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.train.test_cores import V2, make, write
+from tests.makers.control_groups import V2, make, write
 from train.system import memory
 
 GIB = 1 << 30

@@ -8,38 +8,21 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.ops import collective_ops
 
+from tests.makers.shards import PARTS, SIZE, configure, draw, make_step
 from tests.tiers import slow
 from train import data
 from train.cluster import tf_config, workers
-from train.config.configuration import TrainConfig
-from train.config.resolution import resolve
 from train.errors import CheckError, UsageError, WorkerError
 from train.model import formulation
 from train.run import shards
 from train.step import training
 from train.system.signals import StopSignal
 
-SIZE, PARTS = 24, 3
 ADDRESSES = ("one:1", "two:2", "three:3")
-
-
-def configure(**options: Any) -> TrainConfig:
-    given: dict[str, Any] = {"depth": 10, "kernels": "stock", "batch_size": SIZE, "shards": PARTS} | options
-    return resolve("digits", **given)
-
-
-def make_step(config: TrainConfig, group: workers.WorkerGroup | None = None) -> shards.ShardedStep:
-    return shards.prepare(config, data.load(config), group)
 
 
 def make_group(count: int, index: int) -> workers.WorkerGroup:
     return workers.WorkerGroup(tf_config.Cluster(ADDRESSES[:count], index), StopSignal())
-
-
-def draw() -> tuple[Any, Any, Any]:
-    generator = np.random.default_rng(0)
-    images = generator.integers(0, 17, (SIZE, 8, 8, 1)).astype(np.uint8)
-    return images, (np.arange(SIZE) % 10).astype(np.int32), np.float32(0.1)
 
 
 def read(variables: Sequence[tf.Variable]) -> list[Any]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.makers.shards import PARTS, SIZE, configure, draw, make_step
 from tests.tiers import slow
 from tests.unit.train import blocks
-from tests.unit.train.test_shards import PARTS, SIZE, configure, draw, make_step
 from tests.unit.train.worker_processes import DIGITS, describe, end, start, train, wait_for
 from train import data
 from train.cli import parse

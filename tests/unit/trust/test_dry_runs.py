@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.unit.test_credentials import list_commands
+from tests.makers.credentials import list_commands
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_wheel
 
 VERSIONS = ("--tensorflow", "2.19.0", "--cuda", "12.6.1", "--cudnn", "9.5.0", "--compute-capability", "7.5")

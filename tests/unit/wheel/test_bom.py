@@ -5,8 +5,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from tests.unit.wheel.test_fitness import GOOD
-from tests.unit.wheel.test_provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
+from tests.makers.fitness import GOOD
+from tests.makers.provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
 from toolkit.wheel import build_documents, wheel_documents
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from tests.makers.publication import PLAN, finish_build, publish
 from toolkit import lock, versions
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, ToolkitError

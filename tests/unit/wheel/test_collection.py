@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.publication import PLAN
 from tests.server import QuietHandler, serve
-from tests.unit.wheel.test_publication import PLAN
 from toolkit.console import Console
 from toolkit.errors import IntegrityError, PreflightError
 from toolkit.wheel import collection

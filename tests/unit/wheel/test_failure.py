@@ -2,11 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.failed_build import STEP
 from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.wheel import bazel_output
-
-STEP = 'process "/bin/sh -c /build/with-ca python3.11 -u -m wheelbuild" did not complete successfully: exit code: '
-
 
 ADDRESS = "https://storage.googleapis.com/mirror.tensorflow.org/github.com/tensorflow/runtime/archive"
 CHECKSUM = f"""\

@@ -2,25 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.makers.fitness import GOOD
 from toolkit.errors import CheckError, UnsupportedError
 from toolkit.wheel import inspection
-from toolkit.wheel.inspection import BuildInfo, Inspection
+from toolkit.wheel.inspection import BuildInfo
 
 SPEC = {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": "compute_75"}
-GOOD = Inspection(
-    file="tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl",
-    digest="sha256:" + "0" * 64,
-    bytes=1,
-    unpacked_bytes=1,
-    name="tensorflow",
-    version="2.19.0",
-    pythons=("cp311",),
-    platforms=("linux_x86_64",),
-    build=BuildInfo(is_cuda=True, cuda="12.6.1", cudnn="9", capabilities=("compute_75",)),
-    needed=("libc.so.6",),
-    symbols={"GLIBC": "2.38"},
-    architectures=("sm_75", "compute_75"),
-)
 
 
 def test_the_right_wheel_passes() -> None:

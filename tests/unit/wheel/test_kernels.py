@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.wheel.test_publication import PLAN
+from tests.makers.publication import PLAN
 from toolkit.console import Console
 from toolkit.errors import BuildError, CheckError, UsageError
 from toolkit.wheel import kernel_proof

@@ -5,27 +5,16 @@ from typing import Any
 
 import pytest
 
-from toolkit import __version__, lock, versions
+from tests.makers.provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN
+from toolkit import __version__
 from toolkit.wheel import build_documents, wheel_documents
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 from toolkit.wheel.wheel_documents import BuildRun
 
-TABLE = versions.load_table()
-LOCK = lock.collect(
-    versions.choose_versions(TABLE),
-    TABLE,
-    base_image="python:3.11-slim-trixie",
-    base_digest="sha256:" + "1" * 64,
-    apt_snapshot="20261121T000000Z",
-)
 WHEEL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-RAN = build_documents.Program(version="7.7.1", sha256="5" * 64)
 HOST = {"engine": "docker 26.1.5", "kernel": "6.1", "cores": "2", "memory_bytes": "1"}
-FOLDER = BuildContext(location="/work/source", identity="sha256:" + "2" * 64)
-COMMIT = BuildContext(location="/work/source", identity="git:" + "3" * 40)
-IMAGE = BuildContext(location="docker-image://bazel", identity="sha256:" + "4" * 64)
 NAMED = BuildContext(location="docker-image://bazel:7", identity="docker-image://bazel:7")
 LENGTHS = {"sha256": 64, "gitCommit": 40, wheel_documents.TREE: 64}
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.command import Run
-from tests.unit.wheel.test_publication import PLAN, finish_build, publish
+from tests.makers.publication import PLAN, finish_build, publish
 from toolkit import artifacts, keys, lock, pipeline, versions
 from toolkit.artifacts import Artifact, Link, find
 from toolkit.cli import app

@@ -10,8 +10,8 @@ import yaml
 from wheelbuild import arguments
 from wheelbuild.request import Request
 
+from tests.makers.bazel_flags import FULL, RC, compose
 from tests.tiers import find_repository, needs_upstream
-from tests.unit.wheelbuild.test_arguments import FULL, RC, compose
 from toolkit import versions
 
 TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_text())

@@ -5,8 +5,8 @@ from wheelbuild import bazel
 from wheelbuild.__main__ import explain_failure
 from wheelbuild.request import read_request
 
-from tests.unit.wheel.test_failure import STEP
-from tests.unit.wheelbuild.test_request import GIVEN
+from tests.makers.build_request import GIVEN
+from tests.makers.failed_build import STEP
 from toolkit.engine import buildx
 from toolkit.errors import BuildError, PreflightError, ToolkitError
 from toolkit.wheel import bazel_output

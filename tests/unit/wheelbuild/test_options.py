@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 from wheelbuild.request import read_request
 
-from tests.unit.wheelbuild.test_request import GIVEN
+from tests.makers.build_request import GIVEN
 from toolkit import project
 from toolkit.cli import app
 from toolkit.errors import UsageError

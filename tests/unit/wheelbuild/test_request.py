@@ -1,14 +1,7 @@
 import pytest
 from wheelbuild.request import UsageError, read_request
 
-GIVEN = {
-    "TENSORFLOW_VERSION": "2.19.0",
-    "CUDA_VERSION": "12.6.1",
-    "CUDNN_VERSION": "9.5.0",
-    "PYTHON_VERSION": "3.11",
-    "COMPUTE_CAPABILITIES": "7.5",
-    "LLVM_VERSION": "17",
-}
+from tests.makers.build_request import GIVEN
 
 
 @pytest.mark.parametrize(("cores", "memory", "jobs"), [(32, 65536, 32), (32, 16384, 8), (2, 24000, 2), (4, 1000, 1)])

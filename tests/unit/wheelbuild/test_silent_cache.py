@@ -17,8 +17,8 @@ from wheelbuild.__main__ import run_bazel
 from wheelbuild.request import read_request
 from wheelbuild.watchdog import Watchdog, watch_cache
 
+from tests.makers.build_request import GIVEN
 from tests.server import Handler, QuietHandler, serve
-from tests.unit.wheelbuild.test_request import GIVEN
 
 PLAYED = """
 import sys, time, urllib.request

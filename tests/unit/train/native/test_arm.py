@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.makers.native_runs import PRECISIONS
 from tests.native import is_required
 from tests.unit.train import runs
-from tests.unit.train.native.test_runs import PRECISIONS
 from train.native import library
 
 ROOT = Path(__file__).parents[4]

@@ -9,10 +9,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.makers.operations import OPERATIONS
 from tests.native import list_instructions
 from tests.unit.train.blocks import UNITS, make_layers
 from tests.unit.train.native.comparison import BOUND, compare_blocks, differentiate, draw, measure_terms
-from tests.unit.train.native.test_operations import OPERATIONS
 from train.model.formulation import FOR_CPU, FOR_NATIVE
 from train.native import operations
 

@@ -1,9 +1,8 @@
 import ctypes
 import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,66 +10,13 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.makers.operations import OPERATIONS
 from tests.tiers import slow
 from tests.unit.train.blocks import make_layers
 from tests.unit.train.native import references
 from tests.unit.train.native.comparison import BOUND, differentiate, draw, measure_terms
 from tests.unit.train.references import measure
 from train.native import operations
-
-
-class Operation(NamedTuple):
-    run: Callable[..., tf.Tensor]
-    reference: Callable[..., Any]
-    gradient: Callable[..., list[Any]]
-    shape: Callable[[int, int, int, int, int], list[tuple[int, ...]]]
-
-
-def make_convolution(size: int) -> Operation:
-    return Operation(
-        operations.convolve,
-        references.convolve,
-        references.convolve_gradient,
-        lambda n, c, h, w, d: [(n, c, h, w), (size, size, c, d)],
-    )
-
-
-OPERATIONS = {
-    "1x1": make_convolution(1),
-    "3x3": make_convolution(3),
-    "4x4": make_convolution(4),
-    "5x5": make_convolution(5),
-    "scale_rectify": Operation(
-        operations.scale_rectify,
-        references.scale_rectify,
-        references.scale_rectify_gradient,
-        lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
-    ),
-    "rectify_average": Operation(
-        functools.partial(operations.scale_rectify, pooling="average"),
-        references.rectify_average,
-        references.rectify_average_gradient,
-        lambda n, c, h, w, _: [(n, c, h + 1, w + 1), (c,), (c,)],
-    ),
-    "rectify_maximum": Operation(
-        functools.partial(operations.scale_rectify, pooling="maximum"),
-        references.rectify_maximum,
-        references.rectify_maximum_gradient,
-        lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
-    ),
-    "average_pixels": Operation(
-        operations.average_pixels,
-        references.average_pixels,
-        references.average_pixels_gradient,
-        lambda n, c, h, w, _: [(n, c, h, w)],
-    ),
-    "dense": Operation(
-        operations.apply_dense,
-        references.apply_dense,
-        references.apply_dense_gradient,
-        lambda n, c, h, w, d: [(n, c * h), (c * h, d), (d,)],
-    ),
-}
 
 
 @settings(max_examples=25)

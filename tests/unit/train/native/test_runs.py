@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.makers.native_runs import BFLOAT16, NATIVE, PRECISIONS, WEIGHTS
 from tests.unit.train import runs
 from train.cli import main, parse
 from train.config.resolution import resolve
@@ -21,7 +22,6 @@ from train.native import library, operations
 from train.step import budget, evaluation, kernel_choice, runtime, training
 from train.use import export
 
-NATIVE = ("--kernels", "native")
 EXACT = {
     *("Const", "Placeholder", "Identity", "IdentityN", "NoOp", "Fill", "Cast", "Transpose", "Pack", "Unpack"),
     *("Reshape", "Pad", "Slice", "InvertPermutation"),
@@ -32,17 +32,6 @@ EXACT = {
     *("ArgMax", "Equal", "Sum", "OneHot", "Minimum", "ConcatV2", "StridedSlice"),
 }
 """TensorFlow's operations whose results do not depend on the processor or the number of threads."""
-
-WEIGHTS = "0a321e6dd3b0d7cafdca69dfadcc0caaf126180639cef9996b55edac9501c794"
-"""Digest of the weights of the tests' small run on digits, on every machine."""
-
-BFLOAT16 = ("--precision", "mixed_bfloat16")
-BFLOAT16_WEIGHTS = "1443203c809b4bb7caa8c9b2fb200ef029edb3eb8ec3ca4ce35ba15768f4565c"
-PRECISIONS = pytest.mark.parametrize(
-    ("options", "expected"),
-    [(NATIVE, WEIGHTS), ((*NATIVE, *BFLOAT16), BFLOAT16_WEIGHTS)],
-    ids=["float32", "bfloat16"],
-)
 
 OTHER_LIBRARIES = {
     "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR",

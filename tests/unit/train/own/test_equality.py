@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tests import loaded
+from tests.makers.data_files import write_parquet
 from tests.tiers import weekly
-from tests.unit.train.test_data import write_parquet
 from train.cli import main, parse
 from train.config.presets import read_table
 from train.data import Split, images, sources

@@ -9,45 +9,13 @@ import datasets
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from tests.unit.train.own.making import make_image, write_classes, write_image
+from tests.makers.tables import COUNT, make_table, open_, write
+from tests.unit.train.own.making import write_classes, write_image
 from train.cli import parse
-from train.data import Dataset, archives, load
+from train.data import archives
 from train.errors import DataError
 from train.system import budget
-
-COUNT = 10
-
-
-def make_table(count: int = COUNT, label: Any = None, *, image: str = "picture", name: str = "kind") -> Any:
-    values = [number % 2 for number in range(count)] if label is None else label
-    features = datasets.Features({image: datasets.Image()})
-    table = datasets.Dataset.from_dict(
-        {image: [Image.fromarray(make_image()) for _ in range(count)]}, features=features
-    )
-    kind = datasets.ClassLabel(names=["cat", "dog"]) if label is None else None
-    return table.add_column(name, values, feature=kind)
-
-
-def open_(folder: Path, *options: str) -> Dataset:
-    return load(parse([str(folder), "--cache-dir", str(folder.parent / "cache"), *options]))
-
-
-def write(folder: Path, kind: str, **splits: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, table in splits.items():
-        if kind == "parquet":
-            table.to_parquet(folder / f"{split}-00000-of-00001.parquet")
-        elif kind == "arrow":
-            table.save_to_disk(folder / "kept")
-            (folder / "kept" / "data-00000-of-00001.arrow").rename(folder / f"{split}.arrow")
-            for path in (folder / "kept").iterdir():
-                path.unlink()
-            (folder / "kept").rmdir()
-    if kind == "saved":
-        datasets.DatasetDict(splits).save_to_disk(folder)
-    return folder
 
 
 def write_paths(folder: Path, *paths: str) -> Path:

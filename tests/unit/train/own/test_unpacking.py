@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.train.own.test_tables import make_table, open_, write
+from tests.makers.tables import make_table, open_, write
 from tools.layers import ROOT
 from train.config import origin
 from train.data import tables, unpacking

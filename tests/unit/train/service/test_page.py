@@ -1,28 +1,15 @@
-import base64
-import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.browser import Browser
+from tests.makers.page import BY_BUTTON, choose, wait
 from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, make
 from train.use.network import Network
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'&</script>" + 60 * "W"
-CHOOSE = """
-(() => {
-  const data = new DataTransfer();
-  for (const [name, content] of %s) {
-    data.items.add(new File([Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0))], name));
-  }
-  %s
-})()
-"""
-BY_BUTTON = "const at = document.getElementById('file'); at.files = data.files; at.dispatchEvent(new Event('change'));"
 BY_DROP = "document.body.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));"
 
 
@@ -32,19 +19,6 @@ def hostile(trained: Network) -> Iterator[Client]:
     inputs = replace(trained.inputs, class_names=tuple(f"{digit}{HOSTILE}" for digit in range(10)))
     with serving.running(make(replace(trained, inputs=inputs))) as found:
         yield found
-
-
-def choose(chromium: Browser, *files: tuple[str, bytes], how: str = BY_BUTTON) -> None:
-    listed = [(name, base64.b64encode(content).decode()) for name, content in files]
-    chromium.run(CHOOSE % (json.dumps(listed), how))
-
-
-def wait(chromium: Browser, expression: str) -> Any:
-    end = time.monotonic() + 60
-    while not (found := chromium.run(expression)):
-        assert time.monotonic() < end, chromium.run("document.body.innerText")
-        time.sleep(0.05)
-    return found
 
 
 @pytest.mark.parametrize("how", [BY_BUTTON, BY_DROP])

@@ -1,0 +1,1 @@
+"""What several test modules make: data, plans, wheels, flags."""

@@ -1,0 +1,36 @@
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from toolkit import naming
+from toolkit.digest import digest_bytes
+from toolkit.engine import EnvironmentSpec
+
+SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
+LABELS = {
+    naming.OWNER_LABEL: "toolkit",
+    naming.LOCK_LABEL: SPEC.inputs["requirements"],
+    f"{naming.LABEL_PREFIX}.tensorflow": "2.19.0",
+    naming.INSTRUCTIONS_LABEL: "avx2 fma",
+}
+
+
+def write_archive(
+    path: Path,
+    labels: Mapping[str, str] = LABELS,
+    *,
+    layer: bytes = b"layer",
+    promised: bytes = b"layer",
+    images: int = 1,
+) -> Path:
+    config = json.dumps({"config": {"Labels": dict(labels)}, "rootfs": {"diff_ids": [digest_bytes(promised)]}}).encode()
+    entry = {"Config": "blobs/config", "RepoTags": ["toolkit/train:cpu-1"], "Layers": ["blobs/layer"]}
+    parts = {"blobs/config": config, "blobs/layer": layer, "manifest.json": json.dumps([entry] * images).encode()}
+    with tarfile.open(path, "w") as stored:
+        for name, content in parts.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            stored.addfile(member, io.BytesIO(content))
+    return path

@@ -1,0 +1,8 @@
+GIVEN = {
+    "TENSORFLOW_VERSION": "2.19.0",
+    "CUDA_VERSION": "12.6.1",
+    "CUDNN_VERSION": "9.5.0",
+    "PYTHON_VERSION": "3.11",
+    "COMPUTE_CAPABILITIES": "7.5",
+    "LLVM_VERSION": "17",
+}

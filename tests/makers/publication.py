@@ -1,0 +1,53 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
+from toolkit import lock, manifest, versions
+from toolkit.wheel import publication, wheel_documents, wheel_folder
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
+from toolkit.wheel.build_options import BuildOptions
+from toolkit.wheel.build_plan import BuildPlan, plan
+
+TABLE = versions.load_table()
+LOCK = lock.collect(versions.choose_versions(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
+PLAN = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
+RAN_AT = wheel_documents.BuildRun(
+    started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)
+)
+EVENTS = '{"id":{"buildFinished":{}},"finished":{"exitCode":{"name":"SUCCESS"}}}\n{"half'
+
+
+def finish_build(
+    path: Path,
+    capability: str = "compute_75",
+    version: str = "2.19.0",
+    tag: str = "cp311-cp311-linux_x86_64",
+    bazel: str = LOCK.pins["bazel-sha256"],
+    requires: Sequence[str] = (),
+) -> Path:
+    path.mkdir(parents=True)
+    real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
+    make_wheel(
+        path,
+        files={
+            MEMBER: make_build_info(capability),
+            "tensorflow/libtensorflow_cc.so.2": make_elf(make_fatbin(("sm", 75), ("compute", 75))),
+            f"tensorflow/{real.name}": real.read_bytes(),
+        },
+        version=version,
+        tag=tag,
+        requires=requires,
+    )
+    (path / "build.json").write_text(json.dumps({"bazel": "6.5.0", "bazel_sha256": bazel, "seconds": 3600}))
+    (path / "events.json").write_text(EVENTS)
+    (path / "packages.txt").write_text("clang-17=1:17.0.6-22\nbash=5.2\n")
+    (path / "build.log").write_text("INFO: Build completed successfully\n")
+    wheel_folder.write_sums(path)
+    return path
+
+
+def publish(staging: Path, target: Path, plan: BuildPlan = PLAN) -> manifest.Manifest:
+    return publication.publish(staging, target, plan, RAN_AT)
