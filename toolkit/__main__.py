@@ -1,10 +1,49 @@
+import errno
+import os
 import sys
+from typing import NoReturn
 
 from train.system import keyboard
+
+_PREFLIGHT = 4
+"""The exit code of PreflightError, which is not loaded yet where it may be impossible to load anything."""
 
 
 def main() -> None:
     keyboard.settle()
+    if not _open_streams():
+        _refuse("standard output is closed", "redirect it: >/dev/null")
+    try:
+        _lead()
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        _refuse("too many files are open", "raise the limit: ulimit -n 1024")
+
+
+def _open_streams() -> bool:
+    """Put an empty file in place of each closed stream, so that no other file gets its number.
+
+    Return whether standard output was open.
+    """
+    closed = []
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(number)
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if 2 in closed:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as the program runs
+    return 1 not in closed
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    os.write(2, f"error: {what}\n  try: {remedy}\n".encode())
+    sys.exit(_PREFLIGHT)
+
+
+def _lead() -> None:
     # Imported here so that a Ctrl-C during the import prints no traceback.
     from train.system import signals
 

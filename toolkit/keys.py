@@ -1,11 +1,13 @@
 """Makes key pairs of ed25519 and P-256, and reads the key to sign with from a file or a variable."""
 
 import os
+import stat
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from toolkit import files
+from toolkit import files, programs
 from toolkit.errors import PreflightError, UsageError
 from train.system.files import read_regular
 
@@ -52,6 +54,15 @@ def make(path: Path, kind: Type = "ed25519") -> str:
     return str(made.public_key.keyid)
 
 
+def would_be_published(path: Path) -> bool:
+    """Return whether a file lies in a git work tree, and nothing keeps ``git add .`` from taking it."""
+    try:
+        found = programs.git("check-ignore", "--quiet", path.name, folder=path.absolute().parent).run(seconds=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return found.returncode == 1  # 128: there is no work tree
+
+
 def _write_private(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # with mode 0600
@@ -88,7 +99,7 @@ def load(text: str) -> Signer:
     """Read a private key from a file or, for ``env:NAME``, from a variable.
 
     The variable is removed, so that no process that this one starts inherits it. Raises UsageError if the key is
-    missing, encrypted, or of no known kind. No message has a part of the key.
+    missing, encrypted, or of no known kind, and PreflightError if others can read it. No message has a part of the key.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -113,7 +124,21 @@ def load(text: str) -> Signer:
             why="a key of ed25519, P-256, P-384 or P-521 is needed, in PEM (PKCS#8), without a password",
             remedy="`toolkit key new FILE` makes one",
         )
+    if not text.startswith(_FROM_VARIABLE):
+        _require_private(Path(text))
     return signer
+
+
+def _require_private(path: Path) -> None:
+    """Raise PreflightError if other users may read or change a key of this user, as ssh does."""
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & 0o077:
+        raise PreflightError(
+            f"the key {path} is not private",
+            why=f"other users may read or change it: its mode is {stat.S_IMODE(status.st_mode):o}",
+            remedy=f"if nobody has read it, `chmod 600 {path}`; else make another by `toolkit key new`. Where files "
+            "have no modes, give env:NAME",
+        )
 
 
 def read_file(path: Path) -> bytes:

@@ -104,4 +104,9 @@ def make_key(
 
     made = keys.make(file, type_)
     public = f"{file}.pub"
+    if keys.would_be_published(file):
+        session.console.say(
+            f"{file} lies in a git work tree, and `git add .` would publish it: move it elsewhere, or write its name "
+            "into .git/info/exclude"
+        )
     session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {made[:8]}")

@@ -130,6 +130,9 @@ def explain_path(error: OSError | ValueError) -> ToolkitError | None:
     if isinstance(error, ValueError):
         nul = "embedded null" in str(error)
         return UsageError("a path has a NUL character in it", remedy="give another path") if nul else None
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        remedy = "raise the limit: ulimit -n 1024"
+        return PreflightError("too many files are open", why=error.strerror or "", remedy=remedy)
     if not isinstance(error.filename, str | bytes):
         return None
     name = os.fsdecode(error.filename)
