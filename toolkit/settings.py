@@ -206,7 +206,7 @@ def _check(settings: Settings) -> None:
 
 
 CROSS: Mapping[str, str] = {"linux/arm64": "linux/amd64"}
-"""Platforms for which another one has compilers, by which images are made and toolchains are proven."""
+"""Platforms for which another one has compilers, by which images are made."""
 
 
 def is_crossed(settings: Settings) -> bool:

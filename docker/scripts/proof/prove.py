@@ -219,13 +219,8 @@ def describe(toolchain: Toolchain) -> dict[str, str]:
 
 
 def main(report: Path) -> int:
-    """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven.
-
-    With ``PROOF_REPORT_ALL``, a capability that is not proven is written down with its reason, and the others go on.
-    What another proof compiled is then not compiled again.
-    """
+    """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven."""
     llvm, tensorflow = os.environ["LLVM_VERSION"], os.environ["TENSORFLOW_VERSION"]
-    all_of_them = bool(os.environ.get("PROOF_REPORT_ALL"))
     try:
         architectures = parse_capabilities(os.environ["COMPUTE_CAPABILITIES"])
     except ValueError as error:
@@ -233,40 +228,24 @@ def main(report: Path) -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         gcc = f"g++-{os.environ['GCC_VERSION']}"
-        kept = KEPT if all_of_them else None
-        toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow, kept=kept)
-        cubins, failed = [], {}
+        toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow)
+        cubins = []
         try:
             prove_host(toolchain, architectures[0])
             print("toolchain: host code keeps numeric_limits<__float128>")
             for architecture in architectures:
-                try:
-                    cubins.append((architecture, prove_capability(toolchain, architecture)))
-                    print(f"toolchain: sm_{architecture} compiles for host and device, and assembles")
-                except ProofError as error:
-                    if not all_of_them:
-                        raise
-                    failed[f"sm_{architecture}"] = shorten(str(error))
-                    print(f"toolchain: sm_{architecture} is not proven: {failed[f'sm_{architecture}']}")
-            if cubins:
-                prove_library(toolchain, cubins)
-                print(
-                    "toolchain: TensorFlow's GPU headers compile for the host; the library links, loads and holds all"
-                )
+                cubins.append((architecture, prove_capability(toolchain, architecture)))
+                print(f"toolchain: sm_{architecture} compiles for host and device, and assembles")
+            prove_library(toolchain, cubins)
+            print("toolchain: TensorFlow's GPU headers compile for the host; the library links, loads and holds all")
             proven = [{"asked": f"sm_{name}", "cubin": f"sm_{read_architecture(path)}"} for name, path in cubins]
-            evidence = {"schema": 2, "versions": describe(toolchain), "capabilities": proven, "failed": failed}
+            evidence = {"schema": 2, "versions": describe(toolchain), "capabilities": proven}
         except ProofError as error:
             print(f"toolchain: not proven\n{error}", file=sys.stderr)
             print("  try: bazel_patches/README.md for __float128; `toolkit matrix` for capabilities", file=sys.stderr)
             return 7
     report.write_text(json.dumps(evidence, indent=2) + "\n")
     return 0
-
-
-def shorten(words: str) -> str:
-    """Return the first error in a compiler's output, without folders."""
-    line = next((line for line in words.splitlines() if re.search(r"\b(error|fatal)\b", line)), words.splitlines()[-1])
-    return re.sub(r"/\S+/", "", line).strip()
 
 
 if __name__ == "__main__":

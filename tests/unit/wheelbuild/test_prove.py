@@ -116,8 +116,3 @@ def test_only_the_same_text_with_the_same_flags_is_not_compiled_again(
     keeping.compile(folder / "source.cu", output, flag)
     assert output.read_text() == "ptx\n"
     assert (folder / "log").read_text().count("compiled") == runs
-
-
-def test_the_first_error_is_the_reason() -> None:
-    words = "clang -c\nIn file included from /opt/a.h:1:\n/opt/x/gpu_prim.h:41:33: error: no match\n1 error generated."
-    assert prove.shorten(words) == "gpu_prim.h:41:33: error: no match"
