@@ -11,6 +11,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,7 @@ class Tree:
 
     folder: Path
     files: dict[str, os.stat_result] = field(default_factory=dict)
+    folders: dict[str, int] = field(default_factory=dict)  # the mode of each: Python imports an empty one, too
     links: dict[str, str] = field(default_factory=dict)  # what each one names
     outside: dict[str, os.stat_result] = field(default_factory=dict)  # files elsewhere to which links lead, by path
     others: list[str] = field(default_factory=list)  # what cannot be read, or is no file, folder or link to one
@@ -50,7 +52,8 @@ class Tree:
         for name, status in sorted(self.files.items()):
             times = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino} {status.st_mode}"
             state.update(f"{name}\0{times} {status.st_uid}\n".encode(errors="surrogateescape"))
-        rest = json.dumps([sorted(self.links.items()), sorted(self.outside), sorted(self.others)])
+        named = (self.folders.items(), self.links.items(), self.outside, self.others)
+        rest = json.dumps([sorted(part) for part in named])
         return f"sha256:{hashlib.sha256(state.digest() + rest.encode()).hexdigest()}"
 
 
@@ -64,6 +67,8 @@ def scan(folder: Path) -> Tree:
     pending, seen, count = [(TOP, str(folder / TOP))], {root}, 0
     while pending:
         name, path = pending.pop()
+        with suppress(OSError):
+            tree.folders[name] = os.stat(path).st_mode  # noqa: PTH116 - as the rest of this walk
         entries = _list(tree, name, path)
         count += len(entries)
         if count > MOST:
@@ -135,6 +140,7 @@ def write(folder: Path) -> tuple[str, str]:
     value = {
         "schema": SCHEMA,
         "files": digests,
+        "folders": sorted(tree.folders.keys() - _find_parents([*tree.files, *tree.links])),
         "links": tree.links,
         "outside": {path: _hash(path) for path in tree.outside},
     }
@@ -151,14 +157,19 @@ def read(folder: Path, promised: object) -> Mapping[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     match value:
-        case {"schema": 1, "files": {**listed}, "links": {**links}, "outside": {**outside}}:
-            return {"files": listed, "links": links, "outside": outside}
+        case {"schema": 1, "files": {**listed}, "folders": [*empty], "links": {**links}, "outside": {**outside}}:
+            return {"files": listed, "folders": empty, "links": links, "outside": outside}
     return None
 
 
 def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -> list[str]:
     """Return what is not as listed. ``digests``: of the files of the tree that are listed."""
-    wrong = [f"{name} is not in its record" for name in sorted(tree.files.keys() - listed["files"].keys())]
+    known = {*listed["files"], *listed["folders"], *listed["links"]}
+    known |= _find_parents(known)
+    added = sorted(tree.files.keys() - listed["files"].keys() | tree.folders.keys() - known)
+    wrong = [f"{name} is not in its record" for name in added]
+    modes = {**tree.folders, **{name: status.st_mode for name, status in tree.files.items()}}
+    wrong += [f"others may write to {name}" for name, mode in sorted(modes.items()) if mode & stat.S_IWOTH]
     wrong += [f"{name} is gone" for name in sorted(listed["files"].keys() - tree.files.keys() - tree.links.keys())]
     wrong += [f"{name} is a link now" for name in sorted(listed["files"].keys() & tree.links.keys())]
     same = listed["files"].keys() & tree.files.keys()
@@ -171,6 +182,15 @@ def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -
     paths = sorted(tree.outside.keys() | listed["outside"].keys())
     wrong += [f"{path} is another file" for path in paths if listed["outside"].get(path) != _hash(path, tree.outside)]
     return wrong + [f"{name} cannot be read as a file or folder" for name in sorted(tree.others)]
+
+
+def _find_parents(names: Iterable[str]) -> set[str]:
+    """Return the folders in which names lie, and those around them."""
+    found: set[str] = set()
+    for name in names:
+        while (name := name.rpartition("/")[0]) and name not in found:
+            found.add(name)
+    return found
 
 
 def summarize(wrong: list[str]) -> str:
