@@ -22,6 +22,9 @@ def variant(
             help="Label of the variant; by default its GPUs, such as `sm120`. `null`: for machines that no other fits.",
         ),
     ] = "",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="No variant, but the wheel for installers that know none, such as pip.")
+    ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished variants.")] = Path("variants"),
 ) -> None:
     """Preview: turn a wheel into a variant, which installers choose by the card.
@@ -35,10 +38,12 @@ def variant(
 
     if not sources:
         raise UsageError("no wheel is named", remedy="give dist/NAME, or a .whl file")
+    if plain and label:
+        raise UsageError("--plain and --label exclude each other", remedy="leave one of them out")
     made = []
     for source in sources:
         with session.console.timed("variant", Path(source).name):
-            made.append(make(Path(source), out, label))
+            made.append(make(Path(source), out, label, plain=plain))
     shown = [str(project.shorten(path.parent)) for path in made]
     text = "\n".join([*shown, "", f"an index of them:  toolkit index DIR {' '.join(shown)}"])
     session.console.result({"wheels": [str(path) for path in made]}, text)

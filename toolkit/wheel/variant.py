@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,8 +79,7 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
 
     ``label``: the variant's label; without it, the label follows from the wheel. The label ``null`` has no properties:
     it is that of a wheel which was only repaired, and an installer takes it where no other variant fits. Raises
-    UsageError if the text cannot be a label, or if none follows from the wheel, and UnsupportedError if the wheel has
-    no machine code that a property can name.
+    UnsupportedError if the wheel has no machine code that a property can name.
     """
     parts = (Version(wheel.version).local or "").split(".")
     cards = [part for part in parts if re.fullmatch(r"sm\d+", part)]
@@ -95,13 +94,7 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
             why=f"it has {others}, for one GPU alone" if others else "it has none for any GPU",
             remedy="put it into the index as it is, or make it the variant for all other machines: --label null",
         )
-    chosen = label or "_".join(cards or (name.replace("_", "") for name in names))
-    if not _LABEL.fullmatch(chosen):
-        raise UsageError(
-            f"not a label of a variant: {chosen[:60]!r}",
-            why="it has up to 16 small letters, digits, dots and underscores",
-            remedy="choose one: --label sm120",
-        )
+    chosen = label or _join(cards or [name.replace("_", "") for name in names])
     table = load_table()
     built = wheel.build.cuda or table.published_code.cuda
     cuda = bounds.find_first_cuda(table, built, map(numbers.to_plain, names))
@@ -115,6 +108,22 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
             }
         },
     )
+
+
+def _join(names: Sequence[str]) -> str:
+    """Return a label of all names, or of the first and the last, because a label is short."""
+    whole = "_".join(names)
+    return whole if _LABEL.fullmatch(whole) else f"{names[0]}_to_{names[-1]}"
+
+
+def require_label(label: str) -> None:
+    """Raise UsageError if a text cannot be the label of a variant. Empty: it follows from the wheel."""
+    if label and not _LABEL.fullmatch(label):
+        raise UsageError(
+            f"not a label of a variant: {label[:60]!r}",
+            why="it has up to 16 small letters, digits, dots and underscores",
+            remedy="choose one: --label sm120",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,23 +280,26 @@ def find_wheel(source: Path) -> Source:
     return Source(path=source, digest=wheel_folder.check_sum(source) or digest.digest_file(source), status=status)
 
 
-def _describe_choice(variant: Variant) -> dict[str, Any]:
-    return {"label": variant.label, "properties": variant.properties}
+def _describe_choice(variant: Variant | None) -> dict[str, Any]:
+    return {"label": variant.label, "properties": variant.properties} if variant else {}
 
 
-def make(source: Path, out: Path, label: str = "") -> Path:
+def make(source: Path, out: Path, label: str = "", *, plain: bool = False) -> Path:
     """Write the variant of a wheel into a folder of its name below ``out``, with provenance and sums; return its path.
 
-    The files are those of the wheel. Its version loses the local part, because a variant is told apart by its label. A
-    variant that is there already is kept. Raises UsageError, UnsupportedError, IntegrityError.
+    The files are those of the wheel. Its version loses the local part, because a variant is told apart by its label.
+    ``plain``: it gets neither label nor properties, so that an installer that knows no variants takes it. A variant
+    that is there already is kept. Raises UsageError, UnsupportedError, IntegrityError.
     """
+    require_label(label)
     wheel = find_wheel(source).path
     if split_name(wheel.name)[1]:
         raise UsageError(f"{wheel.name} is a variant already", remedy="give the wheel that it was made from")
     inspected = inspection.inspect(wheel)
-    variant = describe(inspected, label)
+    variant = None if plain else describe(inspected, label)
     name = wheel.name.replace(f"-{inspected.version}-", f"-{inspected.public_version}-")
-    name = f"{name.removesuffix('.whl')}-{variant.label}.whl"
+    if variant:
+        name = f"{name.removesuffix('.whl')}-{variant.label}.whl"
     target = out / name.removesuffix(".whl")
     files.require_writable(out)
     with files.stage(out, digest.shorten(inspected.digest)) as staging:
@@ -295,7 +307,7 @@ def make(source: Path, out: Path, label: str = "") -> Path:
         made.mkdir()
         versions = inspected.version, inspected.public_version
         with files.writing(target):
-            repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])})
+            repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])} if variant else {})
         statement = _describe_provenance(made / name, wheel, inspected.digest, variant)
         files.write_json(made / wheel_documents.PROVENANCE, statement)
         sums = wheel_folder.write_sums(made)
@@ -311,7 +323,7 @@ def make(source: Path, out: Path, label: str = "") -> Path:
     return target / name
 
 
-def _describe_provenance(made: Path, wheel: Path, original: str, variant: Variant) -> dict[str, Any]:
+def _describe_provenance(made: Path, wheel: Path, original: str, variant: Variant | None) -> dict[str, Any]:
     """Return a statement without times, so that the same wheel has the same one."""
     return {
         "_type": wheel_documents.STATEMENT,

@@ -106,6 +106,23 @@ def test_a_repaired_wheel_is_for_all_machines_that_no_other_variant_fits(
     assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
 
 
+def test_a_repaired_wheel_is_the_plain_one_of_an_index(tmp_path: Path) -> None:
+    """pip, and uv without its preview, take the plain wheel: it must find the GPU."""
+    made = variant.make(make(tmp_path / "dist", "2.21.0+repaired"), tmp_path / "variants", plain=True)
+    assert made.name == f"tensorflow-2.21.0-{TAG}.whl"
+    assert variant.read(made).variant is None
+    graft = variant.make(make(tmp_path / "dist", "2.21.0+sm120", 120), tmp_path / "variants")
+    package_index.make(tmp_path / "site", [made.parent, graft.parent])
+    assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
+    listed = json.loads((tmp_path / "site/tensorflow/index.json").read_text())["files"]
+    assert {made.name, graft.name} < {item["filename"] for item in listed}
+
+
+def test_a_label_of_many_cards_names_the_first_and_the_last(tmp_path: Path) -> None:
+    made = variant.make(make(tmp_path / "dist", "2.21.0", 60, 70, 80, 89, 120), tmp_path / "variants")
+    assert made.name.endswith("-sm60_to_sm120.whl")
+
+
 def test_another_variant_of_the_same_name_is_kept(tmp_path: Path) -> None:
     variant.make(make(tmp_path / "one", "2.21.0+sm120", 80, 120), tmp_path / "variants")
     before = read(tmp_path / "variants")
