@@ -4,7 +4,6 @@ A result is kept by the digests of the PTX and of ptxas, the GPU and the options
 and one that was interrupted goes on where it stopped. ptxas writes the same bytes each time.
 """
 
-import hashlib
 import re
 import subprocess
 import tempfile
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolkit import diagnosis, digest, files, programs
+from toolkit import diagnosis, digest, files, programs, seals
 from toolkit.errors import BuildError
 from toolkit.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
@@ -29,7 +28,8 @@ _MEMORY: Final = 600 << 20
 """Bytes that one ptxas may need; the largest of TensorFlow's texts takes 472 MB."""
 _TARGET = re.compile(rb"^(\.target sm_\d+)([af])(?=[\s,])", re.MULTILINE)
 _NUMBER = re.compile(rb"^\.target sm_(\d+)", re.MULTILINE)
-_DIGEST_BYTES: Final = 32
+_MARK_BYTES: Final = 32
+_PURPOSE: Final = "a result of ptxas"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +87,7 @@ def assemble(
     An interrupt ends every ptxas. Raises BuildError if ptxas cannot run, is killed, or takes too long, and
     PreflightError if the cache cannot be written.
     """
+    seals.make_key()
     done, waiting = Assembled(), []
     every = sorted(texts, key=lambda text: (-text.size, text.digest))  # a long one at the end would be waited for
     for text in every:
@@ -201,16 +202,21 @@ def _assemble(assembler: Assembler, text: PtxModule, architecture: int, running:
 
 
 def write_result(file: Path, cubin: bytes) -> None:
-    """Keep a result with its digest before it."""
-    files.write_atomically(file, hashlib.sha256(cubin).digest() + cubin)
+    """Keep a result with this user's mark before it: it becomes a part of wheels."""
+    files.write_atomically(file, bytes.fromhex(seals.mark(_PURPOSE, _describe(file, cubin))) + cubin)
 
 
 def read_result(file: Path) -> bytes:
-    """Return a result. Raises ValueError if it is damaged, and OSError if it cannot be read."""
+    """Return a result. Raises ValueError if it is damaged or not this user's, and OSError if it cannot be read."""
     data = file.read_bytes()
-    if hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
-        raise ValueError(f"{file} is damaged")
-    return data[_DIGEST_BYTES:]
+    mark, cubin = data[:_MARK_BYTES], data[_MARK_BYTES:]
+    if not seals.holds(_PURPOSE, _describe(file, cubin), mark.hex()):
+        raise ValueError(f"{file} is damaged, or this user has not made it")
+    return cubin
+
+
+def _describe(file: Path, cubin: bytes) -> list[str]:
+    return [file.parent.name, file.name, digest.digest_bytes(cubin)]
 
 
 def _is_whole(file: Path) -> bool:

@@ -10,11 +10,11 @@ import pytest
 from tests.command import Run
 from tests.unit.trust.conftest import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit import manifest, pipeline, project
+from toolkit import manifest, pipeline, project, seals
 from toolkit.console import Console
 from toolkit.doctor.decision import Decision
 from toolkit.errors import GpuError, IntegrityError, PreflightError, UsageError
-from toolkit.graft import graft_plan
+from toolkit.graft import assembly, graft_plan
 from toolkit.install import choice
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
@@ -185,3 +185,21 @@ def test_both_pages_say_the_rule_in_the_same_words() -> None:
         rules += [text.strip() for text in paragraphs if text.strip().startswith("**What you name is trusted")]
     assert len(rules) == 2
     assert rules[0] == rules[1]
+
+
+def test_machine_code_that_somebody_else_has_put_into_the_cache_of_grafts_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sm_120" / "digest"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
+    seals.make_key()
+    assembly.write_result(file, b"evil")
+    assert assembly.read_result(file) == b"evil"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    seals.make_key()
+    with pytest.raises(ValueError, match="has not made it"):
+        assembly.read_result(file)
+    assembly.write_result(file, b"good")
+    shutil.copy(file, file.with_name("other"))  # of another kernel
+    with pytest.raises(ValueError, match="has not made it"):
+        assembly.read_result(file.with_name("other"))
