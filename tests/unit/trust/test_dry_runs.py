@@ -14,7 +14,7 @@ from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_wheel
 VERSIONS = ("--tensorflow", "2.19.0", "--cuda", "12.6.1", "--cudnn", "9.5.0", "--compute-capability", "7.5")
 WHEEL = "{wheel}"
 
-LINES = {
+LINES: dict[str, list[tuple[str, ...]]] = {
     "up": [("digits", "--engine", "host", "--card", "none"), ("digits", "--from-source"), ("digits", "--card", "12.0")],
     "train": [("digits", "--engine", "host", "--wheel", WHEEL), ("digits", "--engine", "host", "--card", "none")],
     "smoke": [("--engine", "host", "--wheel", WHEEL), ("--environment", "{environment}")],

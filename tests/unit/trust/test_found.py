@@ -1,6 +1,10 @@
 """A wheel that a command finds by itself is taken only with this user's seal, or at this user's word."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,12 +14,12 @@ import pytest
 from tests.command import Run
 from tests.unit.trust.conftest import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit import manifest, pipeline, project, seals
+from toolkit import interpreters, manifest, pipeline, project, seals
 from toolkit.console import Console
 from toolkit.doctor.decision import Decision
 from toolkit.errors import GpuError, IntegrityError, PreflightError, UsageError
 from toolkit.graft import assembly, graft_plan
-from toolkit.install import choice
+from toolkit.install import choice, undo
 from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
 from toolkit.wheel import inspection, wheel_folder
@@ -203,3 +207,33 @@ def test_machine_code_that_somebody_else_has_put_into_the_cache_of_grafts_is_mad
     shutil.copy(file, file.with_name("other"))  # of another kernel
     with pytest.raises(ValueError, match="has not made it"):
         assembly.read_result(file.with_name("other"))
+
+
+@pytest.mark.parametrize("command", [("--undo",), ("--undo", "--dry-run"), ("--dry-run",)], ids=" ".join)
+def test_a_record_in_an_environment_that_names_files_is_carried_out_only_with_this_users_seal(
+    tmp_path: Path, run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = tmp_path / "environment"
+    thesis, keys = environment / "thesis.txt", environment / "keys.txt"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    thesis.write_text("precious")
+    keys.write_text("mine")
+    python = interpreters.ask(environment / "bin" / "python")
+    folder = undo._locate(python)
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "0").write_text("a stranger's")
+    up = os.path.relpath(environment, python.packages)
+    before = {
+        "state": "changing",
+        "environment": undo._identify(python),
+        "added": [f"{up}/thesis.txt"],
+        "saved": [f"{up}/keys.txt"],
+        "packages": {},
+    }
+    with monkeypatch.context() as patched:
+        patched.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
+        seals.make_key()
+        mark = seals.mark(undo._PURPOSE, before)
+    (folder / "record.json").write_text(json.dumps({"before": before, "mark": mark}))
+    run("install", "--into", str(environment), "--card", "none", *command, PIP_INDEX_URL="http://127.0.0.1:1/simple")
+    assert (thesis.read_text(), keys.read_text()) == ("precious", "mine")

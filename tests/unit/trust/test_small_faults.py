@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def _start(tmp_path: Path, words: str, prepare: Callable[[], object], *, limit: 
 
 
 def test_closed_output_is_one_message(tmp_path: Path) -> None:
-    assert _start(tmp_path, "ls", lambda: os.close(1)) == (
+    assert _start(tmp_path, "ls", partial(os.close, 1)) == (
         4,
         "",
         "error: standard output is closed\n  try: redirect it: >/dev/null\n",
@@ -39,11 +40,11 @@ def test_closed_output_is_one_message(tmp_path: Path) -> None:
 
 def test_closed_error_output_and_input_are_no_error(tmp_path: Path) -> None:
     for number in (0, 2):
-        code, out, error = _start(tmp_path, "ls --json", lambda number=number: os.close(number))
+        code, out, error = _start(tmp_path, "ls --json", partial(os.close, number))
         assert code == 0
         assert out.startswith("{")
         assert "Traceback" not in error
-    assert _start(tmp_path, "ls", lambda: (os.close(0), os.close(1), os.close(2))) == (4, "", "")
+    assert _start(tmp_path, "ls", partial(os.closerange, 0, 3)) == (4, "", "")
 
 
 @pytest.mark.parametrize("words", ["ls", "verify nothing", "train digits --engine host --card none --dry-run"])
