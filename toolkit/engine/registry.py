@@ -24,7 +24,7 @@ import urllib3
 from docker import auth
 from docker.errors import DockerException
 
-from toolkit import digest, files
+from toolkit import digest, files, programs
 from toolkit.engine.oci_manifest import FORMS, Entry, Layer, parse_index, parse_manifest
 from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from train.system import network
@@ -347,6 +347,7 @@ class Client:
 
 def _find_login(host: str) -> _Login | None:
     """Return what `docker login` keeps, in its file or by a helper. What a helper said is not repeated."""
+    programs.require_own_docker()
     try:
         credentials = auth.load_config().resolve_authconfig(host)
     except (DockerException, ValueError, KeyError, OSError) as error:
