@@ -326,7 +326,7 @@ def remove(leftover: Leftover) -> str:
                 for path in leftover.handle.glob(_KERNELS):
                     path.unlink(missing_ok=True)
             case _:
-                shutil.rmtree(leftover.handle)
+                shutil.rmtree(leftover.handle, onerror=_pass_over_gone)
                 leftover.handle.with_name(f"{leftover.handle.name}.lock").unlink(missing_ok=True)
     except NotFound:
         return ""  # somebody else removed it
@@ -335,3 +335,9 @@ def remove(leftover: Leftover) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def _pass_over_gone(_call: object, _path: str, caught: tuple[Any, Any, Any]) -> None:
+    """Go on where another command has removed something meanwhile."""
+    if not isinstance(caught[1], FileNotFoundError):
+        raise caught[1]

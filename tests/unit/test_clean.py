@@ -1,5 +1,8 @@
 import json
+import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +40,22 @@ def test_what_is_found_is_removed_with_its_lock(tmp_path: Path) -> None:
     _make(tmp_path, NAME)
     (tmp_path / f"{NAME}.lock").touch()
     (item,) = clean.find(None, tmp_path)
+    assert clean.remove(item) == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_command_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, unlink = _make(tmp_path, NAME), os.unlink
+    (folder / "other").mkdir()
+
+    def unlink_twice(name: Any, **options: Any) -> None:
+        unlink(name, **options)
+        with suppress(OSError):
+            (folder / "other").rmdir()
+        unlink(name, **options)
+
+    (item,) = clean.find(None, tmp_path)
+    monkeypatch.setattr(os, "unlink", unlink_twice)
     assert clean.remove(item) == ""
     assert list(tmp_path.iterdir()) == []
 
