@@ -61,8 +61,8 @@ def require_own(folder: Path, _identity: str = "") -> None:
         raise IntegrityError(
             f"{folder} was found, and is not taken unasked",
             why=doubt,
-            remedy=f"to use it, name it: --wheel {folder}; `toolkit up` and `build-wheel --from` take it by a signature: "
-            "--trust KEY.pub; to have another made in its place, remove it",
+            remedy=f"to use it, name it: --wheel {folder}; `toolkit up` and `build-wheel --from` take it by a "
+            "signature, with --trust KEY.pub; to have another made, remove it",
         )
 
 

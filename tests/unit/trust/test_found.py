@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.unit.trust.conftest import Canary
+from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import interpreters, manifest, pipeline, project, seals
 from toolkit.console import Console

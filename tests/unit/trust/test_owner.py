@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.unit.trust.conftest import STRANGER, Canary
+from tests.makers.canary import STRANGER, Canary
 from toolkit import files, interpreters
 from toolkit.errors import PreflightError
 from tools.layers import list_modules

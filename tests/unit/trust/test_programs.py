@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from tests.unit.trust.conftest import STRANGER, Canary
+from tests.makers.canary import STRANGER, Canary
 from toolkit import lock, programs, project
 from toolkit.errors import PreflightError
 from toolkit.wheel import build_inputs
