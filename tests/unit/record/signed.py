@@ -111,10 +111,8 @@ def make(root: Path, trained: Path, change: Callable[[Path], object] = str) -> W
 def _make_environment(state: Path, link: dict[str, Any]) -> None:
     folder = maker.make_environment(state, Path(sys.executable))
     maker.change_json(folder / manifest.FILE, lambda value: value.update(parent=link))
-    archive = {"hashes": {"sha256": link["digest"].removeprefix("sha256:")}}
     maker.change_json(
-        folder / "packages.json",
-        lambda value: value["install"][0]["download_info"].update(archive_info=archive),
+        folder / "packages.json", lambda value: value["packages"]["tensorflow-cpu"].update(digest=link["digest"])
     )
     maker.finish(folder)
 

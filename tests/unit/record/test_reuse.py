@@ -59,7 +59,7 @@ def chain(world: World, monkeypatch: pytest.MonkeyPatch) -> Chain:
         return 0
 
     monkeypatch.setattr(HostEngine, "run", answer)
-    monkeypatch.setattr(host, "_make", lambda plan, _console: found.made.append("environment"))
+    monkeypatch.setattr(host, "_make", lambda plan, *_: found.made.append("environment"))
     done = found.up(*TRUST)
     assert done.exit_code == 0, done.output
     assert found.made == ["smoke"], "no report of these checks was there"
