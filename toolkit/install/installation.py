@@ -62,7 +62,7 @@ def install(what: Installation, console: Console) -> None:
     if what.target.new:
         _make(what, console)
         return
-    with locking(what.target.folder):
+    with locking(what.target.folder) as lock:
         python = what.target.python
         if undo.complete(python):
             console.heading("undo", "an installation was cut off here: what was there before is back")
@@ -75,7 +75,7 @@ def install(what: Installation, console: Console) -> None:
                 remedy="run the command again",
             )
         if what.changes.wanted or what.changes.removed:
-            _change(what, installed, console)
+            _change(what, installed, lock, console)
         elif what.has_gpu_libraries and search_paths.needs_repair(python.packages):
             with _keeping(what, {}, [], installed, console):
                 pass
@@ -100,7 +100,7 @@ def _make(what: Installation, console: Console) -> None:
             ) from error
 
 
-def _change(what: Installation, installed: dict[str, Installed], console: Console) -> None:
+def _change(what: Installation, installed: dict[str, Installed], lock: int, console: Console) -> None:
     python, changes = what.target.python, what.changes
     replaced = [installed[change.name] for change in changes.changed]
     with files.stage(python.packages.parent, _name(what.target.folder)) as stage:
@@ -111,7 +111,7 @@ def _change(what: Installation, installed: dict[str, Installed], console: Consol
         requirements = _write(what, stage)
         coming = {**{name: package for name, package in installed.items() if name not in gone}, **new}
         with _keeping(what, new, replaced, coming, console):
-            place, locks = ("--python", python.path), (stage.lock,)
+            place, locks = ("--python", python.path), (stage.lock, lock)
             if changes.removed:
                 what.uv.run("pip", "uninstall", *place, *changes.removed, locks=locks)
             if changes.wanted:
@@ -209,8 +209,12 @@ def repair(packages: Path, console: Console) -> None:
 
 
 @contextmanager
-def locking(folder: Path) -> Iterator[None]:
-    """Hold the lock of an environment while it is changed. Raises PreflightError if another command holds it."""
+def locking(folder: Path) -> Iterator[int]:
+    """Hold the lock of an environment while it is changed, and yield its descriptor, which uv inherits.
+
+    A uv that outlives its killed parent then keeps the next command away. Raises PreflightError if another command
+    holds the lock.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # on a file system without locks, nothing tells commands apart
@@ -220,7 +224,7 @@ def locking(folder: Path) -> Iterator[None]:
                 raise PreflightError(
                     f"another command changes {folder}", remedy="run this one again when that has ended"
                 ) from None
-        yield
+        yield handle
     finally:
         os.close(handle)
 

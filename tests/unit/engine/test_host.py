@@ -225,7 +225,9 @@ def test_a_python_that_is_missing_is_left_to_uv(
     assert venv[venv.index("--python") + 1] == "3.9"
 
 
-@pytest.mark.parametrize("name", ["PIP_DRY_RUN", "PIP_TARGET", "PIP_NO_DEPS", "UV_PROJECT_ENVIRONMENT", "UV_NO_BINARY"])
+@pytest.mark.parametrize(
+    "name", ["PIP_DRY_RUN", "PIP_TARGET", "PIP_NO_DEPS", "UV_PROJECT_ENVIRONMENT", "UV_CONSTRAINT"]
+)
 def test_variables_that_redirect_or_pretend_do_not_count(
     engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
