@@ -334,6 +334,8 @@ def remove(leftover: Leftover) -> str:
         return str(error.explanation or error)
     except OSError as error:
         return error.strerror or str(error)
+    except RecursionError:
+        return "its folders are nested too deeply; `rm -rf` removes it"
     return ""
 
 

@@ -56,7 +56,7 @@ def caching(state: Path, *, keep: bool = True) -> Iterator[None]:
     ``keep``: whether new ones are written for later processes.
     """
     path = state / REMEMBERED
-    memory = _Memory(state.resolve(), known=_recall_all(path))
+    memory = _Memory(Path(os.path.realpath(state)), known=_recall_all(path))
     _active.append(memory)
     try:
         yield

@@ -125,12 +125,19 @@ def lock_file(stream: IO[Any], how: int) -> None:
         ) from error
 
 
+def _open_plain(path: str, flags: int) -> int:
+    """Open a regular file. A named pipe would wait, and a link could lead to one."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise FileNotFoundError(errno.ENOENT, "it is no regular file", path)
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock of a file, alone or shared; not if the file is missing.
+    """Return whether a process holds the lock of a file, alone or shared; not if the file is missing or no plain one.
 
     Raises PreflightError if its file system has no locks.
     """
-    with suppress(FileNotFoundError), path.open() as stream:
+    with suppress(FileNotFoundError), open(path, opener=_open_plain) as stream:
         try:
             lock_file(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -287,12 +294,15 @@ def chown_like_parent(top: Path, since: float, names: Collection[str] = ()) -> N
 
 def measure(folder: str | Path) -> int:
     """Return the bytes of the files in a folder and below. What cannot be read counts nothing."""
-    size = 0
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(OSError):
-                below = entry.is_dir(follow_symlinks=False)
-                size += measure(entry.path) if below else entry.stat(follow_symlinks=False).st_size
+    size, left = 0, [os.fspath(folder)]
+    while left:
+        with suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_size
     return size
 
 

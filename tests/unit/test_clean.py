@@ -1,5 +1,6 @@
 import json
 import os
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,19 @@ def test_what_another_command_removes_meanwhile_is_no_error(tmp_path: Path, monk
     monkeypatch.setattr(os, "unlink", unlink_twice)
     assert clean.remove(item) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_nested_deeply_stays_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _make(tmp_path, NAME)
+    monkeypatch.chdir(folder)
+    for _ in range(1500):
+        os.mkdir("deep")  # noqa: PTH102 - a path would be too long
+        os.chdir("deep")
+    monkeypatch.chdir(tmp_path)
+    (item,) = clean.find(None, tmp_path)
+    assert item.bytes == 2
+    assert clean.remove(item)
+    subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:

@@ -143,3 +143,12 @@ def test_a_lock_is_seen_while_it_is_held(tmp_path: Path) -> None:
             fcntl.flock(stream, how)
             assert files.is_locked(path)
         assert not files.is_locked(path)
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_plain_file_is_no_lock(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    assert not any(files.is_locked(path) for path in [*tmp_path.iterdir(), tmp_path / "missing"])
