@@ -308,6 +308,7 @@ def test_every_package_of_ci_is_installed_by_its_hash() -> None:
     for line in re.findall(r".*pip install.*(?:\\\n.*)*", script):
         assert "--require-hashes" in line
     named = {words[-1].rstrip(";") for words in re.findall(r"install (\.venv-\S+) (\S+)", script)}
+    named |= set(re.findall(r"(?m)^ *(?:beside )?prepare ([\w-]+)$", script))
     folder = ROOT / ".ci" / "requirements"
     assert {f"{name}.txt" for name in named} == {path.name for path in folder.glob("*.txt")}
     for path in folder.glob("*.txt"):
