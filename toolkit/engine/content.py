@@ -56,6 +56,11 @@ class Tree:
         rest = json.dumps([sorted(part) for part in named])
         return f"sha256:{hashlib.sha256(state.digest() + rest.encode()).hexdigest()}"
 
+    def find_open(self) -> dict[str, int]:
+        """Return the modes of files and folders that all users may write to."""
+        modes = {**self.folders, **{name: status.st_mode for name, status in self.files.items()}}
+        return {name: stat.S_IMODE(mode) for name, mode in sorted(modes.items()) if mode & stat.S_IWOTH}
+
 
 def scan(folder: Path) -> Tree:
     """Return what lies in the virtual environment of a folder. Links to folders elsewhere are followed."""
@@ -133,8 +138,11 @@ def _follow_link(tree: Tree, name: str, path: str, root: str) -> str:
 def write(folder: Path) -> tuple[str, str]:
     """Write the list of a new environment; return the digest of the list and the fingerprint of what it lists.
 
+    What all users may write to, as the lock of uv, is first closed for others.
     The fingerprint is that of the time before the files were read, so that a change meanwhile is found later.
     """
+    for name, mode in scan(folder).find_open().items():
+        files.set_mode(folder / name, mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     tree = scan(folder)
     digests = hash_files(tree, tree.files)
     value = {
@@ -168,8 +176,7 @@ def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -
     known |= _find_parents(known)
     added = sorted(tree.files.keys() - listed["files"].keys() | tree.folders.keys() - known)
     wrong = [f"{name} is not in its record" for name in added]
-    modes = {**tree.folders, **{name: status.st_mode for name, status in tree.files.items()}}
-    wrong += [f"others may write to {name}" for name, mode in sorted(modes.items()) if mode & stat.S_IWOTH]
+    wrong += [f"others may write to {name}" for name in tree.find_open()]
     wrong += [f"{name} is gone" for name in sorted(listed["files"].keys() - tree.files.keys() - tree.links.keys())]
     wrong += [f"{name} is a link now" for name in sorted(listed["files"].keys() & tree.links.keys())]
     same = listed["files"].keys() & tree.files.keys()

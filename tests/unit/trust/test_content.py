@@ -36,3 +36,12 @@ def test_folders_and_modes_count(environment: Path, change: object, found: str) 
     assert found in wrong
     assert bool(found) == bool(wrong)
     assert not found or content.scan(environment).fingerprint() != fingerprint
+
+
+def test_what_all_may_write_to_is_closed_when_an_environment_is_made(environment: Path) -> None:
+    lock = environment / "venv" / ".lock"
+    lock.touch()
+    lock.chmod(0o666)
+    promised, _ = content.write(environment)
+    assert lock.stat().st_mode & 0o777 == 0o644
+    assert content.find_change(environment, promised)[0] == ""
