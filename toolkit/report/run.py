@@ -501,6 +501,8 @@ def show_mistakes(folder: Path, recorded: object, names: Sequence[str], budget: 
     if isinstance(picture, Text):
         return picture
     tiles = list(_read_tiles(recorded, names, picture))
+    if not tiles:
+        return picture
     return Sheet(
         id="mistakes", caption=f"The {len(tiles)} test images with the highest loss", picture=picture, tiles=tiles
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from toolkit import signing
 from toolkit.artifacts import compare, find
 from toolkit.cli import app
 from toolkit.record import attestation
+from toolkit.wheel import wheel_folder
 
 Change = Callable[[World], object]
 
@@ -63,7 +65,15 @@ def lose_wheel(world: World) -> None:
 
 def add_another_build(world: World) -> None:
     """Put a signed wheel of the same name beside, as another set of options makes it."""
-    staging, other = finish_build(world.root / "again", "compute_75"), world.wheel.with_name("another")
+    staging, other = finish_build(world.root / "again"), world.wheel.with_name("another")
+    path = wheel_folder.find_wheel(staging)
+    with zipfile.ZipFile(path) as archive:
+        members = [(item, archive.read(item)) for item in archive.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for item, content in members:
+            item.date_time = (2001, 1, 1, 0, 0, 0)
+            archive.writestr(item, content)
+    wheel_folder.write_sums(staging)
     publish(staging, other)
     world.sign(other, "stranger")
     shutil.rmtree(world.wheel)

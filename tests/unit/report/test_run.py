@@ -101,14 +101,6 @@ def test_damaged_parts_are_left_out(place: Place) -> None:
     assert "samples.png is not here." in text
 
 
-def test_the_sheet_of_an_earlier_version_is_shown_whole(place: Place) -> None:
-    place.change(mistakes=None)
-    root = read(place)
-    assert not root.find("ul", class_="tiles")
-    assert root.find("img", alt="Test images with the highest loss, with true and predicted class")
-    assert not root.find("table", class_="matrix")[0].find("a")
-
-
 @pytest.mark.parametrize(
     "entry",
     [
