@@ -90,10 +90,11 @@ def resolve(uv: Uv, question: Question) -> tuple[Package, ...]:
     """
     solution: dict[str, Package] = {}
     refused: set[str] = set()  # packages of the environment that cannot have what they need
+    moved: set[str] = set()  # packages that cannot stay, for which the locked version is preferred
     while True:
         wishes = list(_list_wishes(question, solution, refused))
         try:
-            found = _ask(uv, question, wishes)
+            found = _ask(uv, question, wishes, moved)
         except UnsolvableError:
             if not wishes:
                 raise
@@ -101,21 +102,28 @@ def resolve(uv: Uv, question: Question) -> tuple[Package, ...]:
             wrong = {wish.who for wish in wishes if not _holds(wish, free)}
             refused |= wrong or {wish.who for wish in wishes}
             continue
-        if found.keys() <= solution.keys():
+        if moving := {name for name, package in found.items() if _moves(package, question)} - moved:
+            moved |= moving
+        elif found.keys() <= solution.keys():
             return tuple(_explain(uv, question, wishes, found[name]) for name in sorted(found))
         solution |= found
+
+
+def _moves(package: Package, question: Question) -> bool:
+    there = question.installed.get(package.name)
+    return there is not None and there.version.partition("+")[0] != package.version
 
 
 def _explain(uv: Uv, question: Question, wishes: Sequence[_Wish], package: Package) -> Package:
     """Say why a package does not stay, in the words by which uv refuses the version that is installed."""
     there = question.installed.get(package.name)
-    if there is None or package.wheel or there.version.partition("+")[0] == package.version:
+    if there is None or package.wheel or not _moves(package, question):
         return package
     try:
         _ask(uv, question, [*wishes, _Wish("", Requirement(f"{package.name}=={there.version}"))])
     except UnsolvableError as error:
         range_ = rf"{re.escape(package.name)}[^\s,]*(?:,[<>=!~][^\s,]*)*"
-        needs = re.search(rf"([\w.-]+)(?:==\S+)? depends? on ({range_})", error.why)
+        needs = re.search(rf"([\w.-]+)(?:\[\S+\])?(?:==\S+)? depends? on ({range_})", error.why)
         return replace(package, why=f"{needs[1]} needs {needs[2]}" if needs else "")
     return package
 
@@ -137,15 +145,18 @@ def _holds(wish: _Wish, packages: Mapping[str, Package]) -> bool:
     return there is None or wish.requirement.specifier.contains(there.version, prereleases=True)
 
 
-def _ask(uv: Uv, question: Question, wishes: Iterable[_Wish]) -> dict[str, Package]:
-    """Return uv's answer, which it has in a tenth of a second from its cache."""
+def _ask(uv: Uv, question: Question, wishes: Iterable[_Wish], moved: Collection[str] = ()) -> dict[str, Package]:
+    """Return uv's answer, which it has in a tenth of a second from its cache.
+
+    ``moved``: names of packages for which the locked version is preferred to the installed one.
+    """
     with tempfile.TemporaryDirectory() as folder:
         wanted, constraints, answer = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "answer.txt"))
         own = [package.text.partition(" \\")[0] for package in (question.wheel,) if package]
         wanted.write_text("".join(f"{root}\n" for root in (*question.roots, *own)))
         constraints.write_text("".join(f"{wish.text}\n" for wish in wishes))
         known = {name: package.version for name, package in question.locked.items()}
-        known |= {name: package.version for name, package in question.installed.items()}
+        known |= {name: item.version for name, item in question.installed.items() if name not in moved}
         answer.write_text("".join(f"{name}=={version}\n" for name, version in known.items()))
         uv.run(
             *(

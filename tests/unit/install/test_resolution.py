@@ -63,6 +63,13 @@ def test_what_cannot_stay_is_named_with_both_reasons(full: Index, target: Target
     assert found.broken == ("own 1.0 may no longer work: it needs protobuf<4, and gets 7.36.2",)
 
 
+def test_what_moves_gets_the_locked_version_and_not_the_newest(full: Index, target: Target) -> None:
+    full.add("protobuf", "7.99.0", lock=False)
+    full.fill(target, "protobuf==3.20.3")
+    versions, _ = plan(full, target)
+    assert versions["protobuf"] == "7.36.2"
+
+
 def test_a_package_that_waits_for_another_tensorflow_is_named(full: Index, target: Target) -> None:
     full.add("tensorflow-text", "2.19.0", "tensorflow<2.20,>=2.19", lock=False)
     full.fill(target, "tensorflow-text==2.19.0")
