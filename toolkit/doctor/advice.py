@@ -13,7 +13,7 @@ from toolkit.doctor.reading import read_machine
 from toolkit.errors import UnsupportedError, UsageError
 from toolkit.findings import Finding
 from toolkit.settings import Settings, find_own_platform
-from toolkit.smoke.checks.gpu_rules import find_coverage
+from toolkit.smoke.checks.gpu_rules import Coverage, find_coverage
 from toolkit.versions import Table, load_table, numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
@@ -65,7 +65,7 @@ def _describe(table: Table, decision: Decision, device: Device, machine: Machine
     code = table.published_code
     coverage = find_coverage(code.capabilities, plain) if place.gpu_code and plain else None
     generated = find_coverage(code.generated, plain) if plain else None
-    published = "none" if coverage is None else "native" if "machine code" in coverage else "ptx"
+    published = "none" if coverage is None else "native" if coverage.is_native else "ptx"
     ways = {choice.way: choice.command for choice in (*decision.alternatives, decision)}
     drivers = DriverRules(table=table, machine=machine)
     driver = drivers.check(device, decision.cuda) if _judges(decision, device) else None
@@ -207,7 +207,9 @@ def _judge(decision: Decision, machine: Machine) -> Finding:
     )
 
 
-def _explain(published: str, coverage: str | None, generated: str | None, table: Table, place: PlatformRow) -> str:
+def _explain(
+    published: str, coverage: Coverage | None, generated: Coverage | None, table: Table, place: PlatformRow
+) -> str:
     code = table.published_code
     if not place.gpu_code:
         reason = f"those for {place.shown} have no GPU code, neither machine code nor PTX, so that no graft helps"

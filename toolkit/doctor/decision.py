@@ -205,7 +205,7 @@ class _Decider:
             return "published"  # most cards run it, and nothing else is known of this one
         plain = numbers.strip_suffix(capability)
         coverage = find_coverage(table.published_code.capabilities, plain) if place.gpu_code and plain else None
-        if coverage and "machine code" in coverage:
+        if coverage and coverage.is_native:
             return "published"
         if coverage:
             return "graft" if any(plain in row.capabilities for row in table.cuda_rows.values()) else "published"
@@ -565,8 +565,8 @@ class _Decider:
         first = used[0]
         if not first.plain:
             return f"the capability of {named} is not known, and published wheels run on most cards{driver}"
-        coverage = find_coverage(self.table.published_code.capabilities, first.plain) or ""
-        kind = "machine code" if "machine code" in coverage else "PTX, which its driver compiles,"
+        native = _has_machine_code(self.table.published_code.capabilities, first.plain)
+        kind = "machine code" if native else "PTX, which its driver compiles,"
         return f"published wheels have {kind} for {named}{driver}"
 
     def _warn_of_set(self, chosen: Locked) -> None:
@@ -688,7 +688,7 @@ class _Decider:
         """Warn of a card for which the kernels that MLIR generated are PTX."""
         code = self.table.published_code
         partly = [card for card in used if card.way == "published" and card.plain]
-        partly = [card for card in partly if "machine code" not in (find_coverage(code.generated, card.plain) or "")]
+        partly = [card for card in partly if not _has_machine_code(code.generated, card.plain)]
         if not partly:
             return
         device, needed = partly[0].device, self.table.cuda_rows[code.cuda].driver
@@ -712,7 +712,7 @@ class _Decider:
             yield replace(cpu, reason="it runs on the processor until the driver is changed")
         other = replace(decision, warnings=(), alternatives=(), remedy="")
         code, capabilities = self.table.published_code, decision.capabilities
-        texts = [name for name in capabilities if "machine code" not in (find_coverage(code.generated, name) or "")]
+        texts = [name for name in capabilities if not _has_machine_code(code.generated, name)]
         if texts and not grafted:
             try:
                 grafts.list_knowing(self.table, texts)
@@ -792,6 +792,11 @@ _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 def _list_visible(indexes: Sequence[int], machine: Machine) -> str:
     """Return the numbers of some cards of a machine; empty if they are all of its cards."""
     return ",".join(map(str, indexes)) if len(indexes) < len(machine.devices) else ""
+
+
+def _has_machine_code(built: Iterable[str], capability: str) -> bool:
+    coverage = find_coverage(built, capability)
+    return coverage is not None and coverage.is_native
 
 
 def _shorten_python(version: str) -> str:

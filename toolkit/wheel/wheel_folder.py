@@ -145,7 +145,7 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
 
     try:
         inspected = inspection.restore(record.facts["inspection"])
-        codes = [find_coverage(inspected.architectures, capability) or "" for capability in need.capabilities]
+        codes = [find_coverage(inspected.architectures, capability) for capability in need.capabilities]
         inspection.require_runnable(
             inspected,
             tensorflow=need.tensorflow,
@@ -156,7 +156,11 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
         )
     except (LookupError, TypeError, ValueError, AttributeError, UnsupportedError):  # records may be of any form
         return False
-    return (folder / inspected.file).is_file() and bool(codes) and all("machine code" in code for code in codes)
+    return (
+        (folder / inspected.file).is_file()
+        and bool(codes)
+        and all(code is not None and code.is_native for code in codes)
+    )
 
 
 def find(plan: WheelPlan, dist: Path) -> FinishedWheel | None:

@@ -250,7 +250,8 @@ def require_sound(asked: dict[str, Any]) -> None:
         found = versions.choose_versions(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
     for card in asked["capabilities"]:
         covered = find_coverage(found.capabilities, numbers.strip_suffix(card))
-        assert "machine code" in (covered or ""), f"{found.render()} does not run on {card}"
+        assert covered is not None
+        assert covered.is_native, f"{found.render()} does not run on {card}"
 
 
 @given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(CARDS), min_size=1, max_size=3))

@@ -164,7 +164,7 @@ def capability(expectation: Expectation) -> Evidence:
             remedy=f"build one: toolkit build-wheel --compute-capability {found['capability']}; {refer('old-card')}",
             **evidence,
         )
-    return {**evidence, "covered_by": how}
+    return {**evidence, "covered_by": str(how)}
 
 
 def operation(expectation: Expectation) -> Evidence:

@@ -44,8 +44,26 @@ def parse_capability(text: str) -> Capability | None:
     return Capability(match[1] or "", int(match[2] or match[3]), int(match[4]), match[5]) if match else None
 
 
-def find_coverage(built: Iterable[str], asked: str) -> str | None:
-    """Return how a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None.
+@dataclass(frozen=True)
+class Coverage:
+    """How code serves a GPU: by machine code for its capability or an earlier minor one, or by PTX."""
+
+    kind: Literal["native", "minor", "ptx"]
+    code: str  # such as ``sm_75``
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the driver has nothing to compile."""
+        return self.kind != "ptx"
+
+    def __str__(self) -> str:
+        if self.kind == "ptx":
+            return f"{self.code} PTX, compiled by the driver when a kernel is first used"
+        return f"{self.code} machine code" + (" of an earlier minor version" if self.kind == "minor" else "")
+
+
+def find_coverage(built: Iterable[str], asked: str) -> Coverage | None:
+    """Return how a list such as ``["sm_70", "compute_90"]`` serves capability ``7.5``, or None if it does not.
 
     A cubin runs on its own major version with an equal or later minor; PTX is compiled by the driver for any later
     device. ``compute_XY`` means both (``third_party/gpus/cuda_configure.bzl`` in TensorFlow). A suffix, as in
@@ -67,9 +85,9 @@ def find_coverage(built: Iterable[str], asked: str) -> str | None:
             texts.append((version, item))
     if cubins:
         best, name = max(cubins)
-        return f"{name} machine code" + ("" if best == minor else " of an earlier minor version")
+        return Coverage("native" if best == minor else "minor", name)
     if texts:
-        return f"{max(texts)[1]} PTX, compiled by the driver when a kernel is first used"
+        return Coverage("ptx", max(texts)[1])
     return None
 
 

@@ -372,7 +372,7 @@ def build_capabilities(expectation: Expectation) -> Evidence:
             remedy=f"build one: toolkit build-wheel --compute-capability {expectation.capability}; {refer('old-card')}",
             **evidence,
         )
-    return {**evidence, "covered_by": how}
+    return {**evidence, "covered_by": str(how)}
 
 
 CHECKS = (
