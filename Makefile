@@ -92,8 +92,8 @@ pins: .venv-dev/ready ## write what other programs read: pins, arguments of opti
 	@.venv-dev/bin/python -m toolkit.lock
 	@.venv-dev/bin/python -m tools.schemas
 
-lock: ## freeze the newest versions of everything into the locked sets
-	@docker/requirements/lock
+lock: .venv-dev/ready ## freeze the newest versions of everything into the locked sets
+	@UV=$(CURDIR)/.venv-dev/bin/uv docker/requirements/lock
 
 clean: .venv/ready ## remove what was made here, but not the runs; asks first (YES=1 where there is no terminal)
 	@.venv/bin/toolkit clean $(if $(YES),--yes)

@@ -84,10 +84,12 @@ def lock_set(item: Locked, table: Table, *, day: str, ca_bundle: str = "") -> Pa
     script = project.locate("docker/requirements/lock")
     source = script.with_name(f"{item.requirements}.in")
     files.write_atomically(source, compose_input(table, item))
-    trusted = {"PIP_CERT": ca_bundle, "SSL_CERT_FILE": ca_bundle} if ca_bundle else {}
+    from toolkit.uv import Uv, locate  # only a resolution needs it
+
+    uv = Uv(ca_bundle=ca_bundle)
     locked = source.with_suffix(".txt")
     try:
-        _resolve([str(script), "--exclude-newer", day, item.requirements], trusted)
+        _resolve([str(script), "--exclude-newer", day, item.requirements], {**uv.variables, "UV": str(locate())})
     finally:
         if not locked.exists():
             source.unlink()
