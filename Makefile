@@ -4,7 +4,8 @@ PYTHON := $(shell command -v $(PYTHON) || command -v python3)
 LOCKS  := docker/requirements
 # uv installs all else, but not itself.
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
-UV      = $(@D)/bin/uv pip install --quiet --no-config --python $(@D)/bin/python
+UV      = $(@D)/bin/uv
+INSTALL = $(UV) pip install --quiet --no-config --python $(@D)/bin/python
 # TensorFlow takes 5 seconds and 700 MB in each process: the fast tests have as many as fit the machine (tests/threads.py),
 # the others, which start containers, two. See tests/conftest.py for what runs in which.
 PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
@@ -80,8 +81,8 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
 	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(LOCKS)/uv.txt
-	@$(UV) --only-binary :all: --require-hashes -r $(filter %.txt,$^)
-	@$(UV) --no-deps --no-build-isolation --editable .
+	@$(INSTALL) --only-binary :all: --require-hashes -r $(filter %.txt,$^)
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
 	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname -- "$$(readlink -f -- "$$0")")/python" -P -m toolkit "$$@"' >$(@D)/bin/toolkit
 	@pwd -P >$@

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from toolkit.project import ROOT
+from toolkit.uv import locate
 
 NEWEST = {".venv": 13, ".venv-dev": 12}
 """Newest Python 3 that each environment can have."""
@@ -33,6 +34,7 @@ STAND_IN = """#!/bin/sh
 mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
 touch "$4/lib/python3.11/site-packages/_tensorflow_toolkit.pth"
 cp "$0" "$4/bin/python"
+cp "$0" "$4/bin/uv"
 echo "$PWD/$4" >"$4/bin/activate"
 """
 """A Python that makes only what an environment needs to name its folder."""
@@ -60,6 +62,7 @@ def _clone(folder: Path) -> Path:
         "Makefile": (ROOT / "Makefile").read_text(),
         "docker/requirements/toolkit.txt": "",
         "docker/requirements/dev.txt": "",
+        "docker/requirements/uv.txt": "",
         "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
         "backend.py": BACKEND,
         "toolkit/__init__.py": "",
@@ -72,7 +75,8 @@ def _clone(folder: Path) -> Path:
 
 def _make(clone: Path, target: str, python: Path | str) -> str:
     variables = os.environ | {"PIP_NO_INDEX": "1"}
-    argv = ["make", f"PYTHON={python}", target]
+    own = [f"UV={locate()}"] if str(python) == str(Path(sys.base_prefix) / "bin" / "python3") else []
+    argv = ["make", f"PYTHON={python}", *own, target]
     return subprocess.run(argv, cwd=clone, env=variables, capture_output=True, text=True, check=True).stdout
 
 

@@ -3,8 +3,10 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from toolkit import files, processes, project
 from toolkit.errors import BuildError, UsageError
@@ -73,34 +75,32 @@ def compose_input(table: Table, item: Locked) -> str:
     return _HEAD[bool(item.cuda)].format(tensorflow=item.tensorflow) + "\n".join(lines) + "\n"
 
 
-def lock_set(item: Locked, table: Table, *, day: str, ca_bundle: str = "") -> Path:
+def lock_set(item: Locked, table: Table, *, day: str, variables: Mapping[str, str] = MappingProxyType({})) -> Path:
     """Resolve a set with hashes, and write it into this clone. A failure or an interrupt leaves nothing behind.
 
-    ``day``: packages that are newer are not taken, ``YYYY-MM-DD``. Raises UsageError if it has another form, BuildError
-    if no such set can be resolved or the index does not answer, and PreflightError if the clone is read-only.
+    ``day``: packages that are newer are not taken, ``YYYY-MM-DD``. ``variables``: ``UV`` with the path of uv, and those
+    by which uv is told of indexes and certificates. Raises UsageError if the day has another form, BuildError if no
+    such set can be resolved or the index does not answer, and PreflightError if the clone is read-only.
     """
     if not _DAY.fullmatch(day):
         raise UsageError(f"not a day: {day!r}", remedy="write it as 2026-11-21")
     script = project.locate("docker/requirements/lock")
     source = script.with_name(f"{item.requirements}.in")
     files.write_atomically(source, compose_input(table, item))
-    from toolkit.uv import Uv, locate  # only a resolution needs it
-
-    uv = Uv(ca_bundle=ca_bundle)
     locked = source.with_suffix(".txt")
     try:
-        _resolve([str(script), "--exclude-newer", day, item.requirements], {**uv.variables, "UV": str(locate())})
+        _resolve([str(script), "--exclude-newer", day, item.requirements], variables)
     finally:
         if not locked.exists():
             source.unlink()
     return locked
 
 
-def _resolve(command: list[str], variables: dict[str, str]) -> None:
+def _resolve(command: list[str], variables: Mapping[str, str]) -> None:
     with processes.starting(
         command,
         partial(processes.stop, grace=10),
-        env=os.environ | variables,
+        env={**os.environ, **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:

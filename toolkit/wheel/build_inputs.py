@@ -15,6 +15,7 @@ from toolkit.console import Console
 from toolkit.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.lock import Lock
 from toolkit.settings import Settings, find_own_platform
+from toolkit.uv import Uv, locate
 from toolkit.versions import BuildVersions, Table, find_locked, load_table, plan_set
 from toolkit.versions.sets import lock_set
 from train.system.addresses import find_credentials
@@ -274,7 +275,8 @@ def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
     locked = lock.read(path)  # fails before the work if the lock cannot be read
     if not find_locked(table, *request.versions):
         with console.timed("set", runtime.requirements):
-            lock_set(runtime, table, day=request.day or table.updated, ca_bundle=settings.ca_bundle)
+            variables = {**Uv(ca_bundle=settings.ca_bundle).variables, "UV": str(locate())}
+            lock_set(runtime, table, day=request.day or table.updated, variables=variables)
     spec, images = choose_wheel_versions(settings, request.capabilities), find_images(settings)
     # The earlier lock's day is kept, because only whoever wrote it knows why it was chosen.
     present = collect_pins(spec, table, images, locked, request.apt_snapshot)

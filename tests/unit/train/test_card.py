@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +76,3 @@ def test_a_card_shows_no_path_of_this_machine_and_holds_any_name(manifest: dict[
     for row in ("| a\\|b | 10.00% |", "| &lt;b> | 20.00% |", "| кошка | 30.00% |", "| 鳥 | 40.00% |"):
         assert row in text
     assert text.count("| 50.00% |") == card.SHOWN - 4
-
-
-def test_cards_of_older_runs_are_made_too(manifest: dict[str, Any]) -> None:
-    text = card.compose("run", manifest)
-    for name in ("class_names", "shape", "center"):
-        del manifest["environment"][name]
-    assert card.compose("run", json.loads(json.dumps(manifest))) == text

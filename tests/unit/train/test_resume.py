@@ -151,7 +151,7 @@ def test_a_checkpoint_that_names_no_run_is_refused(
     assert saved
     checkpoint.save(folder / "checkpoints", saved.values, replace(saved.position, config_sha256=""), keep=1)
     assert run(tmp_path) == 8
-    assert "does not say which run it belongs to" in capsys.readouterr().err
+    assert "the newest checkpoint of this run" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
