@@ -115,7 +115,7 @@ def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str)
     passed = {check.id for check in found.checks if check.state == "ok"}
     assert passed == {
         *("cpu.instructions", "tensorflow.import"),
-        *("version.tensorflow", "version.wheel", "version.dependencies", "version.files"),
+        *("version.tensorflow", "version.wheel", "version.dependencies", "version.files", "version.apart"),
         *("build.info", "build.cuda", "build.capabilities"),
         *("libraries.system", "libraries.reachable", "libraries.load", "libraries.versions"),
         *("compiler.libdevice", "compiler.ptxas"),
