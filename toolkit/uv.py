@@ -102,10 +102,16 @@ class Uv:
         return (str(locate()), *_name_settings(), "--no-progress", *words)
 
     def shown(self, *arguments: str | Path) -> tuple[str, ...]:
-        """Return the same words as a person would type them, with the variables that are not the caller's own."""
+        """Return the same words as a person would type them, with the variables that are not the caller's own.
+
+        A plan may be shown where no uv is, as in an image that only starts jobs elsewhere.
+        """
         mine = {name: value for name, value in self.variables.items() if os.environ.get(name) != value}
         named = ("env", *(f"{name}={hide(value)}" for name, value in mine.items())) if mine else ()
-        return (*named, *self.command(*arguments))
+        try:
+            return (*named, *self.command(*arguments))
+        except PreflightError:
+            return (*named, "uv", *map(str, arguments))
 
     def run(
         self,

@@ -55,6 +55,16 @@ def test_uv_gets_authorities_and_packages_that_were_brought_along(
     assert plan.digest == HostEngine(tmp_path).plan(SPEC).digest
 
 
+def test_an_environment_is_planned_also_where_no_uv_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of Slurm is submitted from an image that installs nothing."""
+
+    def refuse() -> Path:
+        raise PreflightError("uv is missing", remedy="install it")
+
+    monkeypatch.setattr(uv, "locate", refuse)
+    assert "uv" in HostEngine(tmp_path).plan(SPEC).commands[0]
+
+
 def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
     place = Mount(source=tmp_path, target="/nowhere")
     heard: list[str] = []
