@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -70,7 +70,6 @@ class Uv:
 
     ca_bundle: str = ""
     packages: Path | None = None
-    extra: Mapping[str, str] = field(default_factory=dict)  # further variables
 
     @property
     def variables(self) -> dict[str, str]:
@@ -86,7 +85,7 @@ class Uv:
             for name in ("UV_INDEX", "UV_DEFAULT_INDEX"):
                 told.pop(name, None)
             told |= {NO_INDEX: "1", "UV_FIND_LINKS": str(self.packages.resolve())}
-        return {**told, **self.extra}
+        return told
 
     def command(self, *arguments: str | Path, project: Path | None = None) -> tuple[str, ...]:
         """Return the words that run uv: in the project that is named, else without settings of the current folder."""

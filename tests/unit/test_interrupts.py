@@ -157,6 +157,7 @@ WHOLE = {"numpy": "2.4.6", "tensorflow": "2.21.0", "toco": "program"}
 
 def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     """Let `toolkit install` find tiny packages in place of TensorFlow, and checks that pass."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(folder / "cache"))
     index = Index(folder / "index")
     index.add("tensorflow", "2.21.0", "numpy>=1.26", scripts=["toco"])
     index.add("numpy", "2.4.6")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from toolkit.versions import table as reader
+from toolkit.versions.table import build_table, load_table, read_yaml
 
 ROOT = Path(__file__).parents[2]
 _LOADER = importlib.machinery.SourceFileLoader("refresh", str(ROOT / ".ci" / "refresh"))
@@ -70,12 +70,12 @@ def test_a_release_candidate_gets_a_row_that_is_refused(table: Any, monkeypatch:
                 "nvidia-cudnn-cu12==9.20.0.48"]  # fmt: skip
     answer(monkeypatch, releases={**list_known(table), **new}, requires=requires)
     assert refresh.read_wheels(table)
-    found = reader.build_table(reader.read_yaml(dump(table)))
+    found = build_table(read_yaml(dump(table)))
     row = found.incomplete[later]
     assert (row.candidate, row.python, row.nccl) == (f"{later}rc1", ("3.13", "3.14"), "2.31.2")
     assert (row.tested, row.sources, row.and_cuda) == (False, ("index",), {"cuda": "12.9", "cudnn": "9.20.0"})
     assert any("keras-nightly" in reason for reason in row.missing)
-    assert found.tensorflow_rows.keys() == reader.load_table().tensorflow_rows.keys()
+    assert found.tensorflow_rows.keys() == load_table().tensorflow_rows.keys()
 
 
 def test_an_advisory_is_added_with_the_version_that_corrects_it(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_an_advisory_is_added_with_the_version_that_corrects_it(table: Any, monk
     assert refresh.read_advisories(table)
     assert not refresh.read_advisories(table)
     table["sources"]["index-advisories"] = {"what": "x", "date": refresh.TODAY}
-    found = reader.build_table(reader.read_yaml(dump(table))).advisories["CVE-2030-1"]
+    found = build_table(read_yaml(dump(table))).advisories["CVE-2030-1"]
     assert (found.fixed, found.what, found.sources) == ("2.99.0", "something bad", ("index-advisories",))
     assert set(found.affected) == set(table["tensorflow"])
 

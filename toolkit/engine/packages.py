@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -17,7 +18,7 @@ from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
 from toolkit import digest, files
-from toolkit.errors import IntegrityError
+from toolkit.errors import BuildError, IntegrityError
 from toolkit.uv import Uv
 
 FILE: Final = "packages.json"
@@ -34,7 +35,8 @@ class Recorded:
 def write(uv: Uv, folder: Path, locked: Path, wheel: Path | None) -> dict[str, Recorded]:
     """Record the packages of an environment's folder, installed from a locked set and perhaps a wheel of one's own.
 
-    Raises BuildError if uv cannot name the files of the set, and IntegrityError if an installed package is not of them.
+    Raises BuildError if uv cannot name the files of the set, or if a package of it is not there, and IntegrityError if
+    an installed package is not of these files.
     """
     venv = folder / "venv"
     with tempfile.TemporaryDirectory() as place:
@@ -58,15 +60,23 @@ def save(folder: Path, recorded: Mapping[str, Recorded]) -> None:
 
 
 def _match(listed: Iterable[Mapping[str, Any]], venv: Path) -> Iterator[tuple[str, Recorded]]:
+    places = [str(path) for path in venv.glob("lib/python3.*/site-packages")]
+    installed = {canonicalize_name(item.name): item for item in metadata.distributions(path=places)}
     for package in listed:
         name, version = canonicalize_name(package["name"]), package["version"]
-        found = venv.glob(f"lib/python3.*/site-packages/{name.replace('-', '_')}-{version}.dist-info/WHEEL")
-        if metadata := next(found, None):  # what is for another machine is not there
-            yield name, _choose(name, version, package.get("wheels", ()), metadata.read_text())
+        there = installed.get(name)
+        if there is None or there.version != version:
+            raise BuildError(
+                f"the new environment lacks {name} {version}",
+                why=f"it has {name} {there.version}" if there else "uv ended without an error, and did not install it",
+                remedy="run the same command again; if it comes back, please report it",
+            )
+        yield name, _choose(name, version, package.get("wheels", ()), there.read_text("WHEEL") or "")
 
 
-def _choose(name: str, version: str, wheels: Iterable[Mapping[str, Any]], metadata: str) -> Recorded:
-    lines = (line.removeprefix("Tag:").strip() for line in metadata.splitlines() if line.startswith("Tag:"))
+def _choose(name: str, version: str, wheels: Iterable[Mapping[str, Any]], text: str) -> Recorded:
+    """Return the wheel with the tags of an installed one. ``text``: of its file WHEEL."""
+    lines = (line.removeprefix("Tag:").strip() for line in text.splitlines() if line.startswith("Tag:"))
     tags = {tag for line in lines for tag in parse_tag(line)}
     for wheel in wheels:
         place = wheel.get("name") or wheel.get("path") or urlsplit(wheel["url"]).path

@@ -217,6 +217,21 @@ def test_a_missing_package_is_a_build_error_with_the_words_of_uv(engine: HostEng
         _prepare(engine)
 
 
+def test_an_environment_that_lacks_a_package_is_not_sealed(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _lock(wheelhouse)
+    run = uv.Uv.run
+
+    def pretend(self: uv.Uv, *words: Any, **options: Any) -> str:
+        return "" if words[:2] == ("pip", "install") else run(self, *words, **options)
+
+    monkeypatch.setattr(uv.Uv, "run", pretend)
+    with pytest.raises(BuildError, match=r"lacks tensorflow-cpu 2\.19\.0"):
+        _prepare(engine)
+    assert engine.find(engine.plan(SPEC)) is None
+
+
 def test_too_little_disk_is_said_before_anything_starts(
     engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,5 +21,6 @@ def target(tmp_path: Path) -> Target:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Index:
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     return Index(tmp_path / "index")

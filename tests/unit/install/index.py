@@ -25,7 +25,7 @@ class Index:
 
     @property
     def uv(self) -> Uv:
-        return Uv(packages=self.folder, extra={"UV_CACHE_DIR": str(self.folder.with_name("cache"))})
+        return Uv(packages=self.folder)
 
     def add(
         self,
