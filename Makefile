@@ -90,7 +90,7 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 pins: .venv-dev/ready ## write what other programs read: pins, arguments of options, and schemas
 	@.venv-dev/bin/python -m toolkit.versions.pins
 	@.venv-dev/bin/python -m tools.dockerfile
-	@.venv-dev/bin/python -m toolkit.lock
+	@.venv-dev/bin/python -m toolkit.versions.lock
 	@.venv-dev/bin/python -m tools.schemas
 
 lock: .venv-dev/ready ## freeze the newest versions of everything into the locked sets

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit.naming import name_standin
+from toolkit.base.naming import name_standin
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "wheel.json"

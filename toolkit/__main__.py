@@ -55,7 +55,7 @@ def _run() -> int:
         # A terminal that cannot show a character gets a question mark, not a traceback.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # Imported here so that a signal during the import is handled too.
-    from toolkit import programs
+    from toolkit.base import programs
     from toolkit.cli import app
     from train.system import signals
 
@@ -72,7 +72,7 @@ def _run() -> int:
 
 def _report_usage(error: Exception) -> int:
     """Print a usage error of Typer; with ``--json`` also as JSON. Return the exit code."""
-    from toolkit.console import Console
+    from toolkit.base.console import Console
     from train.cli import explain_usage
 
     problem = explain_usage(error, "toolkit")

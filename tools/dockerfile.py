@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from toolkit import project
+from toolkit.base import project
 from toolkit.wheel.build_options import list_options
 
 NAME: Final = "docker/Dockerfile"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from toolkit import diagnosis, versions
+from toolkit.base.errors import list_exit_codes
 from toolkit.diagnosis.table import PLACES
 from toolkit.doctor.cards import Card, find_card
-from toolkit.errors import list_exit_codes
 from toolkit.versions import numbers
 from toolkit.versions.matrix import Cell, State, list_cells, render
 from tools import drawings, layers, picture, reference

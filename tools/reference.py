@@ -8,10 +8,10 @@ from typing import Any
 
 import typer
 
+from toolkit.base.errors import list_exit_codes
 from toolkit.cli import app
 from toolkit.cli.command import OUTPUT, SETTINGS
 from toolkit.cli.help import describe_parameter
-from toolkit.errors import list_exit_codes
 
 SHARED = {"Settings": SETTINGS, "Output": OUTPUT}
 """Options that many commands have, which are described once."""

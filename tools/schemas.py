@@ -12,8 +12,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from toolkit import artifacts, lock, manifest, settings, signing, steps
+from toolkit import records
+from toolkit.base import manifest, signing, steps
 from toolkit.graft.transplant import Outcome
+from toolkit.versions import lock, settings
 from toolkit.wheel.inspection import Audit, Inspection
 from train.config.configuration import OPTIONS, TrainConfig
 from train.config.option import Option
@@ -179,7 +181,7 @@ def _describe_policy() -> Schema:
             "description": "What its signature is good for.",
             "type": "array",
             "minItems": 1,
-            "items": {"enum": list(artifacts.list_signed())},
+            "items": {"enum": list(records.list_signed())},
         },
     }
     names = [each.name for each in fields(signing.Signatory)]

@@ -1,6 +1,6 @@
 """Defines the base of all errors, and those that a job raises: in an image there is no toolkit.
 
-Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md. ``toolkit/errors.py`` adds others.
+Each class is a kind of failure with its exit code, and a row of docs/exit-codes.md. ``toolkit.base.errors`` adds more.
 """
 
 import os

@@ -17,8 +17,9 @@ from tests.integration.workspace import Workspace
 from tests.makers.build_image import NEEDS_GPU, NEEDS_TENSORFLOW
 from tests.makers.smoke_images import failures, require_breaks_named
 from tests.unit.wheel.maker import make_wheel
-from toolkit import keys, naming, signing, versions
-from toolkit.digest import digest_file
+from toolkit import versions
+from toolkit.base import keys, naming, signing
+from toolkit.base.digest import digest_file
 from toolkit.smoke import runner
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]

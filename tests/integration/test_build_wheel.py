@@ -16,7 +16,8 @@ import pytest
 from tests.integration.relay import relay_engine
 from tests.integration.workspace import CACHE, Workspace
 from tests.makers.mini_tensorflow import edit
-from toolkit import keys, versions
+from toolkit import versions
+from toolkit.base import keys
 from toolkit.engine import buildx
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from toolkit import keys, naming
+from toolkit.base import keys, naming
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 

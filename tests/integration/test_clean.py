@@ -17,12 +17,13 @@ from docker.errors import APIError
 
 from tests.integration.docker import stages
 from tests.integration.small_engine import SmallEngine, start
-from toolkit import clean, manifest, naming, ownership
+from toolkit.base import manifest, naming, ownership
+from toolkit.base.errors import EngineError, JobError
+from toolkit.base.manifest import Manifest
 from toolkit.engine import Job
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine
-from toolkit.errors import EngineError, JobError
-from toolkit.manifest import Manifest
+from toolkit.records import clean
 
 pytestmark = pytest.mark.engine
 

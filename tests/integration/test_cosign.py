@@ -8,10 +8,9 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.makers.publication import finish_build, publish
-from tests.unit.record.maker import change_json
-from toolkit import keys, signing
-from toolkit.artifacts import find
-from toolkit.record import attestation
+from tests.unit.records.maker import change_json
+from toolkit.base import keys, signing
+from toolkit.records import attestation, find
 
 pytestmark = pytest.mark.engine
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration.docker import emulated, stages
 from tests.integration.workspace import Workspace
-from toolkit import settings
 from toolkit.smoke import runner
+from toolkit.versions import settings
 
 pytestmark = [
     pytest.mark.engine,

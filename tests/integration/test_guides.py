@@ -1,6 +1,6 @@
 """Follow the guides where there is a container engine, in clones: what a page does in containers runs in containers.
 
-`tests/unit/record/guides.yaml` says which commands these are. `tests/unit/record/test_guides.py` follows the others.
+`tests/unit/records/guides.yaml` says which commands these are. `tests/unit/records/test_guides.py` follows the others.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 from tests.integration.docker import stages
 from tests.integration.workspace import copy_parts, forget_project
 from tests.unit.exchange import oci
-from tests.unit.record.reader import Library, find_rule, list_commands, list_guides
+from tests.unit.records.reader import Library, find_rule, list_commands, list_guides
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.integration.private import make_place
-from toolkit import training_job
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine, interpreter
+from toolkit.jobs import training_job
 from train.cli import parse
 
 pytestmark = [

@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration import canary
 from tests.makers.registries import Machines, connect
-from tests.unit.record.maker import change_json
-from toolkit import digest, manifest
+from tests.unit.records.maker import change_json
+from toolkit.base import digest, manifest
 from toolkit.wheel import wheel_documents, wheel_folder
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

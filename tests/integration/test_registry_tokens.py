@@ -10,10 +10,10 @@ import requests
 
 from tests.integration.docker import tokens
 from tests.makers.registries import Machines, connect
-from toolkit import digest
+from toolkit.base import digest
+from toolkit.base.errors import RegistryError
 from toolkit.engine.registry import Client, Layer, parse
-from toolkit.errors import RegistryError
-from toolkit.record import transfer
+from toolkit.records import transfer
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.record import maker
+from tests.unit.records import maker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 

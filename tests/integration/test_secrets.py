@@ -12,7 +12,7 @@ import pytest
 from tests.integration import canary
 from tests.integration.workspace import Workspace
 from tests.makers.mini_tensorflow import change, edit
-from toolkit import keys
+from toolkit.base import keys
 
 pytestmark = [
     pytest.mark.engine,

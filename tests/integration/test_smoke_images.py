@@ -3,9 +3,11 @@ import subprocess
 import pytest
 
 from tests.makers.smoke_images import failures, smoke
-from toolkit import naming, pipeline, settings
-from toolkit.console import Console
+from toolkit.base import naming
+from toolkit.base.console import Console
+from toolkit.jobs import pipeline
 from toolkit.smoke.checks.cli import CHECKS
+from toolkit.versions import settings
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 

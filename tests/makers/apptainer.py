@@ -4,8 +4,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolkit import naming
-from toolkit.digest import digest_bytes
+from toolkit.base import naming
+from toolkit.base.digest import digest_bytes
 from toolkit.engine import EnvironmentSpec
 
 SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")

@@ -1,4 +1,5 @@
-from toolkit import lock, versions
+from toolkit import versions
+from toolkit.versions import lock
 from toolkit.wheel import build_documents
 from toolkit.wheel.build_inputs import BuildContext
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import yaml
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
-from toolkit import lock, manifest, versions
+from toolkit import versions
+from toolkit.base import manifest
+from toolkit.versions import lock
 from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tests.integration.docker import distribution, stages, tokens
 from tests.makers.publication import finish_build, publish
-from toolkit import digest, keys
-from toolkit.artifacts import find
-from toolkit.record import attestation
-from toolkit.settings import resolve
+from toolkit.base import digest, keys
+from toolkit.records import attestation, find
+from toolkit.versions.settings import resolve
 from toolkit.wheel import build_plan
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolkit import naming
+from toolkit.base import naming
 from toolkit.smoke import runner
 from toolkit.smoke.runner import Report
 

@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from tests import browser
 from tests.browser import Browser
 from tests.command import Run
-from toolkit import manifest
+from toolkit.base import manifest
+from toolkit.base.manifest import Manifest
 from toolkit.doctor import reading
-from toolkit.manifest import Manifest
 
 SCHEMAS = Path(__file__).parents[2] / "toolkit" / "schemas"
 

@@ -6,14 +6,14 @@ import pytest
 
 from tests.command import Run
 from toolkit import versions
+from toolkit.base.errors import UsageError
 from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UsageError
 from toolkit.graft import graft_plan
-from toolkit.settings import resolve
 from toolkit.smoke.checks.gpu_rules import find_coverage
+from toolkit.versions.settings import resolve
 
 TABLE = versions.load_table()
 

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import artifacts, digest, files, inventory, keys, report
-from toolkit.artifacts import Artifact
-from toolkit.errors import IntegrityError
-from toolkit.findings import Finding, check
+from toolkit import records, report
+from toolkit.base import digest, files, keys
+from toolkit.base.errors import IntegrityError
+from toolkit.base.findings import Finding, check
+from toolkit.base.signing import Statement
+from toolkit.records import Artifact, inventory
 from toolkit.report.chain import PageContext
-from toolkit.signing import Statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Note(Artifact):
 
 @pytest.fixture
 def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(artifacts, "KINDS", (*artifacts.KINDS, Note))
+    monkeypatch.setattr(records, "KINDS", (*records.KINDS, Note))
     monkeypatch.chdir(tmp_path)
     return write_note(tmp_path / "runs" / "one")
 
@@ -93,7 +94,7 @@ def test_what_only_one_kind_holds_is_not_taken_for_another(note: Path, tmp_path:
     record = {"schema": 1, "kind": "run", "digest": "sha256:1"}
     (note / "manifest.json").write_text(json.dumps(record))
     with pytest.raises(IntegrityError, match="holds what belongs to the kind note"):
-        artifacts.find(str(note), tmp_path)
+        records.find(str(note), tmp_path)
 
 
 def test_a_kind_that_is_added_to_the_table_has_a_page(note: Path, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.console import Console
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, EngineError, PreflightError, ToolkitError
 from toolkit.engine.buildx import TAIL_LINES, Transcript, build
-from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
 
 FAILED = Path(__file__).parents[1] / "fixtures" / "buildx-0.13-failed.txt"
 """The output of buildx 0.13.1 for a two-step build whose second step runs `echo hello && false`."""

@@ -2,9 +2,9 @@
 
 import pytest
 
-from toolkit import project
+from toolkit.base import project
+from toolkit.base.errors import UsageError
 from toolkit.doctor import cards
-from toolkit.errors import UsageError
 
 NAMES = {
     "12.1": "DGX Spark, GB10, NVIDIA GB10, sm_121, 12.1",

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.command import Run
-from toolkit import clean, naming
+from toolkit.base import naming
 from toolkit.engine import host
+from toolkit.records import clean
 
 NAME = "environment-cpu-0123456789ab"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
-from toolkit.project import ROOT
+from toolkit.base.project import ROOT
 from tools import pages
 from train.config.presets import read_table
 

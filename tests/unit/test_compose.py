@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit import naming, training_job
+from toolkit.base import naming
 from toolkit.engine import Job, container
+from toolkit.jobs import training_job
 from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.makers.credentials import list_commands
 from toolkit.__main__ import main
-from toolkit.settings import OPTIONS
+from toolkit.versions.settings import OPTIONS
 from train import cli
 from train.system.addresses import find_credentials, hide
 
@@ -77,7 +77,7 @@ def test_no_setting_keeps_or_prints_a_credential(
     if layer == "variable":
         monkeypatch.setenv(f"TOOLKIT_{name.upper()}", ADDRESSES[0])
     else:
-        monkeypatch.setattr("toolkit.settings.Path", lambda text: tmp_path.parent / "settings" / text)
+        monkeypatch.setattr("toolkit.versions.settings.Path", lambda text: tmp_path.parent / "settings" / text)
         (tmp_path.parent / "settings").mkdir(exist_ok=True)
         (tmp_path.parent / "settings" / "toolkit.yaml").write_text(f'{name}: "{ADDRESSES[0]}"\n')
     code, said = run(["ls", "--verbose", "--json"], capsys, monkeypatch)

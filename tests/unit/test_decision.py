@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from toolkit import diagnosis
+from toolkit.base.errors import UnsupportedError
 from toolkit.doctor.decision import Decision, Wishes, decide
 from toolkit.doctor.drivers import REFERENCES
 from toolkit.doctor.machine import Device, Fault, Machine
-from toolkit.errors import UnsupportedError
 
 MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/decisions.yaml").read_text())
 

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.command import Run
-from toolkit import diagnosis, doctor, project, training_job, versions
+from toolkit import diagnosis, doctor, versions
+from toolkit.base import project
+from toolkit.base.errors import DataError, EngineError, JobError, UsageError
+from toolkit.base.processes import describe_full_disk
 from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
 from toolkit.engine import Job, buildx
-from toolkit.errors import DataError, EngineError, JobError, UsageError
-from toolkit.processes import describe_full_disk
+from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
 from tools import pages

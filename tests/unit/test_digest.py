@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import digest
+from toolkit.base import digest
 
 SIZE = 2 << 20
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.server import reply, serve
 from toolkit import doctor
+from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, reading, services
 from toolkit.engine import client
-from toolkit.findings import Finding
-from toolkit.settings import Settings, resolve
+from toolkit.versions.settings import Settings, resolve
 
 
 @pytest.fixture

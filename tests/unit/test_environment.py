@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.makers.publication import finish_build, publish
-from toolkit import pipeline
-from toolkit.console import Console
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError, UnsupportedError
 from toolkit.engine import EnvironmentSpec, Platform
-from toolkit.errors import IntegrityError, UnsupportedError
-from toolkit.settings import resolve
+from toolkit.jobs import pipeline
+from toolkit.versions.settings import resolve
 from toolkit.wheel import wheel_folder
 
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")

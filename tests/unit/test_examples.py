@@ -14,14 +14,14 @@ import yaml
 from tests import loaded
 from tests.command import Run
 from tests.unit.graft.maker import make_container, make_library, make_tensorflow
-from tests.unit.record import maker
-from toolkit import artifacts
+from tests.unit.records import maker
+from toolkit import records
+from toolkit.base.errors import UsageError
 from toolkit.engine import Job
 from toolkit.engine.container import describe
 from toolkit.engine.user import IMAGE_USER
-from toolkit.errors import UsageError
-from toolkit.settings import resolve
-from toolkit.training_job import GRACE_SECONDS
+from toolkit.jobs.training_job import GRACE_SECONDS
+from toolkit.versions.settings import resolve
 from toolkit.wheel import wheel_folder
 from tools import notebooks
 from train.cli import parse
@@ -39,7 +39,7 @@ def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
     settings = resolve({}, file=EXAMPLES / "toolkit.yaml", environment={})
     assert {settings.sources[name] for name in load("toolkit.yaml")} == {"toolkit.yaml"}
     with pytest.raises(UsageError, match="cannot read the key"):
-        artifacts.read_policy([EXAMPLES / "policy.yaml"])
+        records.read_policy([EXAMPLES / "policy.yaml"])
     for name in ("toolkit", "policy"):  # editors check a file by the schema that its first line names
         place = re.match(r"# yaml-language-server: \$schema=(.+)\n", (EXAMPLES / f"{name}.yaml").read_text())
         assert place

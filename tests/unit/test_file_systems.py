@@ -14,9 +14,9 @@ import pytest
 
 from tests.loaded import ROOT
 from tests.native import needs_native
-from toolkit import files
+from toolkit.base import files
+from toolkit.base.errors import PreflightError
 from toolkit.engine import host
-from toolkit.errors import PreflightError
 from train.config.resolution import resolve
 from train.native import library
 from train.run import job
@@ -38,7 +38,7 @@ int symlink(const char*, const char*) { return refuse(EPERM); }
 WRITE = """
 import sys
 from pathlib import Path
-from toolkit import files, keys
+from toolkit.base import files, keys
 from train.system.files import replacing_folder, write_text
 place = Path(sys.argv[1])
 files.write_json(place / "one.json", {})

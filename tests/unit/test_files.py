@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import digest, files, manifest
-from toolkit.errors import PreflightError
+from toolkit.base import digest, files, manifest
+from toolkit.base.errors import PreflightError
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
@@ -20,8 +20,8 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     script = f"""
 import resource, signal, sys
 from pathlib import Path
-from toolkit import files
-from toolkit.errors import PreflightError
+from toolkit.base import files
+from toolkit.base.errors import PreflightError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

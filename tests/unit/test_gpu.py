@@ -13,12 +13,12 @@ import yaml
 
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
+from toolkit.base.errors import EngineError, GpuError, ToolkitError
+from toolkit.base.naming import GPU_VARIABLE, LABEL_PREFIX
 from toolkit.engine import Job, apptainer, container, gpus, host
 from toolkit.engine.client import translating_errors
-from toolkit.errors import EngineError, GpuError, ToolkitError
+from toolkit.engine.uv import Uv
 from toolkit.install.resolution import Package, Question
-from toolkit.naming import GPU_VARIABLE, LABEL_PREFIX
-from toolkit.uv import Uv
 
 ROOT = Path(__file__).parents[2]
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
@@ -184,9 +184,9 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
 
 def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
     from tests.makers.apptainer import LABELS, write_archive
-    from toolkit.console import Console
-    from toolkit.pipeline import Request, choose_set
-    from toolkit.settings import resolve
+    from toolkit.base.console import Console
+    from toolkit.jobs.pipeline import Request, choose_set
+    from toolkit.versions.settings import resolve
 
     done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
     assert "environment-cpu-2.21.0" in done.stdout
@@ -197,7 +197,7 @@ def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run,
 
 
 def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit import pipeline
+    from toolkit.jobs import pipeline
 
     assert pipeline.ANSWER_SECONDS <= 5
     monkeypatch.setattr(pipeline, "ANSWER_SECONDS", 0.5)

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from toolkit import naming, settings
+from toolkit.base import naming
+from toolkit.base.errors import PreflightError
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec
 from toolkit.engine.client import BaseImage, CrossPlatform, select_crossing
 from toolkit.engine.docker import plan_image
-from toolkit.errors import PreflightError
+from toolkit.versions import settings
 
 CPU = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 CUDA = EnvironmentSpec(tensorflow="2.19.0", python="3.11", cuda="12.6.1", cudnn="9.5.0", requirements="cuda-12.6.1")

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tests.command import Run
-from toolkit import inference
+from toolkit.base.errors import UsageError
 from toolkit.engine import Network, container
-from toolkit.errors import UsageError
+from toolkit.jobs import inference
 from train.cli import parse
 from train.errors import DataError
 from train.record.reader import choose_data

@@ -14,10 +14,9 @@ from tests.tiers import weekly
 from tests.unit.graft import maker
 from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
-from toolkit import uv
 from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
-from toolkit.engine import EnvironmentSpec
+from toolkit.engine import EnvironmentSpec, uv
 from toolkit.graft import job
 from toolkit.install import choice, installation, undo
 from toolkit.smoke import runner

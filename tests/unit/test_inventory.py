@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from toolkit import inventory, manifest
+from toolkit.base import manifest
 from toolkit.cli import app
 from toolkit.engine import buildx
-from toolkit.inventory import Item
+from toolkit.records import inventory
+from toolkit.records.inventory import Item
 
 COMPLETE = {"status": "complete", "result": {"test_accuracy": 0.9972, "epochs": 20}}
 HEADER = (
@@ -110,7 +111,7 @@ def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
     counted = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or path.is_file())
     loaded: list[str] = []
     monkeypatch.setattr("toolkit.engine.client.connect", lambda: loaded.append("engine"))
-    monkeypatch.setattr("toolkit.clean.find", lambda *_: loaded.append("clean"))
+    monkeypatch.setattr("toolkit.records.clean.find", lambda *_: loaded.append("clean"))
     (row,) = json.loads(CliRunner().invoke(app, ["ls", "--kind", "run", "--json"]).stdout)["items"]
     assert (row["bytes"], loaded) == (counted, [])
 

@@ -19,7 +19,7 @@ from tests.unit.wheel.maker import make_wheel
 from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.graft import job
-from toolkit.record import transfer  # noqa: F401 - as above
+from toolkit.records import transfer  # noqa: F401 - as above
 from toolkit.wheel import package_index, wheel_folder
 
 COUNT = 6

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import lock, project, versions
-from toolkit.errors import CheckError, PreflightError, UsageError
+from toolkit import versions
+from toolkit.base import project
+from toolkit.base.errors import CheckError, PreflightError, UsageError
+from toolkit.versions import lock
 
 TABLE = versions.load_table()
 SPEC = versions.choose_versions(TABLE)

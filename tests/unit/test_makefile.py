@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolkit.project import ROOT
-from toolkit.uv import locate
+from toolkit.base.project import ROOT
+from toolkit.engine.uv import locate
 
 NEWEST = {".venv": 13, ".venv-dev": 12}
 """Newest Python 3 that each environment can have."""

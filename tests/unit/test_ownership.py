@@ -11,10 +11,10 @@ from docker.errors import APIError
 from typer.testing import CliRunner
 
 from tests.loaded import become
-from toolkit import manifest, naming, ownership
 from toolkit.__main__ import main
+from toolkit.base import manifest, naming, ownership
+from toolkit.base.manifest import Manifest
 from toolkit.cli import app
-from toolkit.manifest import Manifest
 
 PLAN = "sha256:67d1fe14fdb7" + "0" * 52
 TAG = "toolkit/train:cpu-67d1fe14fdb7"

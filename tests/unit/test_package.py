@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.project import ROOT
+from toolkit.base.project import ROOT
 
 WHEEL = ("--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir")
 SHIPPED = ("toolkit", "train", "docker", "bazel_patches", ".dockerignore")

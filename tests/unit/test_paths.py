@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.record import maker
+from tests.unit.records import maker
+from toolkit.base.errors import UsageError
 from toolkit.cli import app
 from toolkit.engine import registry
-from toolkit.errors import UsageError
-from toolkit.settings import resolve
+from toolkit.versions.settings import resolve
 
 LONG = "a" * 100_000
 

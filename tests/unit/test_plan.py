@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.console import Console
-from toolkit.errors import IntegrityError
-from toolkit.steps import Plan, Step, Task, print_plan, run
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError
+from toolkit.base.steps import Plan, Step, Task, print_plan, run
 
 STEPS = st.builds(
     Step,

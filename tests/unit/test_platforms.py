@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import lock, pipeline, settings, versions
-from toolkit.console import Console
+from toolkit import versions
+from toolkit.base.console import Console
+from toolkit.base.errors import PreflightError, UnsupportedError
 from toolkit.doctor import advice, cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
-from toolkit.errors import PreflightError, UnsupportedError
-from toolkit.versions import matrix, proofs
+from toolkit.jobs import pipeline
+from toolkit.versions import lock, matrix, proofs, settings
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan

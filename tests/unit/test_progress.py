@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tqdm import tqdm
 
-from toolkit import training_job
-from toolkit.console import Console
+from toolkit.base.console import Console
+from toolkit.jobs import training_job
 from train.cli import parse
 from train.system import progress
 from train.system.progress import Status, Work, cut, measure, printable, render
@@ -274,7 +274,7 @@ def test_what_is_sent_and_what_tqdm_counts_is_reported(tmp_path: Path, monkeypat
 PROGRAM = """
 import sys, time
 from toolkit.cli.command import command
-from toolkit.console import Console
+from toolkit.base.console import Console
 from train.system import signals
 from train.system.progress import Work
 
@@ -284,7 +284,7 @@ def wait(session):
         status.show(Work("Compiling x", 1, 10))
         print("ready", flush=True)
         if "fail" in sys.argv:
-            from toolkit.errors import BuildError
+            from toolkit.base.errors import BuildError
             raise BuildError("it failed", remedy="try again")
         time.sleep(60)
 

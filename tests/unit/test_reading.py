@@ -14,7 +14,7 @@ import yaml
 from toolkit import diagnosis
 from toolkit.doctor import hardware, reading
 from toolkit.doctor.machine import Device, Machine
-from toolkit.settings import resolve
+from toolkit.versions.settings import resolve
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MACHINES = yaml.safe_load((FIXTURES / "machines.yaml").read_text())

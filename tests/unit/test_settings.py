@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.errors import UsageError
-from toolkit.settings import resolve
+from toolkit.base.errors import UsageError
+from toolkit.versions.settings import resolve
 
 
 def test_each_layer_beats_the_one_before(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import yaml
 
 from tests.command import Run
 from tests.makers.publication import finish_build, publish
-from toolkit import artifacts, keys, signing
-from toolkit.errors import IntegrityError, PreflightError, UsageError
-from toolkit.keys import Signer
-from toolkit.signing import Statement
+from toolkit import records
+from toolkit.base import keys, signing
+from toolkit.base.errors import IntegrityError, PreflightError, UsageError
+from toolkit.base.keys import Signer
+from toolkit.base.signing import Statement
 
 STATEMENT = Statement(kind="run", subjects={"x": "sha256:" + "0" * 64}, predicate_type="x", predicate={})
 
@@ -109,25 +110,25 @@ def test_a_policy_says_who_may_sign_what_and_nothing_else(key: Path, value: obje
     path = key.with_name("policy.yaml")
     path.write_text(yaml.safe_dump(value))
     with pytest.raises(UsageError, match="is no policy") as caught:
-        artifacts.read_policy([path])
+        records.read_policy([path])
     assert why in caught.value.why
 
 
 def test_a_policy_names_public_keys_beside_it(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = key.with_name("policy.yaml")
     path.write_text(yaml.safe_dump({"signers": [GOOD]}))
-    (signatory,) = artifacts.read_policy([path])
+    (signatory,) = records.read_policy([path])
     assert (signatory.name, signatory.may) == ("builder", ("wheel",))
-    (all_,) = artifacts.read_policy([key.with_name("key.pub")])
-    assert (all_.key, all_.may) == (signatory.key, artifacts.list_signed())
+    (all_,) = records.read_policy([key.with_name("key.pub")])
+    assert (all_.key, all_.may) == (signatory.key, records.list_signed())
     for name, message in (("key", "is not one public key"), ("none.pub", "cannot read the key")):
         path.write_text(yaml.safe_dump({"signers": [{**GOOD, "key": name}]}))
         with pytest.raises(UsageError, match=message):
-            artifacts.read_policy([path])
+            records.read_policy([path])
     for text in ("signers: [", "signers: [{name: x, key: key.pub, may: [run], may: [wheel]}]"):
         path.write_text(text)
         with pytest.raises(UsageError, match="is no policy"):
-            artifacts.read_policy([path])
+            records.read_policy([path])
 
 
 def test_a_file_of_two_keys_is_refused(key: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_file_of_two_keys_is_refused(key: Path) -> None:
     public = key.with_name("key.pub")
     public.write_bytes(public.read_bytes() + key.with_name("other.pub").read_bytes())
     with pytest.raises(UsageError, match="is not one public key"):
-        artifacts.read_policy([public])
+        records.read_policy([public])
 
 
 def test_an_envelope_keeps_each_signature_of_one_statement(key: Path, tmp_path: Path) -> None:
@@ -164,7 +165,9 @@ def test_the_envelopes_of_a_folder_and_of_its_files_are_told_apart(tmp_path: Pat
 
 
 def test_the_command_starts_without_the_library() -> None:
-    code = "import sys, toolkit.cli, toolkit.manifest, toolkit.signing; print('securesystemslib' in sys.modules)"
+    code = (
+        "import sys, toolkit.cli; from toolkit.base import manifest, signing; print('securesystemslib' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import clean, files
+from toolkit.base import files
+from toolkit.records import clean
 from train.system import signals
 
 NAME = "0123456789ab"
 HOLDER = """
 import subprocess, sys, time
 from pathlib import Path
-from toolkit import files
+from toolkit.base import files
 with files.stage(Path(sys.argv[1]), sys.argv[2]) as place:
     (place.path / "half.whl").touch()
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from tests import threads
-from toolkit.project import ROOT
+from toolkit.base.project import ROOT
 from train import cores
 from train.cli import parse
 from train.step import runtime

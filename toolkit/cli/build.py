@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import (
     AllowUnsigned,
     DryRun,
@@ -18,16 +19,15 @@ from toolkit.cli.command import (
     read_origin,
     sign,
 )
-from toolkit.errors import UsageError
 from toolkit.wheel.build_options import BuildOptions
 
 SET = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
 """Settings that say which wheel is built."""
 
 if TYPE_CHECKING:
-    from toolkit.console import Console
-    from toolkit.keys import Signer
-    from toolkit.obtaining import WheelSource
+    from toolkit.base.console import Console
+    from toolkit.base.keys import Signer
+    from toolkit.records.obtaining import WheelSource
     from toolkit.wheel.build_plan import PlannedWheel
     from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -53,7 +53,7 @@ def build_wheel(
     must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
     download needs no container engine.
     """
-    from toolkit.steps import Plan, print_plan
+    from toolkit.base.steps import Plan, print_plan
 
     key = load_key(sign_)
     source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
@@ -67,8 +67,8 @@ def build_wheel(
 
 def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
     """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.plan_wheel` raises."""
-    from toolkit.lock import FILE
     from toolkit.versions import load_table
+    from toolkit.versions.lock import FILE
     from toolkit.wheel import build_plan
 
     advisories = load_table().list_advisories(session.settings.tensorflow)
@@ -90,7 +90,7 @@ def obtain_wheel(
     Returns None in a dry run if the wheel would have to be built. A new wheel is signed at once: later it would have
     to be verified again, which takes minutes.
     """
-    from toolkit import obtaining
+    from toolkit.records import obtaining
 
     console, settings = session.console, session.settings
     wheel = obtaining.obtain_existing(planned.plan, source, settings, console, out=out, dry_run=dry_run)
@@ -103,7 +103,7 @@ def obtain_wheel(
 
 def _build_planned(session: Session, planned: "PlannedWheel", *, out: Path, dry_run: bool) -> "FinishedWheel | None":
     """Build a wheel and return it. A dry run prints the commands and returns None."""
-    from toolkit.steps import Task, run
+    from toolkit.base.steps import Task, run
     from toolkit.wheel import build, kernel_proof  # slow to load, and a finished wheel does not need them
 
     console, settings = session.console, session.settings
@@ -118,7 +118,7 @@ def _build_planned(session: Session, planned: "PlannedWheel", *, out: Path, dry_
 
 
 def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:
-    from toolkit import project
+    from toolkit.base import project
     from toolkit.wheel import inspection
 
     plan, facts = planned.plan, wheel.record.facts
@@ -168,9 +168,9 @@ def collect(
     """
     from dataclasses import asdict
 
-    from toolkit import lock
+    from toolkit.base.steps import Plan, print_plan
     from toolkit.engine import bundle
-    from toolkit.steps import Plan, print_plan
+    from toolkit.versions import lock
     from toolkit.wheel import build_plan, collection
 
     console, settings = session.console, session.settings
@@ -212,9 +212,9 @@ def push(
     The folder's sums are checked first. User and password are those of `docker login`. Plain http is used only for this
     machine, if the name begins with http://. Exit code 11: the registry does not answer, or refuses.
     """
-    from toolkit import signing
+    from toolkit.base import signing
     from toolkit.engine import registry
-    from toolkit.record import transfer
+    from toolkit.records import transfer
 
     console, settings = session.console, session.settings
     _require_order(folder, repository)
@@ -256,8 +256,9 @@ def build_image(
     On linux/amd64, --platform linux/arm64 makes an image for such a machine: compilers and installer run here, and only
     files enter the image. Nothing of it is run.
     """
-    from toolkit import manifest, pipeline
-    from toolkit.steps import run
+    from toolkit.base import manifest
+    from toolkit.base.steps import run
+    from toolkit.jobs import pipeline
 
     if target == "bazel-worker":
         if wheel or sign_:
@@ -292,8 +293,8 @@ def build_image(
 
 
 def _build_worker(session: Session, options: BuildOptions, *, tag: str, dry_run: bool) -> None:
-    from toolkit.lock import FILE
-    from toolkit.steps import run
+    from toolkit.base.steps import run
+    from toolkit.versions.lock import FILE
     from toolkit.wheel import build_plan, farm_image
 
     console, settings = session.console, session.settings

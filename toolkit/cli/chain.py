@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.build import obtain_wheel, plan_wheel
 from toolkit.cli.command import (
     ENVIRONMENT,
@@ -24,13 +25,12 @@ from toolkit.cli.command import (
     write_page,
 )
 from toolkit.cli.graft import obtain_graft
-from toolkit.errors import UsageError
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
-    from toolkit.keys import Signer
-    from toolkit.obtaining import WheelSource
-    from toolkit.pipeline import Request
+    from toolkit.base.keys import Signer
+    from toolkit.jobs.pipeline import Request
+    from toolkit.records.obtaining import WheelSource
     from train.config.configuration import TrainConfig
 
 BUILD = ("compute_capability", "source", "bazel", "cpu_target", "jobs")
@@ -73,7 +73,7 @@ def up(
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
-    from toolkit import pipeline, training_job
+    from toolkit.jobs import pipeline, training_job
 
     begun = monotonic()
     arguments = [dataset, *context.args]
@@ -122,9 +122,9 @@ def _train(
     begun: float,
 ) -> None:
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
-    from toolkit import pipeline, training_job
+    from toolkit.base.steps import run
+    from toolkit.jobs import pipeline, training_job
     from toolkit.smoke.checks.check import Expectation
-    from toolkit.steps import run
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
@@ -167,8 +167,8 @@ def _fit_cards(session: Session, request: "Request", origin: "WheelSource", key:
 
     Returns None if a dry run ends here.
     """
-    from toolkit import pipeline
     from toolkit.graft import graft_plan
+    from toolkit.jobs import pipeline
     from toolkit.versions import load_table
 
     console = session.console
@@ -186,7 +186,7 @@ def _build_wheel(
     session: Session, request: "Request", options: BuildOptions, origin: "WheelSource", key: "Signer | None"
 ) -> "Request | None":
     """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here."""
-    from toolkit.pipeline import DIST
+    from toolkit.jobs.pipeline import DIST
 
     planned = plan_wheel(session, options)
     wheel = obtain_wheel(session, planned, origin, key, out=DIST, dry_run=request.dry_run)

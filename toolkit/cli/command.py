@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from toolkit.base.console import Console
+from toolkit.base.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.cli.help import SHARED_PANEL
-from toolkit.console import Console
-from toolkit.errors import InterruptionError, JobError, ToolkitError, UsageError
-from toolkit.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
+from toolkit.versions.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
 from toolkit.wheel.build_options import BuildOptions, list_options
 from train.config.presets import describe_datasets, read_table
 from train.system import addresses, output, signals
@@ -20,9 +20,9 @@ from train.system.files import explain_path
 from train.system.progress import Mode
 
 if TYPE_CHECKING:
-    from toolkit.keys import Signer
-    from toolkit.obtaining import WheelSource
-    from toolkit.record.rebuild import Level
+    from toolkit.base.keys import Signer
+    from toolkit.records.obtaining import WheelSource
+    from toolkit.records.rebuild import Level
 
 _METAVARS = {
     "tensorflow": "X.Y.Z",
@@ -241,13 +241,13 @@ def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[s
 
 def sign(session: Session, key: "Signer | None", *made: tuple[Path, bool]) -> None:
     """Sign what a command made: folders and smoke reports, each with whether it is new."""
-    from toolkit import artifacts
-    from toolkit.record import attestation
+    from toolkit import records
+    from toolkit.records import attestation
 
     if key is None:
         return
     for target, fresh in made:
-        done = attestation.sign(artifacts.find(str(target), Path(session.settings.state)), key, fresh=fresh)
+        done = attestation.sign(records.find(str(target), Path(session.settings.state)), key, fresh=fresh)
         session.console.heading("sign", done)
 
 
@@ -256,8 +256,8 @@ def write_page(session: Session, folder: Path) -> str:
 
     Returns its path, or an empty text if it cannot be written.
     """
-    from toolkit.manifest import FILE
-    from toolkit.training_job import PAGE
+    from toolkit.base.manifest import FILE
+    from toolkit.jobs.training_job import PAGE
 
     page = folder / PAGE
     try:
@@ -287,23 +287,23 @@ def read_origin(
             why="whoever can write to the registry could otherwise choose the wheel",
             remedy="--trust KEY.pub, or a policy of who may sign what",
         )
-    from toolkit.obtaining import WheelSource
-    from toolkit.signing import Policy
+    from toolkit.base.signing import Policy
+    from toolkit.records.obtaining import WheelSource
     from toolkit.wheel import wheel_folder
 
     if not trust:
         return WheelSource(registry, Policy(), wheel_folder.require_own)
-    from toolkit import artifacts
-    from toolkit.record import verification
+    from toolkit import records
+    from toolkit.records import verification
 
-    policy = artifacts.read_policy(trust)
+    policy = records.read_policy(trust)
     state = Path(session.settings.state)
     return WheelSource(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
 
 
 def read_level(text: str) -> "Level":
     """Return the level that --accept names. Raises UsageError if there is no such level, and for ``below R1``."""
-    from toolkit.record.rebuild import LEVELS
+    from toolkit.records.rebuild import LEVELS
 
     level = next((level for level in LEVELS[1:] if level == text), None)
     if level is None:
@@ -312,13 +312,13 @@ def read_level(text: str) -> "Level":
 
 
 def load_key(text: str) -> "Signer | None":
-    from toolkit import keys
+    from toolkit.base import keys
 
     return keys.load(text) if text else None
 
 
 def _remembering(settings: Settings, *, keep: bool) -> AbstractContextManager[None]:
-    from toolkit import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
+    from toolkit.base import digest  # loads hashlib and tempfile, which `toolkit --help` does not need
 
     return digest.caching(Path(settings.state), keep=keep)
 

@@ -7,8 +7,8 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from toolkit.base.errors import PreflightError, UnknownFailureError, UsageError
 from toolkit.cli.command import Session, command
-from toolkit.errors import PreflightError, UnknownFailureError, UsageError
 
 _STANDARD_INPUT = "-"
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import DryRun, Session, Sign, command, load_key, read_origin, sign
-from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from toolkit.base.keys import Signer
     from toolkit.graft.graft_plan import GraftPlan, Mode
-    from toolkit.keys import Signer
-    from toolkit.obtaining import WheelSource
+    from toolkit.records.obtaining import WheelSource
     from toolkit.wheel.wheel_folder import FinishedWheel
 
 Cards = Annotated[
@@ -56,10 +56,10 @@ def graft(
     wheel is taken, with a local version such as 2.21.0+sm120. Nothing but Python is needed: no container engine, no
     GPU, no root. An interrupted graft goes on where it stopped.
     """
-    from toolkit import project
+    from toolkit.base import project
+    from toolkit.base.steps import Plan, print_plan
     from toolkit.graft import graft_plan
-    from toolkit.pipeline import read_wheel_option
-    from toolkit.steps import Plan, print_plan
+    from toolkit.jobs.pipeline import read_wheel_option
     from toolkit.versions import load_table
     from toolkit.wheel import inspection
 
@@ -120,9 +120,9 @@ def obtain_graft(
     dry_run: bool,
 ) -> "FinishedWheel | None":
     """Reuse or make a grafted wheel, and sign it. Return None in a dry run if it would have to be made."""
-    from toolkit import obtaining
+    from toolkit.base.steps import run
     from toolkit.graft import job
-    from toolkit.steps import run
+    from toolkit.records import obtaining
 
     console, settings = session.console, session.settings
     console.heading("plan", describe(planned))

@@ -52,7 +52,7 @@ def describe_parameter(parameter: Any, context: Any) -> tuple[str, str] | None:
     if parameter.param_type_name == "argument":
         written = parameter.metavar or written.upper()
     if LISTED_KINDS in text:
-        from toolkit.inventory import list_kinds  # is slow to load
+        from toolkit.records.inventory import list_kinds  # is slow to load
 
         text = text.replace(LISTED_KINDS, ", ".join(list_kinds()))
     meaning, _, extra = text.partition("  [")

@@ -3,8 +3,8 @@ from typing import Annotated
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import Session, command
-from toolkit.errors import UsageError
 
 Sources = Annotated[
     list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Folders of wheels (dist/NAME) and wheel files.")
@@ -33,7 +33,7 @@ def variant(
     --preview-features wheel-variants. The files of the wheel stay the same. Its name gets a label in place of the local
     version, and variant.json says for which GPUs it has machine code and which driver it needs.
     """
-    from toolkit import project
+    from toolkit.base import project
     from toolkit.wheel.variant import make
 
     if not sources:
@@ -70,7 +70,7 @@ def index(
     preview, see `toolkit variant`) an installer chooses by the card. The index is of the given sources alone. The same
     sources make the same bytes.
     """
-    from toolkit import findings
+    from toolkit.base import findings
     from toolkit.wheel import package_index
 
     if verify:

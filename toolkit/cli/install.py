@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import Session, command, read_origin
-from toolkit.errors import UsageError
 from train.system.progress import Work
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from toolkit.base.interpreters import Interpreter
+    from toolkit.engine.uv import Uv
     from toolkit.install.choice import Choice
     from toolkit.install.installed import Installed
     from toolkit.install.resolution import Package
     from toolkit.install.target import Target
-    from toolkit.interpreters import Interpreter
-    from toolkit.settings import Settings
-    from toolkit.uv import Uv
+    from toolkit.versions.settings import Settings
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", remember=True, long=True)
@@ -61,7 +61,7 @@ def install(
     the checks of `toolkit smoke` run there (exit code 7: one failed).
     """
     from toolkit.install import installation, target
-    from toolkit.pipeline import read_wheel_option
+    from toolkit.jobs.pipeline import read_wheel_option
 
     if undo:
         place = target.find(into, system=system)
@@ -173,7 +173,7 @@ def _decide(
     from toolkit.doctor.decision import describe_cards
     from toolkit.engine import gpus
     from toolkit.install import choice
-    from toolkit.pipeline import DIST
+    from toolkit.jobs.pipeline import DIST
 
     console, settings = session.console, session.settings
     python = place.python.minor if place else ""
@@ -205,7 +205,7 @@ def _graft(session: Session, settings: "Settings", cards: "Sequence[str]", *, ye
     from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
     from toolkit.graft import graft_plan
-    from toolkit.pipeline import DIST
+    from toolkit.jobs.pipeline import DIST
     from toolkit.versions import load_table
 
     request = graft_plan.GraftRequest(cards=cards, mode="keep" if cards else "repair")
@@ -242,8 +242,8 @@ def _resolve(
     installed: "Mapping[str, Installed]",
 ) -> _Found:
     """Return the packages to install, in versions that fit what is installed."""
+    from toolkit.engine.uv import Uv
     from toolkit.install import choice, resolution
-    from toolkit.uv import Uv
 
     console = session.console
     with console.follow("resolve") as status:

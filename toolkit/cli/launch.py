@@ -33,7 +33,8 @@ def slurm(
     A job goes on after its time limit, a requeue or a lost machine. Machines share this folder. Options that are not
     listed here go to the job: see `python -m train --help`.
     """
-    from toolkit import files, pipeline, training_job
+    from toolkit.base import files
+    from toolkit.jobs import pipeline, training_job
     from toolkit.launch import batch
     from train.cluster.tf_config import share
 

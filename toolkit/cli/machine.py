@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit import files
+from toolkit.base import files
+from toolkit.base.errors import EngineError, PreflightError, UsageError
 from toolkit.cli.command import Session, command
 from toolkit.cli.help import LISTED_KINDS
-from toolkit.errors import EngineError, PreflightError, UsageError
 
 if TYPE_CHECKING:
-    from toolkit.clean import Leftover
     from toolkit.doctor.machine import Machine
-    from toolkit.settings import Settings
+    from toolkit.records.clean import Leftover
+    from toolkit.versions.settings import Settings
 
 
 NONE = "none"
@@ -28,7 +28,7 @@ def doctor(
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
     from toolkit import doctor
-    from toolkit.findings import render
+    from toolkit.base.findings import render
 
     console, settings = session.console, session.settings
     findings = doctor.examine(settings, offline=offline)
@@ -140,7 +140,7 @@ def ls(
     """
     from dataclasses import asdict
 
-    from toolkit import inventory
+    from toolkit.records import inventory
 
     console, settings = session.console, session.settings
     kinds, client = kind or inventory.list_kinds(), None
@@ -197,8 +197,8 @@ def clean(
     It lists them and asks first. Finished wheels and runs are kept. What another state folder made or uses is listed
     with the path of that folder. Volumes, Bazel's caches, native kernels and images that a user named are listed too.
     """
-    from toolkit import clean
     from toolkit.engine.client import connect
+    from toolkit.records import clean
 
     settings = session.settings
     try:

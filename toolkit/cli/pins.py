@@ -86,7 +86,7 @@ def lock(
     The run-time set of these versions (without --cuda the CPU set) is named too. If the clone has none, it is resolved
     from the version table, with hashes, and written to docker/requirements.
     """
-    from toolkit import lock
+    from toolkit.versions import lock
     from toolkit.wheel import build_inputs
 
     console, path = session.console, Path(lock.FILE)

@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import Session, Trust, command
-from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
     from toolkit.report.page_model import Page
@@ -44,10 +44,11 @@ def report(
     exit code is 0 all the same, because this is for reading, and `toolkit verify` is for checking. With --trust,
     signatures are checked too.
     """
-    from toolkit import artifacts, digest, files, report
+    from toolkit import records, report
+    from toolkit.base import digest, files
     from toolkit.report.chain import PageContext
 
-    context = PageContext(state=Path(session.settings.state), policy=artifacts.read_policy(trust or ()))
+    context = PageContext(state=Path(session.settings.state), policy=records.read_policy(trust or ()))
     if as_text:
         if out:
             raise UsageError("--text and --out exclude each other", remedy="leave one of them out")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from toolkit.base.errors import CheckError, UsageError
 from toolkit.cli.command import (
     Accept,
     DataDir,
@@ -16,12 +17,11 @@ from toolkit.cli.command import (
     command,
     read_level,
 )
-from toolkit.errors import CheckError, UsageError
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
-    from toolkit import artifacts
-    from toolkit.record.reproduction import Reproduction
+    from toolkit import records
+    from toolkit.jobs.reproduction import Reproduction
 
 _ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
 _OF_RUN: Final = frozenset({*_ENVIRONMENT, "data_dir", "source", "wheel", "gpu"})
@@ -59,22 +59,21 @@ def reproduce(
     the first difference is printed. An interrupted run is repeated without a break, which gives the same bits. A run
     that was resumed in another environment is refused.
     """
-    from toolkit import artifacts
+    from toolkit import records
 
-    artifact = artifacts.find(target, Path(session.settings.state))
-    if isinstance(artifact, artifacts.Wheel):
+    artifact = records.find(target, Path(session.settings.state))
+    if isinstance(artifact, records.Wheel):
         _require_taken(context, "a wheel")
         _build_again(session, artifact, accept=accept, bazelrc=options.bazelrc)
         return
-    if not isinstance(artifact, artifacts.Run):
+    if not isinstance(artifact, records.Run):
         raise UsageError(
             f"`toolkit reproduce` is for a wheel or a run, and {target} is of the kind {artifact.kind}",
             remedy=f"`toolkit verify {target}` compares it with its record",
         )
     _require_taken(context, "a run")
 
-    from toolkit import pipeline
-    from toolkit.record import reproduction
+    from toolkit.jobs import pipeline, reproduction
 
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
     repeated = reproduction.plan(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
@@ -95,13 +94,13 @@ def _require_taken(context: typer.Context, way: str) -> None:
             )
 
 
-def _build_again(session: Session, wheel: "artifacts.Wheel", *, accept: str, bazelrc: str) -> None:
+def _build_again(session: Session, wheel: "records.Wheel", *, accept: str, bazelrc: str) -> None:
     """Build a wheel a second time, and report each difference.
 
     Raises CheckError if it does not match its record, or if the second build is below the accepted level.
     """
-    from toolkit import findings
-    from toolkit.record import rebuild
+    from toolkit.base import findings
+    from toolkit.records import rebuild
 
     console, level = session.console, read_level(accept)
     verified = wheel.check()
@@ -129,8 +128,9 @@ def _train_again(session: Session, repeated: "Reproduction", *, keep: bool, dry_
 
     Raises CheckError if weights or recorded numbers differ.
     """
-    from toolkit import findings
-    from toolkit.record import comparison, reproduction
+    from toolkit.base import findings
+    from toolkit.jobs import reproduction
+    from toolkit.records import comparison
 
     console, record = session.console, repeated.record
     if not dry_run:

@@ -3,6 +3,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from toolkit.base.errors import UsageError
 from toolkit.cli.command import (
     ENVIRONMENT,
     Dataset,
@@ -17,13 +18,12 @@ from toolkit.cli.command import (
     sign,
     write_page,
 )
-from toolkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from toolkit.keys import Signer
-    from toolkit.settings import Settings
+    from toolkit.base.keys import Signer
     from toolkit.smoke.checks.check import Expectation
     from toolkit.smoke.runner import Report
+    from toolkit.versions.settings import Settings
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
 Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
@@ -65,10 +65,10 @@ def smoke(
     It is that of an image or environment which the toolkit makes, by default; of an --image; or of an --environment of
     your own, where --tensorflow, --cuda and --cudnn say what is expected, and nothing is expected without them.
     """
-    from toolkit import pipeline
+    from toolkit.base.steps import run
+    from toolkit.jobs import pipeline
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
-    from toolkit.steps import run
 
     console, settings = session.console, session.settings
     key = load_key(sign_)
@@ -130,9 +130,9 @@ def _check_environment(
     session: Session, folder: Path, expectation: "Expectation", junit: Path | None, *, dry_run: bool
 ) -> None:
     """Run the checks in an environment that the user names, or print their command."""
-    from toolkit import interpreters
+    from toolkit.base import interpreters
+    from toolkit.base.steps import Plan, Step, print_plan
     from toolkit.smoke import runner
-    from toolkit.steps import Plan, Step, print_plan
 
     if dry_run:
         job = runner.plan(expectation)
@@ -170,8 +170,8 @@ def train(
     dry_run: DryRun = False,
 ) -> None:
     """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
-    from toolkit import pipeline, training_job
-    from toolkit.steps import run
+    from toolkit.base.steps import run
+    from toolkit.jobs import pipeline, training_job
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]

@@ -37,7 +37,7 @@ def predict(
 
     An image that cannot be read is named, the others are classified, and the exit code is 9.
     """
-    from toolkit import inference
+    from toolkit.jobs import inference
     from train.system.files import read_list
 
     listed = read_list(sys.stdin) if "-" in image else ()
@@ -68,7 +68,7 @@ def evaluate(
 
     Of data without a test split all images are measured, unless the network was trained on it.
     """
-    from toolkit import inference
+    from toolkit.jobs import inference
     from train.record.reader import choose_data
 
     files = {"skip_broken": skip_broken, "strict_data": strict_data}
@@ -95,7 +95,7 @@ def export(
     dry_run: DryRun = False,
 ) -> None:
     """Export the network of a run for other programs, and compare each file with it on real photographs."""
-    from toolkit import inference
+    from toolkit.jobs import inference
 
     for name in formats or ():
         require_choice("format", name, FORMATS)
@@ -124,8 +124,9 @@ def serve(
 
     The answers are those of `predict` to the bit. The server opens no connection. Beyond loopback it needs a token.
     """
-    from toolkit import inference, pipeline, steps
-    from toolkit.steps import Task
+    from toolkit.base import steps
+    from toolkit.base.steps import Task
+    from toolkit.jobs import inference, pipeline
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
@@ -143,9 +144,9 @@ def serve(
 
 
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
-    from toolkit import inference, pipeline
-    from toolkit.errors import JobError
-    from toolkit.steps import Task, run
+    from toolkit.base.errors import JobError
+    from toolkit.base.steps import Task, run
+    from toolkit.jobs import inference, pipeline
 
     console = session.console
     request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)

@@ -3,12 +3,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toolkit.base.keys import Type
 from toolkit.cli.command import Session, Trust, command
-from toolkit.keys import Type
 
 if TYPE_CHECKING:
-    from toolkit.console import Console
-    from toolkit.record.verification import Verification
+    from toolkit.base.console import Console
+    from toolkit.records.verification import Verification
 
 
 @command(long=True)
@@ -38,11 +38,11 @@ def verify(
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where.
     """
-    from toolkit import artifacts
-    from toolkit.record import verification
+    from toolkit import records
+    from toolkit.records import verification
 
-    policy = artifacts.read_policy(trust or ())
-    outcome = verification.verify(artifacts.find(target, Path(session.settings.state)), policy)
+    policy = records.read_policy(trust or ())
+    outcome = verification.verify(records.find(target, Path(session.settings.state)), policy)
     value, text = _describe(session.console, outcome, signed=bool(policy))
     session.console.result(value, text)
     outcome.require(strict=strict)
@@ -50,8 +50,8 @@ def verify(
 
 def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
     """Print the findings; return them for --json, and a line that sums them up."""
-    from toolkit import findings, signing
-    from toolkit.artifacts import Image, Wheel
+    from toolkit.base import findings, signing
+    from toolkit.records import Image, Wheel
 
     artifact, all_findings = outcome.artifact, outcome.findings
     console.say(findings.render(all_findings).rstrip())
@@ -81,11 +81,12 @@ def sign(
     The envelope attestation.dsse.json lies beside it. Further keys add their signatures to it. What has changed since
     it was signed is refused.
     """
-    from toolkit import artifacts, keys
-    from toolkit.record import attestation
+    from toolkit import records
+    from toolkit.base import keys
+    from toolkit.records import attestation
 
     signer = keys.load(key)
-    artifact = artifacts.find(target, Path(session.settings.state))
+    artifact = records.find(target, Path(session.settings.state))
     done = attestation.sign(artifact, signer, replace=replace)
     session.console.result({"key": signer.public_key.keyid, "done": done}, done)
 
@@ -100,7 +101,7 @@ def make_key(
     ] = "ed25519",
 ) -> None:
     """Make a key pair. The private key is not encrypted, and only its owner can read it."""
-    from toolkit import keys
+    from toolkit.base import keys
 
     made = keys.make(file, type_)
     public = f"{file}.pub"

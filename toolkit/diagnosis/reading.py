@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from toolkit.errors import UsageError
+from toolkit.base.errors import UsageError
 from train.system import budget
 
 BLOCK: Final = 1 << 20

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO, Final, TypeVar
 
+from toolkit.base.errors import UsageError
 from toolkit.diagnosis import reading
 from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.diagnosis.reading import Block
 from toolkit.diagnosis.table import Fact, FailureTable, Row
-from toolkit.errors import UsageError
 from toolkit.versions.table import affects
 
 _NEAR_LINES: Final = 60

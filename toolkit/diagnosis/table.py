@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from toolkit.base.errors import UsageError, refer
 from toolkit.diagnosis.patterns import Filter, Pattern
-from toolkit.errors import UsageError, refer
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolkit import files, ownership
+from toolkit.base import files, ownership
+from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, services
 from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
-from toolkit.findings import Finding
-from toolkit.settings import Settings
 from toolkit.versions import find_locked, load_table
+from toolkit.versions.settings import Settings
 
 ENV_FILE = Path(".env")
 RUNS = Path("runs")

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.base.findings import Finding
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.decision import Decision, Wishes, decide, describe_cards
 from toolkit.doctor.drivers import DriverRules
 from toolkit.doctor.hardware import estimate_build
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
-from toolkit.errors import UnsupportedError, UsageError
-from toolkit.findings import Finding
-from toolkit.settings import Settings, find_own_platform
 from toolkit.smoke.checks.gpu_rules import Coverage, find_coverage
 from toolkit.versions import Table, load_table, numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
+from toolkit.versions.settings import Settings, find_own_platform
 from toolkit.versions.table import PlatformRow
 from train.cores import count_cores
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.errors import UsageError
+from toolkit.base.errors import UsageError
 from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions.table import read_yaml
 

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version, reaches
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UnsupportedError, UsageError
-from toolkit.settings import DECIDED, Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
 from toolkit.versions.rules import VersionRequest
+from toolkit.versions.settings import DECIDED, Settings
 
 Way = Literal["published", "graft", "build", "cpu"]
 AUTO, NONE = "auto", "none"

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from toolkit.base.errors import UsageError, refer
+from toolkit.base.findings import Finding
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UsageError, refer
-from toolkit.findings import Finding
 from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions import Table, numbers
 from toolkit.versions.table import DriverBranch

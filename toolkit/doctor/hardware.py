@@ -12,13 +12,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from toolkit.base.errors import ToolkitError
+from toolkit.base.findings import Finding
 from toolkit.doctor.reading import ROOT, find_system
 from toolkit.engine.host import NEEDED_BYTES
 from toolkit.engine.user import find_existing
-from toolkit.errors import ToolkitError
-from toolkit.findings import Finding
-from toolkit.settings import Settings
 from toolkit.versions import choose_versions, load_table
+from toolkit.versions.settings import Settings
 from train.cores import count_cores
 from train.system import memory
 

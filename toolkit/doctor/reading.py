@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from toolkit.base.errors import UsageError
 from toolkit.doctor import cards
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.engine.host import find_driver_program
-from toolkit.errors import UsageError
-from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import parse_capability
+from toolkit.versions.settings import Settings
 from toolkit.versions.table import read_yaml
 
 ROOT = Path("/")

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolkit import programs
-from toolkit.errors import PreflightError, ToolkitError
-from toolkit.findings import Finding
-from toolkit.settings import Settings
+from toolkit.base import programs
+from toolkit.base.errors import PreflightError, ToolkitError
+from toolkit.base.findings import Finding
+from toolkit.versions.settings import Settings
 
 if TYPE_CHECKING:
     import docker

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+from toolkit.base.errors import ToolkitError
 from toolkit.doctor.decision import Decision, Wishes, decide, describe_card
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
-from toolkit.errors import ToolkitError
-from toolkit.settings import DECIDED, Settings
 from toolkit.versions import load_table, numbers, propose
+from toolkit.versions.settings import DECIDED, Settings
 
 ANSWER_SECONDS = 5
 """How long a command that needs no GPU waits for the driver to name those of this machine."""

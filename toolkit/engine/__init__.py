@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from toolkit import digest, naming, project
-from toolkit.console import Console
-from toolkit.errors import CheckError
+from toolkit.base import digest, naming, project
+from toolkit.base.console import Console
+from toolkit.base.errors import CheckError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,8 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files, manifest, naming, processes, project, seals
-from toolkit.console import Console
+from toolkit.base import digest, files, manifest, naming, processes, project, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
+from toolkit.base.steps import quote_fields
 from toolkit.engine import (
     Commands,
     Environment,
@@ -40,8 +42,6 @@ from toolkit.engine import (
 )
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
-from toolkit.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
-from toolkit.steps import quote_fields
 from train.system.progress import Work
 
 SIF: Final = "image.sif"

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, naming, processes, programs
-from toolkit.console import Console
-from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError
+from toolkit.base import files, naming, processes, programs
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, EngineError, PreflightError, ToolkitError
 from train.system.addresses import hide
 from train.system.progress import Work
 

@@ -14,11 +14,11 @@ from typing import Any, Final
 import docker
 from docker.errors import ImageNotFound
 
-from toolkit import digest, files, ownership, processes, programs
-from toolkit.console import Console
+from toolkit.base import digest, files, ownership, processes, programs
+from toolkit.base.console import Console
+from toolkit.base.errors import EngineError, IntegrityError, UsageError
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
-from toolkit.errors import EngineError, IntegrityError, UsageError
 
 FILE: Final = "bundle.json"
 IMAGES: Final = "images.tar"

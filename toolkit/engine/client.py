@@ -16,11 +16,11 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 from docker.utils import kwargs_from_env
 
-from toolkit import naming, ownership, programs
+from toolkit.base import naming, ownership, programs
+from toolkit.base.errors import EngineError, GpuError, PreflightError
 from toolkit.engine.user import Users
-from toolkit.errors import EngineError, GpuError, PreflightError
-from toolkit.settings import Settings
 from toolkit.versions import load_table
+from toolkit.versions.settings import Settings
 from train.system import signals
 
 ANSWER_SECONDS = 20

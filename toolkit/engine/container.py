@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolkit import files, naming
+from toolkit.base import files, naming
+from toolkit.base.steps import quote_fields, repeat
 from toolkit.engine import Commands, Job, Mount, Network, gpus
 from toolkit.engine.user import SAME, User, Users, choose, redirect_cache
-from toolkit.steps import quote_fields, repeat
 
 UNOWNED: Mapping[str, str] = {naming.OWNER_LABEL: "toolkit"}
 """Labels of what is made for no state folder."""
@@ -119,7 +119,7 @@ def describe(
 ) -> Container:
     """Describe the container of a job, by default for an engine whose users are those of this machine.
 
-    ``labels``: those of :func:`toolkit.ownership.label`.
+    ``labels``: those of :func:`toolkit.base.ownership.label`.
     """
     network, user = job.own_network, user or choose(job, SAME)
     job = replace(job, mounts=tuple(redirect_cache(mount, user) for mount in job.mounts))

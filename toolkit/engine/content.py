@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest, files
+from toolkit.base import digest, files
 from train.system.files import read_regular
 from train.system.output import printable
 

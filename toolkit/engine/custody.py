@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, manifest, seals
-from toolkit.errors import PreflightError
+from toolkit.base import digest, files, manifest, seals
+from toolkit.base.errors import PreflightError
 
 FILE: Final = "seal.json"
 _PURPOSE: Final = "what was made in a state folder"

@@ -14,8 +14,10 @@ import requests
 import urllib3
 from docker.errors import ImageNotFound, NotFound
 
-from toolkit import digest, manifest, naming, ownership, processes, project
-from toolkit.console import Console
+from toolkit.base import digest, manifest, naming, ownership, processes, project
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
+from toolkit.base.steps import repeat
 from toolkit.engine import (
     Commands,
     Environment,
@@ -43,8 +45,6 @@ from toolkit.engine.client import (
     translating_errors,
 )
 from toolkit.engine.user import SAME, Users, choose, make_caches
-from toolkit.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
-from toolkit.steps import repeat
 from toolkit.versions import load_table
 from train.system import signals
 

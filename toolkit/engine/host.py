@@ -13,8 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import __version__, digest, files, interpreters, manifest, processes, project, seals
-from toolkit.console import Console
+from toolkit import __version__
+from toolkit.base import digest, files, interpreters, manifest, processes, project, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import PreflightError
 from toolkit.engine import (
     Commands,
     Environment,
@@ -33,8 +35,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import chown_job_files
-from toolkit.errors import PreflightError
-from toolkit.uv import Downloads, Uv
+from toolkit.engine.uv import Downloads, Uv
 from train.system import signals
 from train.system.progress import Work
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from toolkit import digest
+from toolkit.base import digest
 
 TITLE: Final = "org.opencontainers.image.title"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"

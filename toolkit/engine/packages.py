@@ -17,9 +17,9 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import parse_tag
 from packaging.utils import canonicalize_name
 
-from toolkit import digest, files
-from toolkit.errors import BuildError, IntegrityError
-from toolkit.uv import Uv
+from toolkit.base import digest, files
+from toolkit.base.errors import BuildError, IntegrityError
+from toolkit.engine.uv import Uv
 
 FILE: Final = "packages.json"
 SCHEMA: Final = 1

@@ -24,9 +24,9 @@ import urllib3
 from docker import auth
 from docker.errors import DockerException
 
-from toolkit import digest, files, programs
+from toolkit.base import digest, files, programs
+from toolkit.base.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.engine.oci_manifest import FORMS, Entry, Layer, parse_index, parse_manifest
-from toolkit.errors import IntegrityError, PreflightError, RegistryError, UsageError
 from train.system import network
 from train.system.progress import Reported, Work, report
 

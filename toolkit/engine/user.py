@@ -24,9 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolkit import files
+from toolkit.base import files
+from toolkit.base.errors import DataError, PreflightError
 from toolkit.engine import Job, Mount
-from toolkit.errors import DataError, PreflightError
 
 IMAGE_USER = 10001
 """Uid and gid of the user in the project's images."""

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from toolkit import diagnosis, digest, files, programs, seals
-from toolkit.errors import BuildError
-from toolkit.processes import DISK_FULL, describe_full_disk
+from toolkit import diagnosis
+from toolkit.base import digest, files, programs, seals
+from toolkit.base.errors import BuildError
+from toolkit.base.processes import DISK_FULL, describe_full_disk
 from train.cores import count_cores
 from train.system import memory
 from train.system.progress import Work

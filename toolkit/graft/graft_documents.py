@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from cyclonedx.model.component import Pedigree
 
-from toolkit import files
-from toolkit.errors import CheckError
+from toolkit.base import files
+from toolkit.base.errors import CheckError
+from toolkit.base.manifest import Manifest
 from toolkit.graft.graft_plan import GraftPlan
-from toolkit.manifest import Manifest
 from toolkit.wheel import inspection, wheel_documents
 from toolkit.wheel.inspection import Inspection
 from toolkit.wheel.wheel_documents import TREE, BuildRun, describe_making, describe_package, describe_tool, split

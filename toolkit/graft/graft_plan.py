@@ -8,17 +8,17 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from packaging.version import Version
 
-from toolkit import digest, project
+from toolkit.base import digest, project
+from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.base.steps import Step
 from toolkit.doctor.advice import require_platform
 from toolkit.doctor.cards import find_card
-from toolkit.errors import UnsupportedError, UsageError
 from toolkit.graft import assembly, sources
-from toolkit.lock import Lock
-from toolkit.settings import Settings
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.steps import Step
 from toolkit.versions import Locked, Table, grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
+from toolkit.versions.lock import Lock
+from toolkit.versions.settings import Settings
 from toolkit.wheel import inspection
 from toolkit.wheel.wheel_plan import WheelPlan
 

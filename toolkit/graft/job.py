@@ -6,15 +6,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, project, seals
-from toolkit.console import Console
+from toolkit.base import digest, files, project, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.base.steps import Task
 from toolkit.engine.host import require_space
-from toolkit.errors import IntegrityError, PreflightError
 from toolkit.graft import sources, transplant
 from toolkit.graft.assembly import Assembler
 from toolkit.graft.graft_plan import NVCC, GraftPlan
-from toolkit.settings import Settings
-from toolkit.steps import Task
+from toolkit.versions.settings import Settings
 from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
 from toolkit.wheel.wheel_documents import BuildRun
 from toolkit.wheel.wheel_folder import FinishedWheel

@@ -13,7 +13,7 @@ from typing import IO, Final, cast
 
 from elftools.elf.elffile import ELFFile
 
-from toolkit.errors import CheckError
+from toolkit.base.errors import CheckError
 from toolkit.graft import assembly, cubin, library
 from toolkit.graft.library import FatBinary, Inventory, Layout
 from toolkit.wheel import fatbin

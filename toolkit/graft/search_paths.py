@@ -31,8 +31,8 @@ from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 from elftools.elf.sections import SymbolTableSection
 from packaging.utils import canonicalize_name
 
-from toolkit import manifest
-from toolkit.errors import CheckError, IntegrityError, PreflightError
+from toolkit.base import manifest
+from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.graft import library, proof
 from toolkit.wheel import archive, elf
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit import diagnosis, digest, files, processes, programs
-from toolkit.console import Console
-from toolkit.errors import BuildError, IntegrityError, PreflightError
+from toolkit import diagnosis
+from toolkit.base import digest, files, processes, programs
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, IntegrityError, PreflightError
 
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
 """Its place in the wheel nvidia-cuda-nvcc-cu12."""

@@ -10,9 +10,9 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import digest
-from toolkit.console import Console
-from toolkit.errors import BuildError, IntegrityError, UnsupportedError
+from toolkit.base import digest
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, IntegrityError, UnsupportedError
 from toolkit.graft import assembly, cubin, library, proof, search_paths
 from toolkit.graft.assembly import Assembled, Assembler, PtxModule
 from toolkit.graft.graft_plan import GraftPlan

@@ -9,10 +9,10 @@ from typing import Any, Final
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from toolkit.errors import UnsupportedError
+from toolkit.base.errors import UnsupportedError
+from toolkit.base.interpreters import Interpreter
 from toolkit.install.installed import Installed, applies, load_table, read_requirement
 from toolkit.install.resolution import Package
-from toolkit.interpreters import Interpreter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from toolkit import digest, manifest, pipeline
+from toolkit.base import digest, manifest
+from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.doctor import unused
 from toolkit.doctor.decision import AUTO, NONE, Decision, Wishes, decide
 from toolkit.doctor.machine import Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine, hides_gpus
-from toolkit.errors import UnsupportedError, UsageError
-from toolkit.settings import DECIDED, Settings
+from toolkit.jobs import pipeline
 from toolkit.versions import Locked, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
+from toolkit.versions.settings import DECIDED, Settings
 from toolkit.versions.table import PlatformRow
 from toolkit.wheel import inspection
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit import digest, files, interpreters, project
-from toolkit.console import Console
-from toolkit.errors import PreflightError
+from toolkit.base import digest, files, interpreters, project
+from toolkit.base.console import Console
+from toolkit.base.errors import PreflightError
+from toolkit.base.interpreters import Interpreter
+from toolkit.engine.uv import Downloads, Uv
 from toolkit.graft import search_paths
 from toolkit.graft.search_paths import NOTE
 from toolkit.install import undo
@@ -23,8 +25,6 @@ from toolkit.install.changes import Changes, compare, require_no_overlap
 from toolkit.install.installed import Installed, list_installed
 from toolkit.install.resolution import NVIDIA, Package
 from toolkit.install.target import Target
-from toolkit.interpreters import Interpreter
-from toolkit.uv import Downloads, Uv
 from train.system import signals
 from train.system.progress import Work
 

@@ -14,8 +14,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from toolkit import files
-from toolkit.interpreters import Interpreter
+from toolkit.base import files
+from toolkit.base.interpreters import Interpreter
 
 _MODULE: Final = "tensorflow/__init__.py"
 """A file of every TensorFlow, under whatever name it is published."""

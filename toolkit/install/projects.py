@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit.errors import UsageError
+from toolkit.base.errors import UsageError
+from toolkit.engine.uv import Uv
 from toolkit.install.resolution import NVIDIA, Package
-from toolkit.uv import Uv
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from toolkit import manifest
+from toolkit.base import manifest
+from toolkit.base.interpreters import Interpreter
+from toolkit.engine.uv import UnsolvableError, Uv
 from toolkit.install.installed import Installed, applies, read_record, read_requirement
-from toolkit.interpreters import Interpreter
-from toolkit.uv import UnsolvableError, Uv
 
 NVIDIA: Final = "nvidia-"
 """How the names of packages with NVIDIA's libraries begin."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from toolkit import interpreters
-from toolkit.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.interpreters import Interpreter
-from toolkit.uv import Uv
+from toolkit.base import interpreters
+from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
+from toolkit.base.interpreters import Interpreter
+from toolkit.engine.uv import Uv
 from toolkit.versions import numbers
 
 

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from toolkit import files, seals
-from toolkit.errors import PreflightError
+from toolkit.base import files, seals
+from toolkit.base.errors import PreflightError
+from toolkit.base.interpreters import Interpreter
 from toolkit.install.installed import Installed, list_installed
-from toolkit.interpreters import Interpreter
 
 FOLDER: Final = ".toolkit-before"
 """Beside the folder of packages."""

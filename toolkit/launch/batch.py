@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit import project
-from toolkit.errors import (
+from toolkit.base import project
+from toolkit.base.errors import (
     PreflightError,
     UsageError,
 )
-from toolkit.training_job import GRACE_SECONDS
+from toolkit.jobs.training_job import GRACE_SECONDS
 from train.cluster.tf_config import HIGHEST_PORT
 from train.peers import PORT
 

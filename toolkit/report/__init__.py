@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit import artifacts, files, manifest
-from toolkit.artifacts import Run
-from toolkit.errors import IntegrityError, UsageError
+from toolkit import records
+from toolkit.base import files, manifest
+from toolkit.base.errors import IntegrityError, UsageError
+from toolkit.jobs.training_job import PAGE
+from toolkit.records import Run
 from toolkit.report import artifact, comparison, page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
-from toolkit.training_job import PAGE
 
 
 def compose(
@@ -60,7 +61,7 @@ def _explaining(targets: Sequence[str]) -> Iterator[None]:
 
 
 def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
-    shown_artifacts = [artifacts.find(target, context.state) for target in targets]
+    shown_artifacts = [records.find(target, context.state) for target in targets]
     if beside and (len(shown_artifacts) != 1 or not isinstance(shown_artifacts[0], Run)):
         raise UsageError("--with is for the page of one run", remedy="name the run alone")
     if len(shown_artifacts) > 1:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import files, manifest, naming
-from toolkit.artifacts import Artifact, SmokeReport, Wheel
-from toolkit.artifacts.artifact import Facts
-from toolkit.artifacts.environment import read_packages
-from toolkit.artifacts.origins import flatten
-from toolkit.errors import ToolkitError
-from toolkit.findings import Finding
+from toolkit.base import files, manifest, naming
+from toolkit.base.errors import ToolkitError
+from toolkit.base.findings import Finding
+from toolkit.records import Artifact, SmokeReport, Wheel
+from toolkit.records.artifact import Facts
+from toolkit.records.environment import read_packages
+from toolkit.records.origins import flatten
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Cell, Chain, Number, Page, Row, Section, Table

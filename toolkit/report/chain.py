@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from toolkit import artifacts, digest, manifest, signing, steps
-from toolkit.artifacts import Artifact, Image, Run, SmokeReport, Wheel, origins
-from toolkit.artifacts.run import is_unfinished
-from toolkit.artifacts.wheel import is_own_wheel
-from toolkit.errors import ToolkitError
-from toolkit.findings import Finding, State, absent, check
-from toolkit.record import verification
+from toolkit import records
+from toolkit.base import digest, manifest, signing, steps
+from toolkit.base.errors import ToolkitError
+from toolkit.base.findings import Finding, State, absent, check
+from toolkit.base.signing import Policy
+from toolkit.records import Artifact, Image, Run, SmokeReport, Wheel, origins, verification
+from toolkit.records.run import is_unfinished
+from toolkit.records.wheel import is_own_wheel
 from toolkit.report.page_model import Chain, Document, Link
-from toolkit.signing import Policy
 from train.record import reader
 from train.system.files import read_regular
 from train.system.output import printable
@@ -36,7 +36,7 @@ _CHECKS: Final = "Whether its TensorFlow computes correctly."
 _WORST: Final[tuple[State, ...]] = ("fail", "absent", "ok", "skipped")
 
 Findings = Sequence[Finding]
-Known = dict[Artifact, artifacts.Link]
+Known = dict[Artifact, records.Link]
 """The links that were compared for other pages or runs, so that each artifact is read once."""
 
 
@@ -55,9 +55,9 @@ def follow(artifact: Artifact, context: PageContext, known: Known | None = None)
     return Chain(links=list(view.show()), trusted=bool(context.policy))
 
 
-def _verify(artifact: Artifact, context: PageContext, known: Known | None) -> artifacts.Link:
+def _verify(artifact: Artifact, context: PageContext, known: Known | None) -> records.Link:
     """Return the chain with its findings. A record that cannot be read is a finding that fails."""
-    root = artifacts.trace(artifact)
+    root = records.trace(artifact)
     try:
         if context.compared == "chain":
             return verification.verify(artifact, context.policy, known).root
@@ -115,7 +115,7 @@ def _find_folder(artifact: Artifact | None) -> Path | None:
 @dataclass(frozen=True)
 class _View:
     context: PageContext
-    root: artifacts.Link
+    root: records.Link
 
     def show(self) -> Iterator[Link]:
         match self.root.artifact:
@@ -129,7 +129,7 @@ class _View:
             case _:
                 yield from self._show_made(self.root, self._name(self.root))
 
-    def _describe_signature(self, link: artifacts.Link) -> dict[str, Any]:
+    def _describe_signature(self, link: records.Link) -> dict[str, Any]:
         """Return what is known of the signatures of a link."""
         if not self.context.policy:
             place = _find_folder(link.artifact)
@@ -139,7 +139,7 @@ class _View:
             return {}
         return {"signature": link.signature.evidence, "signed": link.signature.state}
 
-    def _show_run(self, link: artifacts.Link, run: Run) -> Iterator[Link]:
+    def _show_run(self, link: records.Link, run: Run) -> Iterator[Link]:
         folder, of_weights = run.folder, ("weights", "checkpoint")
         try:
             record = reader.read_record(folder)
@@ -174,7 +174,7 @@ class _View:
             kind = str(record.parent.get("kind") or "environment")
             yield self._make(kind, "not named", parent.joints, meaning="The run was started without the toolkit.")
 
-    def _name(self, link: artifacts.Link) -> str:
+    def _name(self, link: records.Link) -> str:
         """Return what an environment or image is called: by its record, if it has one."""
         folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
@@ -182,19 +182,19 @@ class _View:
         reference = link.artifact.reference if isinstance(link.artifact, Image) and not record else ""
         return tag or reference or (folder.name if folder else "")
 
-    def _show_checked(self, link: artifacts.Link) -> Iterator[Link]:
+    def _show_checked(self, link: records.Link) -> Iterator[Link]:
         """Yield the environment or image that a report is about, and what is behind it."""
         if link.artifact is None:
             yield self._make(link.kind, "not known", link.joints)
         else:
             yield from self._show_made(link, self._name(link), with_reports=False)
 
-    def _show_made(self, link: artifacts.Link, title: str, *, with_reports: bool = True) -> Iterator[Link]:
+    def _show_made(self, link: records.Link, title: str, *, with_reports: bool = True) -> Iterator[Link]:
         """Yield an environment or image, its smoke reports, and what it was made from."""
         folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
         named = link.named or (record.describe() if record else {"digest": title})
-        installed, kind = _take(link.findings, "wheel"), artifacts.find_kind(link.kind)
+        installed, kind = _take(link.findings, "wheel"), records.find_kind(link.kind)
         yield self._make(
             link.kind,
             title,
@@ -212,10 +212,10 @@ class _View:
             if not link.reports:
                 none = absent("report", "no report of smoke checks is beside it")
                 yield self._make("smoke", "no report here", [none], meaning=_CHECKS)
-        parents = link.parents if record else artifacts.trace_named(named.get("parent"), self.context.state)
+        parents = link.parents if record else records.trace_named(named.get("parent"), self.context.state)
         yield from self._show_origins(parents, installed)
 
-    def _show_report(self, link: artifacts.Link, report: SmokeReport) -> Link:
+    def _show_report(self, link: records.Link, report: SmokeReport) -> Link:
         findings = link.findings
         if not findings and self.context.compared == "chain" and link is not self.root:
             try:
@@ -232,7 +232,7 @@ class _View:
             **self._describe_signature(link),
         )
 
-    def _show_origins(self, links: Sequence[artifacts.Link], installed: Findings) -> Iterator[Link]:
+    def _show_origins(self, links: Sequence[records.Link], installed: Findings) -> Iterator[Link]:
         """Yield the wheels and the locked set that an environment or image was made from.
 
         ``installed``: whether the wheel in an environment is the one that its record names.
@@ -256,7 +256,7 @@ class _View:
                 findings = [*installed, *link.joints]
                 yield self._make("wheel", name, findings, digest_=value, meaning=_OWN, documents=documents)
 
-    def _show_wheel(self, link: artifacts.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
+    def _show_wheel(self, link: records.Link, wheel: Wheel, name: str, installed: Findings = ()) -> Iterator[Link]:
         """Yield a wheel that was built or grafted here, its plan and its lock."""
         findings = [*installed, *link.joints, *link.findings]
         folder = wheel.folder

@@ -8,9 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.artifacts import Run
-from toolkit.digest import shorten
-from toolkit.findings import State
+from toolkit.base.digest import shorten
+from toolkit.base.findings import State
+from toolkit.records import Run
 from toolkit.report import chain
 from toolkit.report.chain import Known, PageContext
 from toolkit.report.page_model import NOTHING, Cell, Chain, Chart, Link, Number, Page, Row, Section, Series, Table, Text

@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import __version__, project
-from toolkit.errors import UsageError
+from toolkit import __version__
+from toolkit.base import project
+from toolkit.base.errors import UsageError
 from toolkit.report import chart
 from toolkit.report.page_model import Page
 from train.system.output import printable

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from toolkit.findings import Finding, State
+from toolkit.base.findings import Finding, State
 
 NOTHING: Final = "\N{EN DASH}"
 """What a cell shows that has no value."""

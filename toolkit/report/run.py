@@ -8,9 +8,9 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.artifacts import Run
-from toolkit.artifacts.run import describe_unfinished
-from toolkit.errors import IntegrityError
+from toolkit.base.errors import IntegrityError
+from toolkit.records import Run
+from toolkit.records.run import describe_unfinished
 from toolkit.report import chain, chart
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import (

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from toolkit.errors import ToolkitError
+from toolkit.base.errors import ToolkitError
 from train.config.configuration import TrainConfig
 from train.record import metrics, reader
 from train.record.metrics import EpochRecord

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from xml.etree import ElementTree as ET
 
-from toolkit import digest, files, findings, interpreters, programs, signing
-from toolkit.console import Console
+from toolkit.base import digest, files, findings, interpreters, programs, signing
+from toolkit.base.console import Console
+from toolkit.base.errors import CheckError, GpuError, UnsupportedError, UsageError
+from toolkit.base.findings import Finding, State
 from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount
-from toolkit.errors import CheckError, GpuError, UnsupportedError, UsageError
-from toolkit.findings import Finding, State
 from toolkit.smoke.checks.check import Expectation
 from train.system.output import printable
 from train.system.progress import Work

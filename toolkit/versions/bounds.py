@@ -6,7 +6,7 @@ or open upwards, so that it brings a cuDNN without code for earlier ones.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolkit.errors import UnsupportedError
+from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.sets import name_wheel
 from toolkit.versions.table import CudaRow, Table, affects, split_span

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from toolkit.errors import UnsupportedError
+from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.table import Table
 

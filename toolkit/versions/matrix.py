@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NotRequired, TypedDict
 
-from toolkit.errors import UnsupportedError
+from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span

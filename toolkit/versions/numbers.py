@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable
 
-from toolkit.errors import UsageError
+from toolkit.base.errors import UsageError
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 
 # The length is limited, because a very long number takes long to convert.

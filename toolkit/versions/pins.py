@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolkit import project
+from toolkit.base import project
 from toolkit.versions.rules import choose_versions
 from toolkit.versions.sets import list_packages, name_wheel
 from toolkit.versions.table import CudaRow, Table, load_table

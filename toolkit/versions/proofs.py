@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.errors import ToolkitError
+from toolkit.base.errors import ToolkitError
 from toolkit.versions.table import BROKEN, FIRST_PLATFORM, read_yaml
 
 PATH = Path(__file__).with_name("proven.yaml")

@@ -7,7 +7,7 @@ same rules.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, find_locked
 from toolkit.versions.table import FIRST_PLATFORM, Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects

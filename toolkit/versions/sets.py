@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from toolkit import files, processes, project
-from toolkit.errors import BuildError, UsageError
+from toolkit.base import files, processes, project
+from toolkit.base.errors import BuildError, UsageError
 from toolkit.versions import numbers
 from toolkit.versions.table import Locked, Table
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
-from toolkit.errors import ToolkitError, UnsupportedError
+from toolkit.base.errors import ToolkitError, UnsupportedError
 from toolkit.versions import numbers
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.

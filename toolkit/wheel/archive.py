@@ -25,7 +25,7 @@ from typing import BinaryIO
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from toolkit.errors import IntegrityError, PreflightError, UsageError
+from toolkit.base.errors import IntegrityError, PreflightError, UsageError
 from train.system import budget
 
 REMEDY = "fetch or build the wheel again"

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolkit import diagnosis, processes
-from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
+from toolkit import diagnosis
+from toolkit.base import processes
+from toolkit.base.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 from train.system.progress import Work
 
 _COUNT = re.compile(r"\[([0-9][0-9,]{0,11}) / ([0-9][0-9,]{0,11})\]\s*(.*)")

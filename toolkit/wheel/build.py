@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from toolkit import digest, files, lock, naming, programs, project, seals
-from toolkit.console import Console
+from toolkit.base import digest, files, naming, programs, project, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, CheckError, UnsupportedError
+from toolkit.base.steps import Task
 from toolkit.doctor import hardware
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
-from toolkit.errors import BuildError, CheckError, UnsupportedError
-from toolkit.settings import Settings
-from toolkit.steps import Task
+from toolkit.versions import lock
+from toolkit.versions.settings import Settings
 from toolkit.wheel import bazel_output, build_inputs, collection, repack, wheel_folder
 from toolkit.wheel.build_plan import LOG_TARGET, BuildPlan, PlannedWheel
 from toolkit.wheel.wheel_folder import FinishedWheel

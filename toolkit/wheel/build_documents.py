@@ -8,8 +8,8 @@ from cyclonedx.model import ExternalReference, ExternalReferenceType, Property, 
 from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from packageurl import PackageURL
 
-from toolkit import naming
-from toolkit.lock import REPOSITORY
+from toolkit.base import naming
+from toolkit.versions.lock import REPOSITORY
 from toolkit.wheel import wheel_documents
 from toolkit.wheel.build_inputs import IMAGE_SCHEME
 from toolkit.wheel.build_options import list_options

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files, lock, programs, versions
-from toolkit.console import Console
-from toolkit.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
-from toolkit.lock import Lock
-from toolkit.settings import Settings, find_own_platform
-from toolkit.uv import Uv, locate
-from toolkit.versions import BuildVersions, Table, find_locked, load_table, plan_set
+from toolkit import versions
+from toolkit.base import digest, files, programs
+from toolkit.base.console import Console
+from toolkit.base.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.engine.uv import Uv, locate
+from toolkit.versions import BuildVersions, Table, find_locked, load_table, lock, plan_set
+from toolkit.versions.lock import Lock
 from toolkit.versions.sets import lock_set
+from toolkit.versions.settings import Settings, find_own_platform
 from train.system.addresses import find_credentials
 
 if TYPE_CHECKING:

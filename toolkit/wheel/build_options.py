@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from toolkit.errors import UsageError
+from toolkit.base.errors import UsageError
 from train.system.addresses import find_credentials
 
 CpuTarget = Literal["avx", "native", "x86-64-v2", "x86-64-v3", "x86-64-v4"]
@@ -46,7 +46,7 @@ def _option(text: str, default: Any, **known: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How a user wants a wheel to be built. The versions to build are in :class:`toolkit.settings.Settings`."""
+    """How a user wants a wheel to be built. The versions are in :class:`toolkit.versions.settings.Settings`."""
 
     compute_capability: tuple[str, ...] = _option(
         "GPU to build for, as 7.5, sm_75 or compute_75; repeatable.",

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from toolkit import digest, lock, project
-from toolkit.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
-from toolkit.lock import Lock
-from toolkit.settings import Settings, require_own_platform
-from toolkit.steps import Step, quote_fields, repeat
-from toolkit.versions import BuildVersions, Table, bounds, load_table
+from toolkit.base import digest, project
+from toolkit.base.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.base.steps import Step, quote_fields, repeat
+from toolkit.versions import BuildVersions, Table, bounds, load_table, lock
+from toolkit.versions.lock import Lock
+from toolkit.versions.settings import Settings, require_own_platform
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_inputs import (

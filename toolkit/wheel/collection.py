@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import digest, files, naming
-from toolkit.console import Console
+from toolkit.base import digest, files, naming
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, IntegrityError, PreflightError, UnsupportedError
+from toolkit.base.steps import Step
 from toolkit.engine import buildx
 from toolkit.engine.client import connect, require_buildx
-from toolkit.errors import BuildError, IntegrityError, PreflightError, UnsupportedError
-from toolkit.steps import Step
 from toolkit.wheel.build_plan import BuildPlan, PlannedWheel
 from train.system import network
 from train.system.progress import Work, report

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterable
 from pathlib import Path
 
-from toolkit.errors import UnsupportedError
+from toolkit.base.errors import UnsupportedError
 from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel.build_options import CpuTarget
 

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import naming, ownership
-from toolkit.console import Console
+from toolkit.base import naming, ownership
+from toolkit.base.console import Console
+from toolkit.base.errors import EngineError
+from toolkit.base.steps import Step, Task
 from toolkit.engine import buildx
 from toolkit.engine.client import connect, inspect, read_files, require_buildx
-from toolkit.errors import EngineError
-from toolkit.steps import Step, Task
 from toolkit.wheel.build_plan import PlannedWheel
 
 TARGET = "bazel-worker"

@@ -9,8 +9,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from toolkit import digest, manifest, project
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.base import digest, manifest, project
+from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.checks.gpu_rules import compare_cudnn
 from toolkit.versions import load_table, numbers
 from toolkit.versions.table import FIRST_PLATFORM

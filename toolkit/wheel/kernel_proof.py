@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit import files
-from toolkit.console import Console
+from toolkit.base import files
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, CheckError
+from toolkit.base.steps import Step, Task
 from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
-from toolkit.errors import BuildError, CheckError
-from toolkit.steps import Step, Task
 from toolkit.wheel.build_plan import BuildPlan
 
 TARGET: Final = "kernels-proof"

@@ -24,10 +24,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from toolkit import digest, files
-from toolkit.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
-from toolkit.findings import Finding, check
-from toolkit.signing import ENVELOPE
+from toolkit.base import digest, files
+from toolkit.base.errors import IntegrityError, PreflightError, UnsupportedError, UsageError
+from toolkit.base.findings import Finding, check
+from toolkit.base.signing import ENVELOPE
 from toolkit.wheel import archive, variant, wheel_documents
 from toolkit.wheel.variant import Source, Variant
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit import files, lock, manifest
-from toolkit.errors import IntegrityError, PreflightError
-from toolkit.manifest import Manifest
-from toolkit.versions import load_table, numbers
+from toolkit.base import files, manifest
+from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.base.manifest import Manifest
+from toolkit.versions import load_table, lock, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan

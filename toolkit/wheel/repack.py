@@ -24,7 +24,7 @@ from typing import BinaryIO, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from toolkit.errors import IntegrityError
+from toolkit.base.errors import IntegrityError
 from toolkit.wheel import archive
 from train.cores import count_cores
 

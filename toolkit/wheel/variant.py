@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from toolkit import digest, files
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError, UsageError
+from toolkit.base import digest, files
+from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError, UsageError
 from toolkit.versions import bounds, load_table, numbers
 from toolkit.wheel import archive, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.inspection import Inspection

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import __version__, manifest
+from toolkit import __version__
+from toolkit.base import manifest
 from toolkit.versions import load_table
 from toolkit.versions.sets import name_wheel
 from toolkit.wheel.wheel_plan import WheelPlan
@@ -25,7 +26,7 @@ PROVENANCE: Final = "provenance.intoto.json"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 PREDICATE: Final = "https://slsa.dev/provenance/v1"
 TREE: Final = "toolkit-tree-sha256"
-"""Algorithm name for :func:`toolkit.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
+"""Algorithm name for :func:`toolkit.base.digest.digest_paths`; ``sha256`` would mean the digest of one file."""
 
 BILL: Final = "sbom.cdx.json"
 

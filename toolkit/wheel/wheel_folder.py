@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit import digest, files, manifest, seals
+from toolkit.base import digest, files, manifest, seals
+from toolkit.base.errors import BuildError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
+from toolkit.base.manifest import Manifest
+from toolkit.base.signing import ENVELOPE
 from toolkit.engine import custody
-from toolkit.errors import BuildError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
-from toolkit.manifest import Manifest
-from toolkit.signing import ENVELOPE
 from toolkit.wheel.wheel_plan import WheelPlan
 from train.system.files import read_text, require_size
 

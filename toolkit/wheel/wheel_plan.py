@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from toolkit import digest, files, steps
-from toolkit.errors import IntegrityError
-from toolkit.lock import Lock, rank
-from toolkit.steps import Plan, Step
+from toolkit.base import digest, files, steps
+from toolkit.base.errors import IntegrityError
+from toolkit.base.steps import Plan, Step
+from toolkit.versions.lock import Lock, rank
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.integration.docker import stages
 from tests.makers.mini_tensorflow import WHEEL, edit
-from toolkit import lock, versions
+from toolkit import versions
+from toolkit.versions import lock
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 

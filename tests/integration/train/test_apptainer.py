@@ -14,8 +14,8 @@ import pytest
 
 from tests.integration.docker import apptainer, stages
 from tests.integration.docker.apptainer import NAMESPACES, Host
+from toolkit.base.errors import EngineError, IntegrityError, InterruptionError
 from toolkit.engine.user import IMAGE_USER
-from toolkit.errors import EngineError, IntegrityError, InterruptionError
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 

@@ -16,8 +16,9 @@ from PIL import Image
 
 from tests.integration.docker import stages
 from tests.tiers import weekly
-from toolkit import inference, naming, ownership
+from toolkit.base import naming, ownership
 from toolkit.engine import container
+from toolkit.jobs import inference
 
 pytestmark = pytest.mark.engine
 

@@ -12,15 +12,24 @@ import pytest
 
 from tests.command import Run
 from tests.makers.apptainer import LABELS, SPEC, write_archive
-from toolkit import artifacts, digest, manifest, naming
-from toolkit.artifacts import Link
-from toolkit.console import Console
-from toolkit.digest import digest_bytes
+from toolkit import records
+from toolkit.base import digest, manifest, naming
+from toolkit.base.console import Console
+from toolkit.base.digest import digest_bytes
+from toolkit.base.errors import (
+    BuildError,
+    CheckError,
+    EngineError,
+    IntegrityError,
+    PreflightError,
+    ToolkitError,
+    UsageError,
+)
+from toolkit.base.findings import Finding
 from toolkit.engine import EnvironmentSpec, Job, Mount, Network, apptainer, gpus
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
-from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
-from toolkit.findings import Finding
-from toolkit.settings import resolve
+from toolkit.records import Link
+from toolkit.versions.settings import resolve
 
 Install = Callable[[str, str], Path]
 QUIET = Console(verbosity=-1)
@@ -74,7 +83,7 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedIn(artifacts.Run):
+class TrainedIn(records.Run):
     """A run of which a test looks at its image alone."""
 
     named: dict[str, str]  # how its record names the image
@@ -90,14 +99,14 @@ class TrainedIn(artifacts.Run):
 
 
 def check_parent(named: dict[str, str], folder: Path) -> list[Finding]:
-    chain = artifacts.compare(TrainedIn(folder=folder, state=folder.parent, named=named))
+    chain = records.compare(TrainedIn(folder=folder, state=folder.parent, named=named))
     return [item for item in chain.list_findings() if item.id in {"parent", "image.sif"}]
 
 
 def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngine) -> None:
     made = engine.prepare(engine.plan(SPEC), QUIET)
-    image = artifacts.Image(folder=made.folder, state=made.folder.parent)
-    assert all(item.state == "ok" for item in artifacts.compare(image).list_findings())
+    image = records.Image(folder=made.folder, state=made.folder.parent)
+    assert all(item.state == "ok" for item in records.compare(image).list_findings())
     link = {"kind": "image", "digest": made.digest, "reference": str(made.folder / SIF)}
     assert [item.state for item in check_parent(link, made.folder)] == ["ok", "ok"]
     (made.folder / SIF).write_bytes(b"other")
@@ -316,7 +325,7 @@ def test_the_commands_of_a_plan_are_printed_also_where_the_program_is_not(run: R
 
 
 def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:
-    from toolkit.pipeline import choose_engine
+    from toolkit.jobs.pipeline import choose_engine
 
     archive = str(tmp_path / "train.tar")
     del engine

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
-from toolkit import pipeline
+from toolkit.base.errors import EngineError, IntegrityError, PreflightError, UsageError
 from toolkit.engine import EnvironmentSpec, bundle, client
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.errors import EngineError, IntegrityError, PreflightError, UsageError
-from toolkit.settings import resolve
+from toolkit.jobs import pipeline
+from toolkit.versions.settings import resolve
 
 SAVED = b"layers and configurations" * 100
 PACKAGE = b"a wheel" * 300

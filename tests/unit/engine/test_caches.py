@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import clean, naming
-from toolkit.console import Console
+from toolkit.base import naming
+from toolkit.base.console import Console
 from toolkit.engine import buildx
+from toolkit.records import clean
 
 ROOT = Path(__file__).parents[3]
 QUIET = Console(verbosity=-1)

@@ -4,8 +4,8 @@ import threading
 import pytest
 
 from tests.server import Handler, reply, serve
+from toolkit.base.errors import EngineError
 from toolkit.engine import client
-from toolkit.errors import EngineError
 
 OLD = json.dumps({"Version": "20.10.0", "ApiVersion": "1.41"}).encode()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import naming
+from toolkit.base import naming
 from toolkit.engine import Job, Mount, container
 from toolkit.engine.container import Container, describe
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.record import maker
-from toolkit import seals
-from toolkit.console import Console
+from tests.unit.records import maker
+from toolkit.base import seals
+from toolkit.base.console import Console
+from toolkit.base.errors import PreflightError
 from toolkit.engine import Environment, EnvironmentPlan, Job, content, host, packages
 from toolkit.engine.host import HostEngine
-from toolkit.errors import PreflightError
-from toolkit.uv import Uv
+from toolkit.engine.uv import Uv
 
 PACKAGES = "venv/lib/python3.11/site-packages"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

@@ -11,12 +11,12 @@ import pytest
 import requests
 from docker.errors import NotFound
 
-from toolkit import naming
-from toolkit.console import Console
+from toolkit.base import naming
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, EngineError, IntegrityError, ToolkitError
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, Job, buildx, docker
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine, _explain, run
-from toolkit.errors import BuildError, EngineError, IntegrityError, ToolkitError
 from train.system import signals
 
 ERROR = BuildError("the build failed at [venv 1/1]", why=" 189 | >>> --mount=type=bind", remedy="the whole log is x")

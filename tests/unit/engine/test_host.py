@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import diagnosis, manifest, project, training_job, uv
-from toolkit.console import Console
-from toolkit.digest import digest_file
-from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host
+from toolkit import diagnosis
+from toolkit.base import manifest, project
+from toolkit.base.console import Console
+from toolkit.base.digest import digest_file
+from toolkit.base.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
+from toolkit.base.files import write_json
+from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host, uv
 from toolkit.engine.host import HostEngine
-from toolkit.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
-from toolkit.files import write_json
-from toolkit.pipeline import ReadyEnvironment, Request, environment_task, train_task
-from toolkit.settings import resolve
+from toolkit.jobs import training_job
+from toolkit.jobs.pipeline import ReadyEnvironment, Request, environment_task, train_task
+from toolkit.versions.settings import resolve
 from train.system import signals
 
 QUIET = Console(verbosity=-1)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from toolkit.base.errors import DataError, PreflightError
 from toolkit.engine import Job, Mount, container, user
 from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, chown_job_files, make_caches, redirect_cache
-from toolkit.errors import DataError, PreflightError
 
 ALICE = (4321, 4322)
 

@@ -7,9 +7,8 @@ import pytest
 from tests.makers.publication import finish_build, publish
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import LOG, World
-from toolkit import keys
-from toolkit.artifacts import find
-from toolkit.record import attestation
+from toolkit.base import keys
+from toolkit.records import attestation, find
 from toolkit.wheel import wheel_folder
 
 

@@ -17,17 +17,18 @@ from tests.makers.publication import PLAN, TABLE, finish_build, publish
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
-from tests.unit.record.maker import change_json
-from toolkit import digest, keys, lock, manifest, signing, versions
-from toolkit.artifacts import find
+from tests.unit.records.maker import change_json
+from toolkit import versions
+from toolkit.base import digest, keys, manifest, signing
+from toolkit.base.console import Console
+from toolkit.base.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
 from toolkit.cli import app
-from toolkit.console import Console
 from toolkit.engine import EnvironmentPlan, oci_manifest
 from toolkit.engine.host import HostEngine
 from toolkit.engine.registry import ATTEMPTS, parse
-from toolkit.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.record import attestation, transfer
-from toolkit.settings import resolve
+from toolkit.records import attestation, find, transfer
+from toolkit.versions import lock
+from toolkit.versions.settings import resolve
 from toolkit.wheel import build_plan, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.wheel_folder import FinishedWheel

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.makers.publication import PLAN
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import World
-from tests.unit.record.maker import change_json
-from toolkit import manifest
+from tests.unit.records.maker import change_json
+from toolkit.base import manifest
+from toolkit.base.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
 from toolkit.engine import oci_manifest
 from toolkit.engine.registry import parse
-from toolkit.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
-from toolkit.record import transfer
+from toolkit.records import transfer
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 

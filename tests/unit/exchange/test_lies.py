@@ -11,12 +11,11 @@ from tests.makers.publication import PLAN, finish_build, publish
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, Lie, World, flip
-from tests.unit.record.maker import change_json
-from toolkit import files, keys, manifest, signing
-from toolkit.artifacts import find
+from tests.unit.records.maker import change_json
+from toolkit.base import files, keys, manifest, signing
+from toolkit.base.errors import IntegrityError, ToolkitError
 from toolkit.engine import oci_manifest
-from toolkit.errors import IntegrityError, ToolkitError
-from toolkit.record import attestation
+from toolkit.records import attestation, find
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan

@@ -8,7 +8,7 @@ import pytest
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import World, ask_password, log_in, read
-from toolkit.errors import RegistryError
+from toolkit.base.errors import RegistryError
 
 
 def test_credentials_of_docker_login_stay_with_their_registry(

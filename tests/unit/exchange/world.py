@@ -7,9 +7,10 @@ from pathlib import Path
 from tests.makers.publication import PLAN
 from tests.server import QuietHandler
 from tests.unit.exchange import oci
-from toolkit import artifacts, console
+from toolkit import records
+from toolkit.base import console
 from toolkit.engine.registry import parse
-from toolkit.record import transfer
+from toolkit.records import transfer
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel
@@ -44,7 +45,7 @@ class World:
             plan,
             dist=self.dist,
             state=self.root / "state",
-            policy=artifacts.read_policy([self.root / trust] if trust else []),
+            policy=records.read_policy([self.root / trust] if trust else []),
             find=lambda: wheel_folder.find(plan, self.dist),
             ca_bundle="",
             console=console.Console(),

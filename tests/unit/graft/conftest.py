@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graft import maker
-from toolkit import digest
+from toolkit.base import digest
 from toolkit.graft.assembly import Assembler
 
 

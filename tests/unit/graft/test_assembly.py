@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graft.maker import ROOT, make_ptx, write_ptxas
-from toolkit import digest
-from toolkit.errors import BuildError, PreflightError
+from toolkit.base import digest
+from toolkit.base.errors import BuildError, PreflightError
 from toolkit.graft import assembly
 from toolkit.graft.assembly import Assembled, Assembler, PtxModule
 from train.system import memory

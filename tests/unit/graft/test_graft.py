@@ -11,14 +11,14 @@ import pytest
 
 from tests.command import Run
 from tests.unit.graft import maker
-from toolkit import artifacts, report
-from toolkit.console import Console
-from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
+from toolkit import records, report
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import graft_plan, job, sources
-from toolkit.record import rebuild
+from toolkit.records import rebuild
 from toolkit.report.chain import PageContext
-from toolkit.settings import Settings, resolve
 from toolkit.versions import load_table
+from toolkit.versions.settings import Settings, resolve
 from toolkit.wheel import fatbin, inspection, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -170,9 +170,9 @@ def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None
 
 def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
     made = graft("12.0")
-    target = artifacts.find(str(made.folder), Path(settings.state))
-    assert {item.state for item in artifacts.compare(target).list_findings()} == {"ok", "absent"}
-    assert isinstance(target, artifacts.Graft)
+    target = records.find(str(made.folder), Path(settings.state))
+    assert {item.state for item in records.compare(target).list_findings()} == {"ok", "absent"}
+    assert isinstance(target, records.Graft)
     assert rebuild.rebuild(target, settings, bazelrc="", console=Console(verbosity=-1)).level == "R3"
     assert "is trusted" in target.describe_trust()
     assert target.find_cudnn() == "", "its record has that of a run-time set, and the original may be built for another"
@@ -204,9 +204,9 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     value["facts"]["lock"]["spec"]["capabilities"] = "10.0"
     place.write_text(json.dumps(value))
     with pytest.raises(IntegrityError, match="has changed since it was made"):
-        artifacts.compare(artifacts.find(str(made.folder), Path(settings.state)))
+        records.compare(records.find(str(made.folder), Path(settings.state)))
     wheel_folder.write_sums(made.folder)
-    states = {item.id: item.state for item in artifacts.open_wheel(made.folder).check()}
+    states = {item.id: item.state for item in records.open_wheel(made.folder).check()}
     assert states["plan"] == "fail"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.graft.maker import make_container, make_cubin, make_library, make_ptx, pack_ptx
-from toolkit.errors import CheckError
+from toolkit.base.errors import CheckError
 from toolkit.graft import cubin, library, proof
 from toolkit.wheel import fatbin
 

@@ -11,11 +11,11 @@ import pytest
 from tests.unit.graft import maker
 from tests.unit.smoke.conftest import Compiler
 from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
-from toolkit.console import Console
-from toolkit.errors import CheckError, IntegrityError, UnsupportedError
+from toolkit.base.console import Console
+from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.graft import graft_plan, job, library, search_paths
-from toolkit.settings import resolve
 from toolkit.versions import load_table
+from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection
 from toolkit.wheel.wheel_folder import FinishedWheel
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.install.index import Index
-from toolkit import interpreters
+from toolkit.base import interpreters
 from toolkit.install.target import Target
 
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import digest
+from toolkit.base import digest
+from toolkit.base.interpreters import Interpreter
+from toolkit.engine.uv import Uv
 from toolkit.install import resolution
 from toolkit.install.changes import compare
 from toolkit.install.installation import Installation
 from toolkit.install.installed import Installed, list_installed
 from toolkit.install.resolution import Package
 from toolkit.install.target import Target
-from toolkit.interpreters import Interpreter
-from toolkit.uv import Uv
 
 ANY = "py3-none-any"
 

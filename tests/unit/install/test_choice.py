@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit import digest, manifest
+from toolkit.base import digest, manifest
+from toolkit.base.errors import UnsupportedError
 from toolkit.doctor.machine import Device, Machine
-from toolkit.errors import UnsupportedError
 from toolkit.install import choice
-from toolkit.settings import resolve
+from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
 

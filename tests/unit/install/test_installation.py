@@ -11,14 +11,14 @@ import pytest
 from tests.ending import end_in_child
 from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
-from toolkit import interpreters, seals
-from toolkit.console import Console
-from toolkit.errors import IntegrityError, PreflightError, UnsupportedError
+from toolkit.base import interpreters, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError, PreflightError, UnsupportedError
+from toolkit.engine.uv import Uv
 from toolkit.install import installation, undo
 from toolkit.install.installation import install, locking, revert
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target, plan_new
-from toolkit.uv import Uv
 
 QUIET = Console(verbosity=-1)
 

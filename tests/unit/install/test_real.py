@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit.uv import Uv
+from toolkit.engine.uv import Uv
 
 PROGRAM = """
 import numpy as np

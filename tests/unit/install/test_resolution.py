@@ -1,7 +1,7 @@
 import pytest
 
 from tests.unit.install.index import Index
-from toolkit.errors import BuildError, UnsupportedError
+from toolkit.base.errors import BuildError, UnsupportedError
 from toolkit.install import changes, resolution
 from toolkit.install.changes import Changes
 from toolkit.install.installed import list_installed

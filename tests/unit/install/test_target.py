@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.install.conftest import make_environment
-from toolkit.errors import BuildError, PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.base.errors import BuildError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.install.target import choose_python, find
 
 

@@ -8,12 +8,12 @@ import typer
 
 from tests.command import Run
 from toolkit.cli import workers
+from toolkit.jobs.training_job import GRACE_SECONDS
 from toolkit.launch.batch import (
     Resources,
     SlurmRequest,
     write_slurm,
 )
-from toolkit.training_job import GRACE_SECONDS
 from train.cli import _collect, make_app
 
 CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.record import maker, signed
+from tests.unit.records import maker, signed
 from toolkit import report
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page

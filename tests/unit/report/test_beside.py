@@ -8,13 +8,14 @@ import pytest
 
 from tests import loaded
 from tests.command import Run
-from tests.unit.record import maker
+from tests.unit.records import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import parse
-from toolkit import report, settings
+from toolkit import report
+from toolkit.base.console import Console
 from toolkit.cli.command import Session, write_page
-from toolkit.console import Console
-from toolkit.training_job import PAGE
+from toolkit.jobs.training_job import PAGE
+from toolkit.versions import settings
 
 WORDS = [f"--{option}" for option in ("depth=10", "epochs=1", "steps=3", "batch-size=64", "kernels=stock", "threads=1")]
 """A run of a second."""

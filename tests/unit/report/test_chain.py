@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.record import maker, signed
+from tests.unit.records import maker, signed
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from toolkit import artifacts, digest, report, signing
-from toolkit.artifacts import find
+from toolkit import records, report
+from toolkit.base import digest, signing
+from toolkit.records import find
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
@@ -106,7 +107,7 @@ def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
-    policy = artifacts.read_policy(Path(world.root / name) for name in trust)
+    policy = records.read_policy(Path(world.root / name) for name in trust)
     made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
     assert isinstance(made.chain, Chain)
     return made.chain, parse(text)

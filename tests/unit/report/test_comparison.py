@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from toolkit.artifacts import Environment
+from toolkit.records import Environment
 from train.config.configuration import digest_fields
 from train.use.compare import list_different
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.browser import Browser
 from tests.makers.escaping import require_harmless
-from tests.unit.record import maker
+from tests.unit.records import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import parse
-from toolkit.findings import check
+from toolkit.base.findings import check
 from toolkit.report import page
 from toolkit.report.page_model import (
     Cell,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.record import signed
+from tests.unit.records import signed
 from tests.unit.report.conftest import Place
-from toolkit import digest
+from toolkit.base import digest
 from toolkit.cli import app
 
 

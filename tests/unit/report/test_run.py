@@ -8,11 +8,11 @@ import pytest
 
 from tests.makers.escaping import require_harmless
 from tests.tiers import weekly
-from tests.unit.record import maker
+from tests.unit.records import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import report
-from toolkit.errors import IntegrityError, ToolkitError, UsageError
+from toolkit.base.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chart

@@ -9,9 +9,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from tests.command import Run
-from tests.unit.record import maker
-from toolkit import manifest
-from toolkit.manifest import Manifest
+from tests.unit.records import maker
+from toolkit.base import manifest
+from toolkit.base.manifest import Manifest
 from tools import schemas
 from train.cli import parse
 

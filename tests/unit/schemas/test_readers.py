@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.unit.schemas.making import TEXTS, near
-from toolkit import artifacts, keys, lock, manifest, steps
-from toolkit.errors import ToolkitError
-from toolkit.settings import resolve
+from toolkit import records
+from toolkit.base import keys, manifest, steps
+from toolkit.base.errors import ToolkitError
+from toolkit.versions import lock
+from toolkit.versions.settings import resolve
 from tools import schemas
 from train.cli import parse
 from train.record import reader
@@ -44,7 +46,7 @@ def read_settings(path: Path) -> object:
 
 
 def read_policy(path: Path) -> object:
-    return artifacts.read_policy([path])
+    return records.read_policy([path])
 
 
 def read_manifest(path: Path) -> object:

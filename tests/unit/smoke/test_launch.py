@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.console import Console
+from toolkit.base.console import Console
+from toolkit.base.errors import UsageError
+from toolkit.base.findings import Finding
 from toolkit.engine import Environment, Job, Listener
-from toolkit.errors import UsageError
-from toolkit.findings import Finding
 from toolkit.smoke import runner
 from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.errors import CheckError, GpuError, PreflightError
-from toolkit.findings import Finding
+from toolkit.base.errors import CheckError, GpuError, PreflightError
+from toolkit.base.findings import Finding
 from toolkit.smoke import runner
 from toolkit.smoke.runner import Report
 

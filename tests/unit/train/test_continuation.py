@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.train import runs
-from toolkit import training_job
-from toolkit.artifacts.run import check_run
 from toolkit.engine import container
+from toolkit.jobs import training_job
+from toolkit.records.run import check_run
 from train.cli import main, parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.record import checkpoint, reader

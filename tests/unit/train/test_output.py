@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.console import Console
-from toolkit.errors import UsageError
+from toolkit.base.console import Console
+from toolkit.base.errors import UsageError
 from train.errors import DataError
 from train.run.display import Display
 from train.system import output

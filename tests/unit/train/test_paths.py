@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import training_job
 from toolkit.engine import container
+from toolkit.jobs import training_job
 from train.cli import main, parse
 from train.run import display
 from train.system import output

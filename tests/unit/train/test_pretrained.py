@@ -11,8 +11,8 @@ import tensorflow as tf
 from tests import server
 from tests.unit.train import keras_file, runs
 from tests.unit.train.own.making import write_classes
-from toolkit import training_job
 from toolkit.engine import container
+from toolkit.jobs import training_job
 from train.cli import main, parse
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table

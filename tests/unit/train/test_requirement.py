@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from toolkit.errors import list_exit_codes
-from toolkit.naming import GPU_VARIABLE
+from toolkit.base.errors import list_exit_codes
+from toolkit.base.naming import GPU_VARIABLE
 from train import cli
 from train.errors import GpuError
 from train.step import runtime

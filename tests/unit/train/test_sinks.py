@@ -12,7 +12,7 @@ import pytest
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from toolkit import training_job
+from toolkit.jobs import training_job
 from train.cli import parse
 from train.errors import UsageError
 from train.run import sinks

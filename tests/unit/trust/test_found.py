@@ -14,14 +14,15 @@ import pytest
 from tests.command import Run
 from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit import interpreters, manifest, pipeline, project, seals
-from toolkit.console import Console
+from toolkit.base import interpreters, manifest, project, seals
+from toolkit.base.console import Console
+from toolkit.base.errors import GpuError, IntegrityError, PreflightError, UsageError
 from toolkit.doctor.decision import Decision
-from toolkit.errors import GpuError, IntegrityError, PreflightError, UsageError
 from toolkit.graft import assembly, graft_plan
 from toolkit.install import choice, undo
-from toolkit.settings import Settings, resolve
+from toolkit.jobs import pipeline
 from toolkit.versions import load_table
+from toolkit.versions.settings import Settings, resolve
 from toolkit.wheel import inspection, wheel_folder
 
 CARD = "12.0"

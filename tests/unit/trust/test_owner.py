@@ -13,8 +13,8 @@ import pytest
 
 from tests.command import Run
 from tests.makers.canary import STRANGER, Canary
-from toolkit import files, interpreters
-from toolkit.errors import PreflightError
+from toolkit.base import files, interpreters
+from toolkit.base.errors import PreflightError
 from tools.layers import list_modules
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")

@@ -11,16 +11,17 @@ import pytest
 
 from tests.command import Run
 from tests.makers.canary import STRANGER, Canary
-from toolkit import lock, programs, project
-from toolkit.errors import PreflightError
+from toolkit.base import programs, project
+from toolkit.base.errors import PreflightError
+from toolkit.versions import lock
 from toolkit.wheel import build_inputs
 from tools.layers import list_modules
 from train.native import library
 
 STARTERS = {
-    "toolkit/interpreters.py": "the Python of an environment, without what steers Python",
-    "toolkit/processes.py": "what its callers name",
-    "toolkit/uv.py": "uv",
+    "toolkit/base/interpreters.py": "the Python of an environment, without what steers Python",
+    "toolkit/base/processes.py": "what its callers name",
+    "toolkit/engine/uv.py": "uv",
     "toolkit/engine/host.py": "jobs",
     "toolkit/engine/apptainer.py": "Apptainer",
     "toolkit/doctor/reading.py": "nvidia-smi",
@@ -34,7 +35,7 @@ STARTERS = {
     "train/step/budget.py": "the Python of the job",
     "train/peers.py": "scontrol",
 }
-"""The modules that start programs by themselves, and which. All others do it by `toolkit.programs`."""
+"""The modules that start programs by themselves, and which. All others do it by `toolkit.base.programs`."""
 
 
 OTHERS = ("exec", "spawn", "posix_spawn", "system", "popen")
@@ -58,11 +59,11 @@ def _list_starts(tree: ast.AST) -> Iterator[ast.Call]:
 def test_helpers_are_started_in_one_place() -> None:
     for path in (*list_modules("toolkit"), *list_modules("train")):
         module = path.relative_to(project.ROOT).as_posix()
-        if module in {"toolkit/programs.py", *STARTERS}:
+        if module in {"toolkit/base/programs.py", *STARTERS}:
             continue
         for start in _list_starts(ast.parse(path.read_text())):
             what = ast.unparse(start.args[0])
-            assert what == "program.argv", f"{module}:{start.lineno} starts {what}: do it by toolkit.programs"
+            assert what == "program.argv", f"{module}:{start.lineno} starts {what}: do it by toolkit.base.programs"
 
 
 @pytest.fixture

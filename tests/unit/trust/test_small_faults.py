@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import project
+from toolkit.base import project
 
 
 def _start(tmp_path: Path, words: str, prepare: Callable[[], object], *, limit: int = 0) -> tuple[int, str, str]:

@@ -5,9 +5,9 @@ import pytest
 
 from tests.command import Run
 from toolkit import versions
+from toolkit.base.errors import EngineError, UnsupportedError
 from toolkit.engine import client
-from toolkit.errors import EngineError, UnsupportedError
-from toolkit.settings import resolve
+from toolkit.versions.settings import resolve
 from toolkit.wheel.build_inputs import choose_wheel_versions
 
 TABLE = versions.load_table()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import project, versions
-from toolkit.errors import BuildError, UsageError
+from toolkit import versions
+from toolkit.base import project
+from toolkit.base.errors import BuildError, UsageError
 from toolkit.versions import sets
 
 TABLE = versions.load_table()

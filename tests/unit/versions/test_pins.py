@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import project, versions
+from toolkit import versions
+from toolkit.base import project
 from toolkit.versions import pins
 
 TABLE = versions.load_table()

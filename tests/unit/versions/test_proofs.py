@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.errors import ToolkitError
+from toolkit.base.errors import ToolkitError
 from toolkit.versions import load_table, matrix, proofs
 
 TABLE = load_table()

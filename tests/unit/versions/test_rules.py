@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit import versions
-from toolkit.errors import UnsupportedError, UsageError
+from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
 

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from toolkit import project, versions
-from toolkit.errors import UnsupportedError
+from toolkit import versions
+from toolkit.base import project
+from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers, sets
 
 TABLE = versions.load_table()

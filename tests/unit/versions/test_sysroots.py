@@ -1,8 +1,9 @@
 import pytest
 
 from tests.command import Run
-from toolkit import lock, versions
-from toolkit.errors import UnsupportedError
+from toolkit import versions
+from toolkit.base.errors import UnsupportedError
+from toolkit.versions import lock
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan

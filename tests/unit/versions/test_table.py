@@ -5,8 +5,9 @@ from time import thread_time
 import pytest
 import yaml
 
-from toolkit import project, versions
-from toolkit.errors import ToolkitError, UnsupportedError, UsageError
+from toolkit import versions
+from toolkit.base import project
+from toolkit.base.errors import ToolkitError, UnsupportedError, UsageError
 from toolkit.versions import numbers, table
 from toolkit.versions.sets import name_wheel
 

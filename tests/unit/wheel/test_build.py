@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.makers.publication import PLAN, finish_build, publish
-from toolkit import lock, versions
-from toolkit.console import Console
-from toolkit.errors import IntegrityError, ToolkitError
+from toolkit import versions
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError, ToolkitError
+from toolkit.versions import lock
 from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan

@@ -9,8 +9,8 @@ import pytest
 
 from tests.makers.publication import PLAN
 from tests.server import QuietHandler, serve
-from toolkit.console import Console
-from toolkit.errors import IntegrityError, PreflightError
+from toolkit.base.console import Console
+from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.wheel import collection
 from toolkit.wheel.collection import Archive
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.command import Run
-from toolkit import project
+from toolkit.base import project
 
 
 def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:

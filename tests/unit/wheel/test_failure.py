@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.makers.failed_build import STEP
-from toolkit.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
+from toolkit.base.errors import BuildError, CheckError, EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.wheel import bazel_output
 
 ADDRESS = "https://storage.googleapis.com/mirror.tensorflow.org/github.com/tensorflow/runtime/archive"

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tests.makers.fitness import GOOD
-from toolkit.errors import CheckError, UnsupportedError
+from toolkit.base.errors import CheckError, UnsupportedError
 from toolkit.wheel import inspection
 from toolkit.wheel.inspection import BuildInfo
 

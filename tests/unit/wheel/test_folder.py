@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.errors import BuildError, IntegrityError
+from toolkit.base.errors import BuildError, IntegrityError
 from toolkit.wheel import wheel_folder
 
 

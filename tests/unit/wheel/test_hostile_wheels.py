@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_wheel
-from toolkit import digest
-from toolkit.errors import IntegrityError, PreflightError
+from toolkit.base import digest
+from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.wheel import archive, package_index
 from toolkit.wheel.package_index import RECORD
 from tools.layers import ROOT

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
-from toolkit import digest
-from toolkit.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
+from toolkit.base import digest
+from toolkit.base.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
 from toolkit.wheel import archive, elf, fatbin, inspection
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.makers.publication import PLAN
-from toolkit.console import Console
-from toolkit.errors import BuildError, CheckError, UsageError
+from toolkit.base.console import Console
+from toolkit.base.errors import BuildError, CheckError, UsageError
 from toolkit.wheel import kernel_proof
 from toolkit.wheel.build_inputs import BuildInputs
 from toolkit.wheel.build_options import BuildOptions

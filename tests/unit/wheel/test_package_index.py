@@ -14,8 +14,8 @@ import pytest
 from tests.command import Run
 from tests.ending import end_in_child
 from tests.unit.graft import maker
-from toolkit import digest, files, findings
-from toolkit.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.base import digest, files, findings
+from toolkit.base.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.wheel import inspection, package_index, repack, variant, wheel_folder
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"

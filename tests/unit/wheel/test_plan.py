@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit import lock, versions
-from toolkit.errors import IntegrityError, UnsupportedError, UsageError
-from toolkit.steps import Plan
+from toolkit import versions
+from toolkit.base.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit.base.steps import Plan
+from toolkit.versions import lock
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs, find_bazel
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan

@@ -8,9 +8,9 @@ import pytest
 from docker.errors import DockerException
 
 from tests.command import Run
+from toolkit.base.errors import EngineError, PreflightError
 from toolkit.engine import client
-from toolkit.errors import EngineError, PreflightError
-from toolkit.settings import resolve
+from toolkit.versions.settings import resolve
 from toolkit.wheel import build_inputs
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"

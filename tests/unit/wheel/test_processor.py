@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
-from toolkit import naming
+from toolkit.base import naming
+from toolkit.base.errors import UnsupportedError
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.errors import UnsupportedError
 from toolkit.smoke import runner
 from toolkit.smoke.checks import device
 from toolkit.smoke.checks.check import Expectation, Fail

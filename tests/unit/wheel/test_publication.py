@@ -7,10 +7,12 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
-from toolkit import lock, manifest, versions
-from toolkit.artifacts import BuiltWheel, open_wheel
-from toolkit.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
-from toolkit.findings import require
+from toolkit import versions
+from toolkit.base import manifest
+from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
+from toolkit.base.findings import require
+from toolkit.records import BuiltWheel, open_wheel
+from toolkit.versions import lock
 from toolkit.wheel import build, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions

@@ -8,7 +8,7 @@ from typing import IO, cast
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit.errors import IntegrityError
+from toolkit.base.errors import IntegrityError
 from toolkit.wheel import archive, repack
 
 VERSIONS = ("2.21.0", "2.21.0+sm120")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import lock
-from toolkit.console import Console
-from toolkit.errors import UnsupportedError, UsageError
-from toolkit.settings import Settings
+from toolkit.base.console import Console
+from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.versions import lock
+from toolkit.versions.settings import Settings
 from toolkit.wheel import build_inputs
 
 

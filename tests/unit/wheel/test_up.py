@@ -8,12 +8,14 @@ from typer.testing import CliRunner
 
 from tests.command import Run
 from tests.makers.publication import PLAN, finish_build, publish
-from toolkit import artifacts, keys, lock, pipeline, versions
-from toolkit.artifacts import Artifact, Link, find
+from toolkit import records, versions
+from toolkit.base import keys
+from toolkit.base.errors import CheckError
+from toolkit.base.steps import Task
 from toolkit.cli import app
-from toolkit.errors import CheckError
-from toolkit.record import attestation
-from toolkit.steps import Task
+from toolkit.jobs import pipeline
+from toolkit.records import Artifact, Link, attestation, find
+from toolkit.versions import lock
 from toolkit.wheel import build, build_plan
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -92,7 +94,7 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
     assert done.exit_code == 7, done.output
     assert verified == ([folder] if reused else []), "reading a wheel takes minutes"
-    signature = find(str(folder), tmp_path).check_signature(artifacts.read_policy([tmp_path / "key.pub"]))
+    signature = find(str(folder), tmp_path).check_signature(records.read_policy([tmp_path / "key.pub"]))
     assert signature.state == "ok"
 
 

@@ -7,8 +7,8 @@ from wheelbuild.request import read_request
 
 from tests.makers.build_request import GIVEN
 from tests.makers.failed_build import STEP
+from toolkit.base.errors import BuildError, PreflightError, ToolkitError
 from toolkit.engine import buildx
-from toolkit.errors import BuildError, PreflightError, ToolkitError
 from toolkit.wheel import bazel_output
 
 ACTION = "ERROR: /usr/src/tensorflow/tensorflow/core/kernels/BUILD:8:12: Linking tensorflow/core/kernels/libreduce_min"

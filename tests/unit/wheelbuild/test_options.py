@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from wheelbuild.request import read_request
 
 from tests.makers.build_request import GIVEN
-from toolkit import project
+from toolkit.base import project
+from toolkit.base.errors import UsageError
 from toolkit.cli import app
-from toolkit.errors import UsageError
-from toolkit.settings import Settings
+from toolkit.versions.settings import Settings
 from toolkit.wheel import build_plan
 from toolkit.wheel.build_options import BuildOptions, list_options
 from tools import dockerfile

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import project
+from toolkit.base import project
 
 APPLY = project.ROOT / "docker/scripts/apply-patches"
 KERNELS = project.ROOT / "bazel_patches/kernels"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.integration.docker import stages, tokens
 from tests.integration.docker.farms import call, wait_for
-from toolkit.steps import repeat
+from toolkit.base.steps import repeat
 
 IMAGE = "toolkit/registry:tests"
 PORT = 5000

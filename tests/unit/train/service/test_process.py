@@ -26,10 +26,10 @@ import pytest
 from tests.tiers import weekly
 from tests.unit.train import runs
 from tests.unit.train.service.serving import DIGITS, PIXELS, Client, encode, list_guesses, make_form
-from toolkit import inference
+from toolkit.base.errors import JobError
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine
-from toolkit.errors import JobError
+from toolkit.jobs import inference
 from train.use import network, prediction
 
 ROOT = Path(__file__).parents[4]

@@ -1,0 +1,95 @@
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.makers.publication import finish_build, publish
+from tests.unit.records import maker
+from toolkit.base import digest, manifest, seals
+from toolkit.base.findings import Finding
+from toolkit.cli import app
+from toolkit.records import BuiltWheel, Environment, compare, origins
+from toolkit.wheel import inspection, wheel_folder
+
+ZERO = "sha256:" + "0" * 64
+
+
+class Made(Environment):
+    """An environment of which a test looks at what it was made from alone."""
+
+    def check(self) -> list[Finding]:
+        return []
+
+
+def check_origin(folder: Path, parent: Mapping[str, Any]) -> list[Finding]:
+    manifest.write(folder, manifest.Manifest(kind="environment", digest=ZERO, parent=parent))
+    return compare(Made(folder=folder, state=folder)).list_findings()
+
+
+def test_a_chain_is_read_from_the_nearest_link_on() -> None:
+    assert [link["kind"] for link in origins.flatten(maker.describe_wheel())] == ["wheel", "lock"]
+    assert origins.flatten(None) == []
+
+
+def test_a_locked_set_is_known_by_its_digest(tmp_path: Path) -> None:
+    (found,) = check_origin(tmp_path, maker.describe_wheel())
+    assert (found.id, found.state, found.evidence) == ("lock", "ok", "cpu.txt of this clone")
+    (other,) = check_origin(tmp_path, {"kind": "lock", "name": "cpu.txt", "digest": ZERO})
+    assert (other.id, other.state) == ("lock", "absent")
+
+
+def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dist").mkdir()
+    record = publish(finish_build(tmp_path / "staging"), tmp_path / "dist" / "one")
+    link = {"kind": "wheel", "name": "a wheel", "digest": record.digest}
+    findings = check_origin(tmp_path, link)
+    assert [item.id for item in findings][:3] == ["origin", "wheel.sums", "wheel.digest"]
+    assert {item.id for item in findings if item.state != "ok"} == {"wheel.inspection"}
+    assert [item.state for item in check_origin(tmp_path, {**link, "digest": ZERO})] == ["absent"]
+    with (tmp_path / "dist" / "one" / "build.log").open("a") as log:
+        log.write("x")
+    (damaged,) = check_origin(tmp_path, link)
+    assert (damaged.id, damaged.state) == ("origin", "fail")
+    assert "build.log is not what SHA256SUMS says" in damaged.evidence
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_code_of_a_wheel_is_read_unless_its_record_is_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
+) -> None:
+    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
+    read: list[Path] = []
+    audit = inspection.audit
+    monkeypatch.setattr(inspection, "audit", lambda path: [audit(path), read.append(path)][0])
+    findings = BuiltWheel(folder=tmp_path / "dist", state=tmp_path, unread="signed" if signed else "").check()
+    skipped = {item.id for item in findings if item.state == "skipped"}
+    assert (bool(read), skipped) == (not signed, {"inspection"} if signed else set())
+
+
+def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed file is found even if the remembered digest is still the old one."""
+    monkeypatch.chdir(tmp_path)
+    staging = finish_build(tmp_path / "staging")
+    (staging / "build.log").write_bytes(b"a" * (2 << 20))
+    wheel_folder.write_sums(staging)
+    target = tmp_path / "dist" / "one"
+    target.parent.mkdir()
+    publish(staging, target)
+    log = target / "build.log"
+    promised = digest.digest_file(log)
+    log.write_bytes(b"b" * (2 << 20))
+    memory = tmp_path / ".toolkit" / digest.REMEMBERED
+    memory.parent.mkdir(parents=True)
+    seals.make_key()
+    known = {"file:../dist/one/build.log": {"identity": digest._identify(log.stat()), "digest": promised}}
+    memory.write_text(json.dumps({"known": known, "mark": seals.mark("cached digests", known)}))
+    with digest.caching(tmp_path / ".toolkit"):
+        assert digest.digest_file(log) == promised
+        wheel_folder.check_sums(target)
+    done = CliRunner().invoke(app, ["verify", str(target)])
+    assert done.exit_code == 8, done.output
+    assert "build.log is not what SHA256SUMS says" in done.output

@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.command import Run
+from tests.unit.records import maker
+from toolkit import records
+from toolkit.base.errors import IntegrityError, UsageError
+from toolkit.cli import app
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_a_run_and_its_environment(toolkit: Run, run: Path, state: Path) -> None:
+    variables = {"TOOLKIT_STATE": str(state)}
+    for place in (run, run / "manifest.json"):
+        done = toolkit("verify", str(place), "--strict", **variables)
+        assert done.returncode == 0, done.stderr
+        assert "16 of 17 findings hold, 1 not looked for" in done.stdout
+    done = toolkit("verify", str(maker.plan_environment(state).folder), "--json", **variables)
+    value = json.loads(done.stdout)
+    assert (done.returncode, value["kind"]) == (0, "environment")
+    assert {item["state"] for item in value["findings"]} == {"ok"}
+
+
+def test_what_fails_is_named_and_the_code_is_7(toolkit: Run, run: Path, state: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value.update(weights_sha256="0" * 64))
+    done = toolkit("verify", str(run), "--json", TOOLKIT_STATE=str(state))
+    value = json.loads(done.stdout)
+    assert done.returncode == value["error"]["code"] == 7
+    assert [item["id"] for item in value["findings"] if item["state"] == "fail"] == ["weights"]
+    assert value["error"]["why"].startswith("weights: ")
+
+
+def test_what_is_not_here_is_an_error_only_when_asked(toolkit: Run, run: Path) -> None:
+    maker.change_json(run / "manifest.json", lambda value: value["parent"].update(reference="gone"))
+    done = toolkit("verify", str(run))
+    assert done.returncode == 0
+    assert "9 of 11 findings hold, 1 not looked for, 1 not on this machine" in done.stdout
+    assert toolkit("verify", str(run), "--strict").returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["nowhere"], 2, "there is no nowhere"),
+        (["."], 8, "holds no wheel"),
+        (["toolkit/train:none"], 5, "no container engine answers"),
+    ],
+)
+def test_bad_targets_get_one_message_and_their_code(
+    toolkit: Run, arguments: list[str], code: int, message: str
+) -> None:
+    done = toolkit("verify", *arguments)
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
+    assert records.find(str(run), Path()).kind == "run"
+    (run / "manifest.json").unlink()
+    assert records.find(str(run), Path()).kind == "run"
+    assert records.find("toolkit/train:cpu-1", Path()).kind == "image"
+    assert records.find("sha256:" + "0" * 64, Path()).kind == "image"
+    (tmp_path / "tensorflow.whl").touch()
+    found = records.find(str(tmp_path / "tensorflow.whl"), Path())
+    assert (found.kind, found.folder) == ("wheel", tmp_path)
+    with pytest.raises(UsageError):
+        records.find("nowhere", Path())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(IntegrityError):
+        records.find(str(tmp_path / "empty"), Path())
+
+
+@pytest.mark.parametrize("kind", ['"x"', "[]", "{}", "null", "1"])
+def test_a_manifest_of_no_known_kind_is_damaged(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "manifest.json").write_text(f'{{"schema": 1, "kind": {kind}, "digest": "x"}}')
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert done.exit_code == 8, done.output
+    assert "holds no wheel" in done.output
+    (tmp_path / "tensorflow.whl").touch()
+    done = CliRunner().invoke(app, ["verify", str(tmp_path)])
+    assert done.exit_code == 8, done.output

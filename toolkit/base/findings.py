@@ -1,0 +1,116 @@
+"""Defines findings, the outcomes of the checks of `doctor`, `smoke`, `verify` and `reproduce`, and their table."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from toolkit.base.errors import CheckError
+from train.system.output import printable
+
+State = Literal["ok", "fail", "absent", "skipped"]
+UNSIGNED = "unsigned"
+_STYLES = {
+    UNSIGNED: "yellow",
+    "ok": "green",
+    "fail": "bold red",
+    "warn": "yellow",
+    "absent": "yellow",
+    "skipped": "dim",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    id: str  # stable name of the check
+    # ``ok``, ``fail``, ``absent`` (the thing is not on this machine) or ``skipped`` (the check did not run)
+    state: State
+    evidence: str  # what was seen, in one sentence
+    remedy: str = ""
+    title: str = ""  # what an ``ok`` proves, if the evidence does not say it
+    advisory: bool = False  # a failure is only a warning
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the values behind the evidence, for programs
+    seconds: float | None = None  # how long the check took, if recorded
+    unsigned: bool = False  # ``absent`` is a signature alone, and the thing itself is on this machine
+
+    @property
+    def level(self) -> Literal["ok", "warn", "fail"]:
+        if self.state == "ok":
+            return "ok"
+        return "fail" if self.state == "fail" and not self.advisory else "warn"
+
+    @property
+    def word(self) -> str:
+        """What people read."""
+        if self.unsigned:
+            return UNSIGNED
+        return "warn" if self.state == "fail" and self.advisory else self.state
+
+    def as_dict(self) -> dict[str, Any]:
+        value = {"id": self.id, "state": self.state, "evidence": self.evidence, "remedy": self.remedy}
+        return value | ({"facts": dict(self.facts)} if self.facts else {})
+
+
+def check(name: str, holds: bool, evidence: str) -> Finding:
+    return Finding(id=name, state="ok" if holds else "fail", evidence=evidence)
+
+
+def absent(name: str, evidence: str) -> Finding:
+    return Finding(id=name, state="absent", evidence=evidence)
+
+
+def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
+    return [replace(item, id=f"{name}.{item.id}") for item in findings]
+
+
+def summarize(findings: Sequence[Finding]) -> str:
+    count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent", "skipped")}
+    parts = [f"{count['ok']} of {len(findings)} findings hold"]
+    parts += [f"{count['skipped']} not looked for"] if count["skipped"] else []
+    unsigned = sum(item.word == UNSIGNED for item in findings)
+    parts += [f"{count['absent'] - unsigned} not on this machine"] if count["absent"] > unsigned else []
+    parts += [f"{unsigned} not signed"] if unsigned else []
+    parts += [f"{count['fail']} do not hold"] if count["fail"] else []
+    return ", ".join(parts)
+
+
+def list_wrong(findings: Sequence[Finding], *, strict: bool = False) -> list[Finding]:
+    """Return the findings that fail; with ``strict`` also those that are ``absent``."""
+    return [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
+
+
+def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
+    """Raise CheckError if `list_wrong` finds one."""
+    wrong = list_wrong(findings, strict=strict)
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} of {len(findings)} findings do not hold",
+            why="; ".join(f"{item.id}: {item.evidence}" for item in wrong),
+            remedy=remedy,
+        )
+
+
+def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False) -> str:
+    # Importing rich takes 0.1 s, which `toolkit --help` must not pay.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    timed = any(item.seconds is not None for item in findings)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("", "check", "result"):
+        table.add_column(name, no_wrap=name != "result")
+    if timed:
+        table.add_column("seconds", justify="right", no_wrap=True)
+    for item in findings:
+        word = item.word
+        text = Text(printable(item.title))
+        if item.evidence:
+            text.append(f"{chr(10) * bool(item.title)}{printable(item.evidence)}", _STYLES[word] if item.title else "")
+        if item.remedy:
+            text.append(f"\ntry: {printable(item.remedy)}")
+        seconds = [] if not timed else ["" if item.seconds is None else f"{item.seconds:.2f}"]
+        table.add_row(Text(word, _STYLES[word]), Text(printable(item.id)), text, *seconds)
+    stream = io.StringIO()
+    Console(file=stream, width=width, force_terminal=color, no_color=not color, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"

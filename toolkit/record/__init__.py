@@ -1,1 +1,0 @@
-"""Verifies and signs artifacts, builds and trains them again, and pushes and pulls wheels."""

@@ -1,0 +1,250 @@
+"""Resolves the settings of one command: default < toolkit.yaml < environment ``TOOLKIT_*`` < flag."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from toolkit.base import files
+from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
+from train.system import addresses
+from train.system.files import read_regular
+from train.system.progress import Mode
+
+EngineName = Literal["auto", "docker", "apptainer", "host"]
+PlatformName = Literal["linux/amd64", "linux/arm64"]
+DECIDED = "decision"
+"""The source of a setting that follows from the GPUs of the machine."""
+
+STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
+
+
+def _default(text: str, default: str, *, personal: bool = False) -> Any:
+    """Declare a setting with its help. One whose default is empty may be empty.
+
+    ``personal``: it decides which programs run, where they come from, or who vouches for them. The file of a folder
+    that a stranger made may not.
+    """
+    return field(default=default, metadata={"help": text, "personal": personal})
+
+
+def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
+    """Declare a setting whose default is in the version table."""
+
+    def read() -> str:
+        # `toolkit --help` needs no table; importing its reader would take a tenth of that command's time.
+        from toolkit.versions import load_table
+
+        return str(getattr(load_table().default, name))
+
+    return field(default_factory=read, metadata={"help": text, "personal": personal})
+
+
+_MACHINES: Mapping[str, PlatformName] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
+
+
+def find_own_platform() -> str:
+    """Return the platform of this machine, as container engines name it; it may be none of those offered."""
+    machine = os.uname().machine
+    return _MACHINES.get(machine, f"linux/{machine}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    tensorflow: str = _pinned("Version of TensorFlow.", "tensorflow")
+    python: str = _pinned("Version of Python.", "python")
+    cuda: str = _default("CUDA release, exactly.", "")
+    cudnn: str = _default("cuDNN release, exactly.", "")
+    platform: PlatformName = field(
+        default_factory=find_own_platform,  # type: ignore[arg-type]
+        metadata={"help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine."},
+    )
+    card: str = _default(
+        "Card to run on, such as `RTX 5090` or 12.0; auto: those of this machine, none: the processor.", "auto"
+    )
+    engine: EngineName = _default("Where things run.", "auto")
+    archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True)
+    base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)
+    glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
+    ca_bundle: str = _default("PEM file for networks that re-sign https.", "", personal=True)
+    downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "", personal=True)
+    runs: str = _default("Folder of training runs.", "runs")
+    data: str = _default("Folder of downloaded data sets.", "data")
+    state: str = _default("Folder of environments, logs and manifests.", ".toolkit", personal=True)
+    progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
+    # for each name, ``default``, ``toolkit.yaml``, the variable's name, ``flag``, or ``decision``
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self) -> dict[str, dict[str, str]]:
+        return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
+
+
+IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?")
+"""Roughly the form of an image reference (github.com/distribution/reference), to find typing errors."""
+
+OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Settings) if item.name != "sources"}
+_NAMES = tuple(OPTIONS)
+SHARED = tuple(name for name, item in OPTIONS.items() if not item.metadata.get("personal"))
+"""Names that ``toolkit.yaml`` may have."""
+
+
+def resolve(
+    flags: Mapping[str, str | None],
+    *,
+    fixed: Mapping[str, str] | None = None,
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Merge the four layers, and then what the command itself fixes. Raises UsageError.
+
+    ``file`` is by default the ``toolkit.yaml`` of the current folder.
+    """
+    values: dict[str, str] = {}
+    sources = dict.fromkeys(_NAMES, "default")
+    path = file or Path("toolkit.yaml")
+    layers: list[tuple[str, Mapping[str, object]]] = []
+    if file is not None or path.exists():
+        layers.append((path.name, _read(path)))
+    layers.extend((f"TOOLKIT_{name.upper()}", {name: environment.get(f"TOOLKIT_{name.upper()}")}) for name in _NAMES)
+    layers.append(("flag", flags))
+    layers.append(("the command", fixed or {}))
+    for source, layer in layers:
+        for name, value in layer.items():
+            if value is not None:
+                values[name] = _require_text(name, value, source)
+                sources[name] = source
+    if "ca_bundle" not in values:
+        # Other programs read these variables on a network that intercepts https.
+        variable = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
+        if variable:
+            values["ca_bundle"], sources["ca_bundle"] = environment[variable], variable
+    settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
+    _check(settings)
+    return settings
+
+
+def _read(path: Path) -> Mapping[str, object]:
+    try:
+        content = files.parse_yaml(read_regular(path))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}", why=str(error), remedy="correct the file, or move it away") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not a mapping of names to values", remedy=f"known names: {', '.join(SHARED)}")
+    for name in content:
+        if name not in _NAMES:
+            near = difflib.get_close_matches(str(name), SHARED, n=1)
+            raise UsageError(
+                f"{path} has an unknown name: {name}",
+                remedy=f"did you mean {near[0]}?" if near else f"known names: {', '.join(SHARED)}",
+            )
+        if name not in SHARED:
+            variable = f"TOOLKIT_{name.upper()}"
+            raise UsageError(
+                f"{path} may not set {name}",
+                why="it decides which programs run or where they come from, and a folder may be a stranger's",
+                remedy=f"if you trust this value, set the variable {variable}"
+                + (f", or give --{name.replace('_', '-')}" if name != "state" else "")
+                + ", and remove the line",
+            )
+    return content
+
+
+def _require_text(name: str, value: object, source: str) -> str:
+    if not isinstance(value, str):
+        # YAML reads 3.10 as the number 3.1: a version must be quoted.
+        raise UsageError(f"{name} in {source} is not text: {value!r}", remedy=f'write it in quotes: {name}: "{value}"')
+    if credentials := addresses.find_credentials(value):
+        raise UsageError(
+            f"{name} in {source} has {credentials} in an address",
+            why="it would stand in records and logs",
+            remedy="leave it out: `docker login`, git's credential helper, .netrc and pip's keyring keep passwords",
+        )
+    if "\0" in value:
+        raise UsageError(f"{name} in {source} has a NUL character in it", remedy="no name has one: leave it out")
+    return value
+
+
+def _check(settings: Settings) -> None:
+    for name in _NAMES:
+        if not getattr(settings, name) and OPTIONS[name].default != "":
+            raise UsageError(
+                f"{name} is empty (from {settings.sources[name]})", remedy="give it a value, or leave it out"
+            )
+    if not IMAGE.fullmatch(settings.base_image):
+        raise UsageError(
+            f"not the name of an image: {settings.base_image!r} (from {settings.sources['base_image']})",
+            remedy="write it as REPOSITORY:TAG or REPOSITORY@sha256:DIGEST",
+        )
+    if settings.sources["platform"] != "default" and settings.platform not in get_args(PlatformName):
+        raise UnsupportedError(
+            f"nothing is offered for the platform {settings.platform[:40]!r} (from {settings.sources['platform']})",
+            remedy=f"one of {', '.join(get_args(PlatformName))}",
+        )
+    for name, choices in (("engine", get_args(EngineName)), ("progress", get_args(Mode))):
+        if (value := getattr(settings, name)) not in choices:
+            raise UsageError(
+                f"unknown {name}: {value!r} (from {settings.sources[name]})", remedy=f"one of {', '.join(choices)}"
+            )
+    if bool(settings.cuda) != bool(settings.cudnn):
+        raise _explain_lone(settings)
+    if settings.downloads and not Path(settings.downloads).is_dir():
+        raise UsageError(
+            f"--downloads: there is no folder {settings.downloads} (from {settings.sources['downloads']})",
+            remedy="`toolkit collect` makes it where there is a network",
+        )
+    if settings.ca_bundle and not _is_bundle(Path(settings.ca_bundle)):
+        raise UsageError(
+            f"the CA bundle does not exist, or holds no certificate: {settings.ca_bundle} "
+            f"(from {settings.sources['ca_bundle']})",
+            remedy="give a PEM file with --ca-bundle",
+        )
+
+
+CROSS: Mapping[str, str] = {"linux/arm64": "linux/amd64"}
+"""Platforms for which another one has compilers, by which images are made."""
+
+
+def is_crossed(settings: Settings) -> bool:
+    """Return whether the platform asked for is another than this machine's, which has compilers for it."""
+    return CROSS.get(settings.platform) == find_own_platform()
+
+
+def require_own_platform(settings: Settings, things: str, *, crossed: bool = False) -> None:
+    """Raise PreflightError if the platform asked for is not that of this machine: no program of another one runs here.
+
+    ``crossed``: a platform for which this machine has compilers is enough.
+    """
+    here = find_own_platform()
+    if settings.platform != here and not (crossed and is_crossed(settings)):
+        raise PreflightError(
+            f"{things} for {settings.platform} on such a machine only, and this is {here}",
+            why=f"platform: {settings.platform} (from {settings.sources['platform']})",
+            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here, "
+            "and `build-image` makes images of linux/arm64 on linux/amd64",
+        )
+
+
+def _explain_lone(settings: Settings) -> UsageError:
+    from toolkit.versions import load_table, propose
+
+    name, other = ("cuda", "cudnn") if settings.cuda else ("cudnn", "cuda")
+    value = str(getattr(settings, name))
+    nearest = propose(load_table(), settings.tensorflow, settings.python, settings.cuda or None, settings.cudnn or None)
+    partial = f", and {value} is not a full x.y.z" if value.count(".") < 2 else ""
+    return UsageError(
+        f"--{name} was given without --{other}{partial}",
+        why=f"{name}: {value} (from {settings.sources[name]})",
+        remedy=f"give both, such as --cuda {nearest.cuda} --cudnn {nearest.cudnn}" if nearest else "give both",
+    )
+
+
+def _is_bundle(path: Path) -> bool:
+    try:
+        return b"-----BEGIN CERTIFICATE-----" in read_regular(path)
+    except (OSError, ValueError):
+        return False
