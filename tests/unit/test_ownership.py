@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from tests.loaded import become
 from toolkit.__main__ import main
-from toolkit.base import manifest, naming, ownership
+from toolkit.base import files, manifest, naming, ownership, seals
 from toolkit.base.manifest import Manifest
 from toolkit.cli import app
+from toolkit.engine import custody
 
 PLAN = "sha256:67d1fe14fdb7" + "0" * 52
 TAG = "toolkit/train:cpu-67d1fe14fdb7"
@@ -78,7 +79,10 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 def record(state: Path, tag: str = TAG, identity: str = IDENTITY) -> None:
     ownership.claim(state)
     facts = {"tag": tag, "plan": PLAN, "engine": "docker", "base": {"name": naming.name_standin("3.11")}}
-    manifest.write(state / "image-train-cpu-67d1fe14fdb7", Manifest(kind="image", digest=identity, facts=facts))
+    folder = state / "image-train-cpu-67d1fe14fdb7"
+    manifest.write(folder, Manifest(kind="image", digest=identity, facts=facts))
+    seals.make_key()
+    custody.seal(folder, identity)
 
 
 def call(*arguments: str, code: int = 0) -> dict[str, Any]:
@@ -242,3 +246,31 @@ def test_the_list_says_whose_things_are(engine: Engine, tmp_path: Path) -> None:
         TAG: ("image", False, str(tmp_path / "other")),
         "mine": ("container", True, ""),
     }
+
+
+def test_an_image_that_only_a_strangers_record_names_is_left(engine: Engine) -> None:
+    """A clone or an archive can bring a state folder along. Its record is whole, but this user has not made it."""
+    state = Path(".toolkit")
+    record(state)
+    (state / "image-train-cpu-67d1fe14fdb7" / custody.FILE).unlink()
+    files.write_json(state / "image-bazel-debian" / ownership.IMAGE_FILE, {"tag": "toolkit/bazel:debian", "id": "x"})
+    engine.image(TAG)
+    engine.image("toolkit/bazel:debian", identity="x")
+    value = call("--yes")
+    assert engine.removed == []
+    assert len(value["left"]) == 2
+    assert all("no state folder of this user has a record of it" in line for line in value["left"])
+
+
+def test_a_forged_label_makes_no_line_of_its_own(engine: Engine) -> None:
+    forged = "/clone\r\nremoved image everything\x1b[2J"
+    composed = {naming.COMPOSE_LABEL: "toolkit", naming.COMPOSE_FOLDER_LABEL: forged}
+    engine.container("composed", **composed)
+    engine.container("colleague", **{naming.USER_LABEL: forged})
+    engine.image(TAG)
+    engine.made["images"][0].labels[f"{naming.LABEL_PREFIX}.tensorflow"] = forged
+    for command in ("ls", "clean"):
+        shown = CliRunner().invoke(app, [command, "--dry-run"] if command == "clean" else [command]).output
+        assert sum("removed image everything" in line for line in shown.splitlines()) >= 2
+        assert not any(line.startswith("removed") for line in shown.splitlines())
+        assert "\x1b" not in shown

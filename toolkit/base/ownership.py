@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from toolkit.base import files, naming
+from toolkit.base import files, naming, seals
 from toolkit.base.errors import PreflightError
 from train.native.library import find_cache
 
@@ -30,6 +30,7 @@ FILE: Final = "owner.json"
 IMAGE_FILE: Final = "image.json"
 """Record of an image that has no manifest, in the folder of its log."""
 
+_PURPOSE: Final = "an image of a state folder"
 _ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -83,7 +84,19 @@ def list_states() -> dict[str, Path]:
 def record_image(state: Path, tag: str, identity: str) -> None:
     """Record an image to which the toolkit gave its name, and which has no manifest in the state folder."""
     claim(state)
-    files.write_json(_locate_record(state, tag), {"schema": 1, "tag": tag, "id": identity})
+    seals.make_key()
+    value = {"tag": tag, "id": identity}
+    files.write_json(_locate_record(state, tag), {"schema": 1, **value, "mark": seals.mark(_PURPOSE, value)})
+
+
+def read_image(folder: Path) -> tuple[str, str] | None:
+    """Return name and id of an image that this user recorded in a folder, or None."""
+    match files.read_json(folder / IMAGE_FILE):
+        case {"tag": str(tag), "id": str(identity), "mark": mark} if seals.holds(
+            _PURPOSE, {"tag": tag, "id": identity}, mark
+        ):
+            return tag, identity
+    return None
 
 
 def forget_image(state: Path, tag: str) -> None:

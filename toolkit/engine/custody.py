@@ -85,5 +85,14 @@ def inspect(
     return Custody(doubt="you have not made it on this machine, or its record was changed")
 
 
+def holds(folder: Path, identity: str) -> bool:
+    """Return whether this user has recorded in a folder what lies elsewhere and is named by its content.
+
+    Such as an image of an engine, whose seal has its id as fingerprint. Raises PreflightError if others can read the
+    key of this user.
+    """
+    return not inspect(folder, identity, lambda: identity, lambda: ("it is the seal of something else", "")).doubt
+
+
 def _describe(folder: Path, fingerprint: str) -> dict[str, str]:
     return {"record": digest.read_file(folder / manifest.FILE), "state": fingerprint}

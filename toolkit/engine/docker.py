@@ -14,7 +14,7 @@ import requests
 import urllib3
 from docker.errors import ImageNotFound, NotFound
 
-from toolkit.base import digest, manifest, naming, ownership, processes, project
+from toolkit.base import digest, manifest, naming, ownership, processes, project, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
 from toolkit.base.steps import repeat
@@ -30,6 +30,7 @@ from toolkit.engine import (
     buildx,
     bundle,
     container,
+    custody,
     deadline,
 )
 from toolkit.engine.bundle import Bundle
@@ -192,15 +193,14 @@ class DockerEngine:
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
         image = self._find(plan.reference)
-        if image is None or image.labels.get(naming.PLAN_LABEL) != plan.digest:
-            return None
-        return _describe(plan, image, reused=True)
+        return _describe(plan, image, reused=True) if _is_own(plan, image) else None
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         image = self._find(plan.reference)
-        reused = not plan.force and image is not None and image.labels.get(naming.PLAN_LABEL) == plan.digest
+        reused = not plan.force and _is_own(plan, image)
         if not reused:
             require_buildx()
+            seals.make_key()  # before minutes are spent
             if self._carried:
                 bundle.load(self._carried, self._client, self._state)
             log = plan.folder / "build.log"
@@ -216,7 +216,7 @@ class DockerEngine:
                 why="most often the docker client and this program talk to different engines",
                 remedy="set DOCKER_HOST to the right engine",
             )
-        if not reused or manifest.read(plan.folder) is None:
+        if not reused:
             self._record(plan, image)
         return _describe(plan, image, reused=reused)
 
@@ -301,6 +301,14 @@ class DockerEngine:
             (kernels,) = read_files(self._client, str(image.id), _KERNELS, self._state).values()
             facts["kernels"] = digest.digest_bytes(kernels)
         manifest.write(plan.folder, manifest.Manifest(kind="image", digest=str(image.id), parent=parent, facts=facts))
+        custody.seal(plan.folder, str(image.id))
+
+
+def _is_own(plan: EnvironmentPlan, image: Any | None) -> bool:
+    """Return whether this user has made an image by this plan. `docker load` brings any name and any label along."""
+    if image is None or image.labels.get(naming.PLAN_LABEL) != plan.digest:
+        return False
+    return custody.holds(plan.folder, str(image.id))
 
 
 def run(

@@ -20,6 +20,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.records.image import ImageRecord, list_docker_records
 from train.native.library import find_cache
+from train.system.output import inline
 
 _OTHER_FOLDERS = r"wheel-[a-z0-9.-]*[0-9a-f]{12}|workers-.*-[0-9a-f]{8}|toolkit-cache"
 """Names of folders in the state folder that hold logs and what is left of work, and no artifact."""
@@ -139,6 +140,7 @@ class _Engine:
 
     def _judge(self, made: Leftover, labels: Mapping[str, str]) -> Leftover:
         """Return a container or network with its owner, and with the reason if it is to be left."""
+        labels = {name: inline(value) for name, value in labels.items()}
         identity, user = labels.get(naming.STATE_LABEL, ""), labels.get(naming.USER_LABEL, "")
         if user and user != str(os.getuid()):
             # Several users may have one state folder.

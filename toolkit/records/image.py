@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from toolkit.base import digest, files, manifest, naming, ownership, signing
+from toolkit.base import digest, manifest, naming, ownership, signing
 from toolkit.base.errors import EngineError, IntegrityError
 from toolkit.base.findings import Finding, absent, check
 from toolkit.base.manifest import Manifest
 from toolkit.base.signing import Statement
+from toolkit.engine import custody
 from toolkit.engine.apptainer import SIF, ApptainerEngine
 from toolkit.records import origins
 from toolkit.records.artifact import Artifact, Link
@@ -156,7 +157,10 @@ class Image(Artifact):
 
 
 def list_docker_records(state: Path) -> list[ImageRecord]:
-    """Return what a state folder says of the images that it made or reused in a Docker engine."""
+    """Return what a state folder says of the images that it made in a Docker engine.
+
+    Only what this user has recorded counts, because `toolkit clean` removes these images.
+    """
     try:
         folders = sorted(path for path in state.iterdir() if path.name.startswith("image-") and path.is_dir())
     except OSError:
@@ -165,13 +169,12 @@ def list_docker_records(state: Path) -> list[ImageRecord]:
 
 
 def _read_docker_records(folder: Path) -> Iterator[ImageRecord]:
-    match files.read_json(folder / ownership.IMAGE_FILE):
-        case {"tag": str(tag), "id": str(identity)}:
-            yield ImageRecord(tag=tag, id=identity, folder=folder)
+    if named := ownership.read_image(folder):
+        yield ImageRecord(tag=named[0], id=named[1], folder=folder)
     match manifest.read(folder):
-        case Manifest(kind="image", digest=identity, facts={"tag": str(tag), **facts}) if (
-            facts.get("engine", "docker") == "docker"
-        ):
+        case Manifest(kind="image", digest=identity, facts={"tag": str(tag), **facts}) if facts.get(
+            "engine", "docker"
+        ) == "docker" and custody.holds(folder, identity):
             base = facts.get("base")
             name = str(base.get("name", "")) if isinstance(base, dict) else ""
             yield ImageRecord(tag=tag, id=identity, base=name, folder=folder)

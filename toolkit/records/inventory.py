@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from toolkit import records
 from toolkit.base import files, manifest, naming
 from toolkit.records import Artifact
+from train.system.output import inline
 
 if TYPE_CHECKING:
     import docker
@@ -119,7 +120,7 @@ def _describe_leftover(item: "Leftover") -> Item:
     match item.kind:
         case "image":
             version = item.handle.labels.get(f"{naming.LABEL_PREFIX}.tensorflow")
-            state = f"TensorFlow {version}" if version else "no TensorFlow"
+            state = f"TensorFlow {inline(version)}" if version else "no TensorFlow"
         case "cache":
             name, state = item.handle.name, "in use" if item.used else ""
         case "kernels":

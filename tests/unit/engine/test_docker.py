@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import threading
@@ -11,7 +12,7 @@ import pytest
 import requests
 from docker.errors import NotFound
 
-from toolkit.base import naming
+from toolkit.base import manifest, naming
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, EngineError, IntegrityError, ToolkitError
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, Job, buildx, docker
@@ -46,9 +47,26 @@ def test_the_installers_words_are_the_reason(tmp_path: Path, said: str, kind: ty
     assert (type(found), found.why) == (kind, why)
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, force: bool
+def _change(image: SimpleNamespace, folder: Path, change: str) -> None:
+    match change:
+        case "loaded under its name and label":
+            image.id = "sha256:stranger"
+        case "its record is a stranger's too":
+            image.id = "sha256:stranger"
+            record = json.loads((folder / manifest.FILE).read_text())
+            (folder / manifest.FILE).write_text(json.dumps(record | {"digest": image.id}))
+        case "another plan":
+            image.labels[naming.PLAN_LABEL] = "sha256:other"
+        case "not trusted" | "nothing":
+            pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["nothing", "not trusted", "another plan", "loaded under its name and label", "its record is a stranger's too"],
+)
+def test_only_an_image_that_this_user_has_made_is_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     image = SimpleNamespace(
         id="sha256:a",
@@ -68,10 +86,15 @@ def test_an_image_that_is_not_trusted_is_built_although_it_is_there(
         folder=tmp_path / "image",
         inputs={"requirements": "sha256:c"},
         commands=(("build",),),
-        force=force,
     )
-    assert engine.prepare(plan, Console()).reused != force
-    assert built == [("build",)] * force
+    assert engine.find(plan) is None, "an image of this name and label was there before anything was made"
+    assert not engine.prepare(plan, Console()).reused
+    assert engine.find(plan)
+
+    _change(image, plan.folder, change)
+    again = engine.prepare(replace(plan, force=change == "not trusted"), Console())
+    assert again.reused == (change == "nothing")
+    assert len(built) == (1 if again.reused else 2)
 
 
 JOB = Job(title="test", argv=("-c", "pass"))
