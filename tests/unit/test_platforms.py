@@ -40,13 +40,13 @@ def test_the_platform_of_this_machine_is_the_default_and_a_flag_wins(monkeypatch
         monkeypatch.setattr("os.uname", lambda name=name: type("Uname", (), {"machine": name}))
         assert settings.resolve({}, environment={}).platform == expected
         assert settings.resolve({"platform": ARM}, environment={}).platform == ARM
-    with pytest.raises(UnsupportedError, match="nothing is offered for the platform 'linux/riscv64'"):
+    with pytest.raises(UnsupportedError, match="the platform 'linux/riscv64' is not supported"):
         TABLE.platform("linux/riscv64")
 
 
 def test_an_unknown_platform_is_refused(run: Run) -> None:
     refused = refuse(run, 3, "matrix", "--platform", "linux/s390x")
-    assert "nothing is offered for the platform 'linux/s390x' (from flag)" in refused
+    assert "the platform 'linux/s390x' is not supported (from flag)" in refused
     assert "linux/amd64, linux/arm64" in refused
 
 
@@ -176,7 +176,7 @@ def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: R
     other = AMD if settings.find_own_platform() == ARM else ARM
     asked = ("--tensorflow", "2.21.0", "--cuda", "12.9.1", "--cudnn", "9.8.0")
     refused = refuse(run, 4, "build-wheel", *asked, "--platform", other)
-    assert f"a wheel is built for {other} on such a machine only" in refused
+    assert f"a wheel is built for {other} only on a machine of that platform" in refused
     shown = run("build-wheel", *asked, "--platform", ARM, "--compute-capability", "12.1", "--dry-run").stdout
     assert "BAZEL_MACHINE=arm64" in shown
     assert "COMPUTE_CAPABILITIES=compute_121" in shown
@@ -185,7 +185,7 @@ def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: R
 def test_a_job_is_refused_where_another_platform_is_set(run: Run) -> None:
     other = AMD if settings.find_own_platform() == ARM else ARM
     refused = refuse(run, 4, "up", "--dry-run", TOOLKIT_PLATFORM=other)
-    assert f"environments and jobs are made for {other} on such a machine only" in refused
+    assert f"environments and jobs are made for {other} only on a machine of that platform" in refused
     assert f"platform: {other} (from TOOLKIT_PLATFORM)" in refused
 
 
@@ -200,10 +200,10 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
         monkeypatch.setattr(client, name, lambda: None)
     with pytest.raises(UnsupportedError, match="has what a machine of its own platform needs"):
         pipeline.choose_environment(request, console)
-    with pytest.raises(PreflightError, match=f"environments and jobs are made for {ARM} on such a machine only"):
+    with pytest.raises(PreflightError, match=f"jobs are made for {ARM} only on a machine of that platform"):
         pipeline.choose_environment(replace(request, runs=True), console)
     monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
-    with pytest.raises(PreflightError, match=f"such images are made for {AMD} on such a machine only"):
+    with pytest.raises(PreflightError, match=f"such images are made for {AMD} only on a machine of that platform"):
         pipeline.choose_environment(replace(request, settings=replace(given, platform=AMD)), console)
 
 

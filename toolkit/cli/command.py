@@ -98,7 +98,7 @@ Wheel = Annotated[
 ]
 Gpu = Annotated[
     bool | None,
-    typer.Option("--gpu/--no-gpu", help="Give the job the GPUs; by default where CUDA is asked for and there are any."),
+    typer.Option("--gpu/--no-gpu", help="Use GPUs. Default: yes, if CUDA is wanted and the machine has a GPU."),
 ]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Sign = Annotated[
@@ -106,7 +106,7 @@ Sign = Annotated[
     typer.Option(
         "--sign",
         metavar="KEY",
-        help="Sign what it makes: the file of a private key, or env:NAME.",
+        help="Sign the result with this private key: a file, or env:NAME.",
     ),
 ]
 From = Annotated[
@@ -114,7 +114,7 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="REGISTRY/REPO[:TAG]",
-        help="Ask this registry first: a wheel of the same plan is downloaded.",
+        help="Look in this registry first, and download the wheel of the same plan if it has one.",
     ),
 ]
 Trust = Annotated[

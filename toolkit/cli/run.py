@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolkit.smoke.runner import Report
     from toolkit.versions.settings import Settings
 
-Image = Annotated[str | None, typer.Option(metavar="REF", help="An image; by default the one of these settings.")]
+Image = Annotated[str | None, typer.Option(metavar="REF", help="Image to use. Default: that of these settings.")]
 Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
 Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute capability to find.")]
 Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]

@@ -219,7 +219,7 @@ def hash_files(tree: Tree, names: Iterable[str]) -> dict[str, str]:
     """Return the digests of files of a tree; those that cannot be read are left out.
 
     A second thread begins with the few large files: hashing one leaves the interpreter to the other thread, which
-    begins with the small ones. They meet where both have had the same time.
+    begins with the small ones. They meet when all files are read.
     """
     queue = deque(sorted(names, key=lambda name: tree.files[name].st_size >= _LARGE))
     with ThreadPoolExecutor(1) as pool:

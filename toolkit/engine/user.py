@@ -1,4 +1,4 @@
-"""Chooses the user of a job in a container. Who calls decides who owns.
+"""Chooses the user of a job in a container, who owns the files that the job writes.
 
 A job has no capabilities, so it reads and writes by plain ownership alone, whatever its number is:
 

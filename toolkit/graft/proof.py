@@ -63,7 +63,7 @@ def prove(
             containers, kernels, general = containers + bool(count), kernels + count, general + changed
     except (ValueError, struct.error) as error:
         raise CheckError(
-            f"the library {name} is not what it should be",
+            f"the rewritten library {name} failed the comparison with its original",
             why=str(error),
             remedy="please report it; the wheel was not written",
         ) from error
@@ -110,7 +110,7 @@ def _compare_sections(before: mmap.mmap, after: mmap.mmap) -> None:
 def _compare_words(before: mmap.mmap, after: mmap.mmap, words: Mapping[int, bytes]) -> None:
     for start, text in words.items():
         if after[start : start + len(text)] != text or not before[start : start + len(text)].isascii():
-            raise ValueError(f"the text at {start:#x} is not what it should be")
+            raise ValueError(f"the text at {start:#x} was not replaced by the planned one")
 
 
 def _follow(after: mmap.mmap, blob: FatBinary, address: int) -> Container:

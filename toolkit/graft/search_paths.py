@@ -240,7 +240,9 @@ def _read_string(data: mmap.mmap, start: int) -> str:
 
 def _complain(name: str, why: str) -> CheckError:
     return CheckError(
-        f"the library {name} is not what it should be", why=why, remedy="please report it; nothing was changed"
+        f"the rewritten library {name} failed the comparison with its original",
+        why=why,
+        remedy="please report it; nothing was changed",
     )
 
 

@@ -312,7 +312,7 @@ def _compose(
         if made or packed != [raw[entry.start] for entry in entries]:
             new = fatbin.compose([*packed, *made.values()])
             if blob.reference is None and len(new) > blob.container.size:
-                left["fat binaries whose address has no known place, or several"] += 1
+                left["fat binaries whose pointer was not found, or was found more than once"] += 1
             else:
                 contents[blob.start] = new, frozenset(made)
     return contents, {reason: count for reason, count in left.items() if count}

@@ -1,4 +1,4 @@
-"""Reads and writes ``toolkit.lock.yaml``: every pin of a build. An unknown pin stays empty; none is guessed."""
+"""Reads and writes ``toolkit.lock.yaml``: every pin of a build. An unknown pin stays empty."""
 
 import re
 import subprocess

@@ -32,7 +32,7 @@ class VersionRequest:
         return numbers.list_plain(self.capabilities)
 
     def render(self, *, cards: bool = True) -> str:
-        # What is the machine's own need not be said there, but these flags may be pasted on another.
+        # These flags may be pasted on another machine, so its own platform is named too.
         flags = [f"--platform {self.platform}"] if self.platform != FIRST_PLATFORM else []
         flags += [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
         flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]

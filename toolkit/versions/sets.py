@@ -107,7 +107,7 @@ def _resolve(command: list[str], variables: Mapping[str, str]) -> None:
         output, _ = process.communicate()
     if process.returncode:
         raise BuildError(
-            "the run-time set cannot be locked",
+            "the run-time packages cannot be resolved",
             why="the last lines of the resolver:\n    " + "\n    ".join(output.splitlines()[-_TAIL_LINES:]),
             remedy="look at the package that it names; behind a proxy that re-signs https, give --ca-bundle",
         )

@@ -65,7 +65,7 @@ class Settings:
     card: str = _default(
         "Card to run on, such as `RTX 5090` or 12.0; auto: those of this machine, none: the processor.", "auto"
     )
-    engine: EngineName = _default("Where things run.", "auto")
+    engine: EngineName = _default("Engine that runs the jobs.", "auto")
     archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True)
     base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)
     glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
@@ -182,7 +182,7 @@ def _check(settings: Settings) -> None:
         )
     if settings.sources["platform"] != "default" and settings.platform not in get_args(PlatformName):
         raise UnsupportedError(
-            f"nothing is offered for the platform {settings.platform[:40]!r} (from {settings.sources['platform']})",
+            f"the platform {settings.platform[:40]!r} is not supported (from {settings.sources['platform']})",
             remedy=f"one of {', '.join(get_args(PlatformName))}",
         )
     for name, choices in (("engine", get_args(EngineName)), ("progress", get_args(Mode))):
@@ -222,7 +222,7 @@ def require_own_platform(settings: Settings, things: str, *, crossed: bool = Fal
     here = find_own_platform()
     if settings.platform != here and not (crossed and is_crossed(settings)):
         raise PreflightError(
-            f"{things} for {settings.platform} on such a machine only, and this is {here}",
+            f"{things} for {settings.platform} only on a machine of that platform; this one is {here}",
             why=f"platform: {settings.platform} (from {settings.sources['platform']})",
             remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here, "
             "and `build-image` makes images of linux/arm64 on linux/amd64",

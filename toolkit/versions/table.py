@@ -287,7 +287,7 @@ class Table:
         """Return the row of a platform. Raises UnsupportedError if it is not in the table."""
         if name not in self.platforms:
             raise UnsupportedError(
-                f"nothing is offered for the platform {name[:40]!r}",
+                f"the platform {name[:40]!r} is not supported",
                 why=f"known: {', '.join(self.platforms)}",
                 remedy=f"--platform {self.default.platform}",
             )

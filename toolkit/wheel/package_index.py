@@ -86,11 +86,15 @@ class Entry:
 def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -> list[Entry]:
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
-    ``addresses``: where installers download wheels, as :func:`assign_addresses` takes it. All is
-    written beside the folder and takes its place in one step. Raises UsageError if a source is no wheel, if two wheels
-    contradict each other, if a text is no address, or if the folder holds something else; UnsupportedError if the
-    folder has an index of another draft of variants; IntegrityError if a wheel is not whole or has changed since it was
-    recorded; and CheckError if a variant names GPU code that it lacks.
+    ``addresses``: where installers download wheels, as :func:`assign_addresses` takes it. The index is written beside
+    the folder, and takes its place in one step.
+
+    Raises:
+        UsageError: a source is no wheel, two wheels contradict each other, a text is no address, or the folder holds
+            something else.
+        UnsupportedError: the folder has an index of another draft of variants.
+        IntegrityError: a wheel is not whole, or has changed since it was recorded.
+        CheckError: a variant names GPU code that it lacks.
     """
     require_own(folder)
     entries = _read_sources(sources)

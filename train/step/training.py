@@ -107,7 +107,7 @@ def make_differentiate(
 ) -> "Differentiate":
     """Return a function of images, labels and a number that seeds the dropout, int64 (), to `Gradients`."""
     model, seed, scaled = state.model, dropout_seed(state.model), is_scaled(config)
-    # These kernels are cast together. Otherwise each cast would be a launch.
+    # All kernels are cast in one call: a launch for each would be slow.
     kernels = _list_cast_kernels(model) if form.compile_updates and not config.jit else []
     dtype, measure_loss = keras.DTypePolicy(config.precision).compute_dtype, make_loss(config, form, class_weights)
 

@@ -27,7 +27,7 @@ from train.cores import count_cores  # mounted beside these scripts
 HERE = Path(__file__).parent
 SOURCE = Path("/usr/src/tensorflow")
 KEPT = Path("/var/cache/bazel/kernels")
-"""What was compiled before, by the digest of all that it depends on: an interrupted proof goes on where it was."""
+"""What was compiled before, by the digest of its inputs: an interrupted proof resumes."""
 
 FOLDERS = ("tensorflow/core/kernels", "third_party/xla/xla")
 ROOTS = (".", "third_party/xla", "third_party/xla/third_party/tsl")

@@ -103,7 +103,7 @@ def compose_build(
             "--remote_timeout=1800",
         ]
     if request.remote_executor or request.remote_cache:
-        # A part of each action, and so of its key; justbuild ignores the instance name and platform properties.
+        # Part of the cache key of every action; justbuild ignores the instance name and platform properties.
         flags += [f"--{option}={VARIABLE}={request.toolchain}" for option in ("action_env", "host_action_env")]
     if request.remote_executor or request.remote_cache.startswith("grpc"):
         flags.append(f"--remote_instance_name={name_instance(request)}")

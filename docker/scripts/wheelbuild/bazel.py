@@ -87,7 +87,7 @@ def run(
             try:
                 kept.write(line.encode())
             except OSError as error:
-                # The listening goes on: Bazel would wait for ever with a line that nobody takes.
+                # Go on reading: Bazel stops when its output pipe is full.
                 full = full or f"{log}: {error.strerror}"
             if FULL.search(line):
                 full = full or line.strip()

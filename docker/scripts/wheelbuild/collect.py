@@ -1,7 +1,7 @@
 """Find out what Bazel would download for the wheel: analyse the target while every download gets a placeholder.
 
 Bazel then names the addresses and the hash of what it wanted instead. Only Bazel knows which archives a target needs on
-this platform. An address that it asks for and names no hash of has none: what it has is given with the next question.
+this platform. An address without a hash is downloaded, and its content is given to Bazel with the next question.
 ``wanted.json`` has the answer. Exit codes: 0 answered, 1 a patch does not apply, 2 usage, otherwise Bazel's own: it
 failed for another reason.
 """

@@ -15,7 +15,7 @@ constexpr int64_t SIZE = 3, TAPS = SIZE * SIZE;
 const int64_t HERE = 0;
 
 // Maps of some channels for a batch. The images of a group lie side by side in each of its channels. TensorFlow has groups
-// of one image. Where tiles cross images, maps are kept in groups of a piece's images.
+// of one image. If a tile spans several images, maps are stored per group of images.
 template <typename Value>
 struct Planes {
   Value *data;
