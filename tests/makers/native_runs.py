@@ -7,6 +7,8 @@ BFLOAT16 = ("--precision", "mixed_bfloat16")
 BFLOAT16_WEIGHTS = "1443203c809b4bb7caa8c9b2fb200ef029edb3eb8ec3ca4ce35ba15768f4565c"
 PRECISIONS = pytest.mark.parametrize(
     ("options", "expected"),
-    [(NATIVE, WEIGHTS), ((*NATIVE, *BFLOAT16), BFLOAT16_WEIGHTS)],
-    ids=["float32", "bfloat16"],
+    [
+        pytest.param(NATIVE, WEIGHTS, id="float32"),
+        pytest.param((*NATIVE, *BFLOAT16), BFLOAT16_WEIGHTS, id="bfloat16", marks=pytest.mark.slow),
+    ],
 )

@@ -173,17 +173,3 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 def test_the_picture_is_drawn_from_the_imports() -> None:
     assert picture.draw() == pages.PICTURE.read_text(), "run: python -m tools.pages"
-
-
-def test_every_module_that_the_page_names_exists() -> None:
-    names = _find_modules((ROOT / "docs" / "architecture.md").read_text())
-    assert len(names) > 30
-    assert [name for name in names if not _exists(name)] == []
-
-
-def _find_modules(text: str) -> list[str]:
-    return re.findall(r"`((?:toolkit|train|docker)/[\w./]+)`", text)
-
-
-def _exists(name: str) -> bool:
-    return (ROOT / name).exists() or (ROOT / f"{name}.py").is_file()

@@ -46,15 +46,6 @@ def test_their_readers_take_the_files_that_users_write(tmp_path: Path) -> None:
         assert (EXAMPLES / place[1]).is_file()
 
 
-def test_a_development_container_makes_what_the_makefile_knows() -> None:
-    folder = ROOT / ".devcontainer"
-    value = json.loads((folder / "devcontainer.json").read_text())
-    assert f" {value['remoteUser']}" in (folder / value["build"]["dockerfile"]).read_text()
-    program, *targets = shlex.split(value["postCreateCommand"])
-    done = subprocess.run([program, "--dry-run", *targets], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 class Shell:
     """Runs the shell of a job beside a host environment; ``toolkit`` is that of this clone."""
 

@@ -1,41 +1,9 @@
 import json
-import os
-import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tools import site
-from tools.site import ROOT
-
-
-class Build:
-    """The sources of the real site in a folder, where a test changes one of them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.pages, self.html = folder, folder / ".site" / "pages", folder / ".site" / "html"
-        shutil.copy(ROOT / "mkdocs.yml", folder)
-        site.collect(ROOT, self.pages)
-
-    def append(self, name: str, text: str) -> None:
-        page = self.pages / name
-        before = page.read_text() if page.exists() else ""
-        page.write_text(f"{before}\n{text}\n")
-
-    def run(self) -> subprocess.CompletedProcess[str]:
-        # As `make docs` does: with --quiet, for example, MkDocs counts no warnings, and --strict does nothing.
-        (options,) = re.findall(r"bin/mkdocs (build .*)", (ROOT / "Makefile").read_text())
-        words = [sys.executable, "-m", "mkdocs", *options.split()]
-        variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-        return subprocess.run(words, cwd=self.folder, env=variables, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture
-def build(tmp_path: Path) -> Build:
-    return Build(tmp_path)
 
 
 def test_a_notebook_becomes_a_page_to_which_links_lead(tmp_path: Path) -> None:
@@ -55,16 +23,6 @@ def test_a_notebook_becomes_a_page_to_which_links_lead(tmp_path: Path) -> None:
     assert "See [more](c.md) and [next](b.md)." in page
     assert {path.name for path in pages.iterdir()} == {"README.md", "a.ipynb", "a.md", "b.ipynb", "b.md", "c.md"}
     assert "```python\nprint(1)\n```" in page
-
-
-def test_what_is_dead_or_left_out_ends_the_build(build: Build) -> None:
-    build.append("README.md", "[gone](docs/gone.md)")
-    build.append("docs/train.md", "[gone](use.md#gone)\n\n![gone](gone.png)")
-    build.append("docs/alone.md", "# In no part of the navigation")
-    done = build.run()
-    assert done.returncode == 1
-    for said in ("docs/gone.md", "#gone", "gone.png", "docs/alone.md"):
-        assert said in done.stderr
 
 
 @pytest.mark.parametrize(

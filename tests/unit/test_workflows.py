@@ -139,88 +139,6 @@ def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() ->
         assert re.search(rf"^export .*\b{required}=1", script, re.MULTILINE), required
 
 
-def test_the_graft_of_the_workflow_is_that_of_the_page_for_owners_of_a_card(tmp_path: Path) -> None:
-    steps = [
-        step["run"] for step in _load(ROOT / ".github/workflows/gpu.yml")["jobs"]["graft"]["steps"] if "run" in step
-    ]
-    for name, text in {
-        "nvidia-smi": "echo 'NVIDIA GeForce RTX 5090'",
-        "make": "",
-        ".venv/bin/toolkit": 'printf "%s\\n" "toolkit $*" >> said',
-    }.items():
-        program = tmp_path / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(0o755)
-    (tmp_path / "dist" / "NAME").mkdir(parents=True)
-    passed_on = tmp_path / "environment"
-    for step in steps:
-        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_ENV": str(passed_on)}
-        if passed_on.is_file():
-            variables |= dict(line.split("=", 1) for line in passed_on.read_text().splitlines())
-        subprocess.run(["bash", "-euo", "pipefail", "-c", step], cwd=tmp_path, env=variables, check=True)
-    page = (ROOT / "docs" / "test-gpu.md").read_text().partition("## A card that needs a graft")[2]
-    block = page.split("```")[1].splitlines()[1:]
-    said = (tmp_path / "said").read_text().replace("NVIDIA GeForce ", "")
-    assert said.splitlines() == [line.replace('"', "").rstrip() for line in block]
-
-
-class Clone:
-    def __init__(self, folder: Path) -> None:
-        self.root, self.out, self.log = folder / "clone", folder / "out", folder / "log"
-        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-        subprocess.run([*git, "init", "--quiet", "--bare", folder / "origin"], check=True)
-        subprocess.run([*git, "init", "--quiet", self.root], check=True)
-        (self.root / ".ci").mkdir()
-        shutil.copy(ROOT / ".ci" / "propose", self.root / ".ci")
-        self.write(".gitignore", "/bin/\n")
-        self.write("toolkit/versions/table.yaml", "old\n")
-        subprocess.run([*git, "-C", self.root, "add", "."], check=True)
-        subprocess.run([*git, "-C", self.root, "commit", "--quiet", "--message", "all"], check=True)
-        subprocess.run(["git", "-C", self.root, "remote", "add", "origin", folder / "origin"], check=True)
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
-
-    def program(self, name: str, script: str) -> None:
-        self.write(name, f"#!/bin/sh\n{script}\n").chmod(0o755)
-
-    def run(self, name: str) -> int:
-        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
-        variables = {**os.environ, "LOG": str(self.log), "PATH": path, "GH_TOKEN": "the-token"}
-        return subprocess.run([self.root / ".ci" / name, self.out], env=variables, check=False).returncode
-
-    def git(self, *words: str) -> str:
-        return subprocess.run(["git", "-C", self.root, *words], capture_output=True, text=True, check=True).stdout
-
-
-TABLE = "toolkit/versions/table.yaml"
-PATCH = f"--- a/{TABLE}\n+++ b/{TABLE}\n@@ -1 +1 @@\n-old\n+new"
-
-
-@pytest.mark.parametrize("opened", [0, 1])
-def test_a_table_that_differs_becomes_a_pull_request(tmp_path: Path, opened: int) -> None:
-    clone = Clone(tmp_path)
-    clone.out.mkdir()
-    (clone.out / "table.patch").write_text(f"{PATCH}\n")
-    (clone.out / "notes").write_text("read: it\n")
-    clone.program("bin/gh", f'[ "$2" = list ] && echo {opened} || echo "$*" >>"$LOG"')
-    assert clone.run("propose") == 0
-    assert clone.git("show", f"origin/refresh-table:{TABLE}") == "new\n"
-    assert f"pr {('create', 'edit')[opened]} " in clone.log.read_text().splitlines()[-1]
-    assert "read: it" in (clone.out / "body").read_text()
-
-
-def test_without_a_patch_there_is_no_pull_request(tmp_path: Path) -> None:
-    clone = Clone(tmp_path)
-    clone.program("bin/gh", "exit 1")
-    assert clone.run("propose") == 0
-    assert not clone.git("branch", "--remotes")
-
-
 def _write_program(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/usr/bin/env bash\n{text}\n")
@@ -237,38 +155,55 @@ def test_no_checkout_keeps_credentials_and_no_job_gives_its_token_to_every_step(
         assert "token" not in str(holder.get("env", "")).lower()
 
 
-def _propose(tmp_path: Path, patched: str, notes: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run .ci/propose in a clone with a patch of one file; return how it ended, and the folder of what it wrote."""
+TABLE = "toolkit/versions/table.yaml"
+
+
+def _propose(
+    tmp_path: Path, patched: str, notes: str, opened: int = 0
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run .ci/propose in a clone with a patch of one file, if any; return how it ended, and the folder of its files."""
     clone, folder = tmp_path / "clone", tmp_path / "refresh"
     (clone / ".ci").mkdir(parents=True)
     folder.mkdir()
     shutil.copy(ROOT / ".ci" / "propose", clone / ".ci")
-    file = clone / patched
+    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b"]
+    file = clone / (patched or TABLE)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("before\n")
-    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
         subprocess.run([*git, *words], check=True)
-    file.write_text("after\n")
-    patch = subprocess.run([*git, "diff"], check=True, capture_output=True).stdout
-    (folder / "table.patch").write_bytes(patch)
-    (folder / "notes").write_text(notes)
+    if patched:
+        file.write_text("after\n")
+        patch = subprocess.run([*git, "diff"], check=True, capture_output=True).stdout
+        (folder / "table.patch").write_bytes(patch)
+        (folder / "notes").write_text(notes)
     subprocess.run([*git, "checkout", "--quiet", "."], check=True)
     subprocess.run([*git, "remote", "add", "origin", str(tmp_path / "origin")], check=True)
     subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "origin")], check=True)
-    _write_program(tmp_path / "bin" / "gh", f'echo "gh $GH_TOKEN" >>{folder}/seen; echo 0')
+    _write_program(tmp_path / "bin" / "gh", f'echo "gh $GH_TOKEN $1 $2" >>{folder}/seen; echo {opened}')
     _write_program(clone / ".git" / "hooks" / "pre-push", f'echo "hook" >>{folder}/seen')
     variables = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "GH_TOKEN": "the-token"}
     argv = [clone / ".ci" / "propose", folder]
     return subprocess.run(argv, env=variables, capture_output=True, text=True, check=False), folder
 
 
-def test_the_notes_of_a_proposal_are_shown_as_they_are_and_no_hook_runs(tmp_path: Path) -> None:
-    done, folder = _propose(tmp_path, "toolkit/versions/table.yaml", "new\n```\n@everybody <b>\x1b[31m\n")
+@pytest.mark.parametrize(("opened", "what"), [(0, "create"), (1, "edit")])
+def test_a_table_that_differs_becomes_a_pull_request_with_the_notes_as_they_are(
+    tmp_path: Path, opened: int, what: str
+) -> None:
+    done, folder = _propose(tmp_path, TABLE, "new\n```\n@everybody <b>\x1b[31m\n", opened)
     assert done.returncode == 0, done.stderr
-    assert (folder / "seen").read_text() == "gh the-token\n" * 2
+    argv = ["git", "-C", tmp_path / "origin", "show", f"refresh-table:{TABLE}"]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "after\n"
+    assert (folder / "seen").read_text() == f"gh the-token pr list\ngh the-token pr {what}\n", "no hook runs"
     _, _, *lines = (folder / "body").read_text().splitlines()
     assert lines == ["    new", "    ```", "    @everybody <b>[31m"], "an indented block has no end but its last line"
+
+
+def test_without_a_patch_there_is_no_pull_request(tmp_path: Path) -> None:
+    done, folder = _propose(tmp_path, "", "")
+    assert done.returncode == 0
+    assert not (folder / "seen").exists()
 
 
 @pytest.mark.parametrize("name", [".github/workflows/build.yml", ".ci/run", "toolkit/cli/build.py", "Makefile"])

@@ -1,6 +1,5 @@
 """Follow the guides: the commands of each page, in order, in one folder with no more than the page asks of a reader."""
 
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from tests.makers.pages import EXAMPLES, ROOT
 from tests.unit.exchange import oci
-from tests.unit.records.reader import RULES, THINGS, Library, Reader, find_rule, list_commands, list_guides
+from tests.unit.records.reader import THINGS, Library, Reader, find_rule, list_guides
 
 ELSEWHERE = {
     "toolkit clean",
@@ -53,18 +52,6 @@ def reader(library: Library) -> Iterator[Reader]:
 @pytest.mark.parametrize("line", EXAMPLE_LINES)
 def test_the_example_in_the_help_of_a_command_works(reader: Reader, line: str) -> None:
     assert reader.type(line) == ""
-
-
-def test_each_rule_is_needed_and_names_tests_that_exist() -> None:
-    lines = [*EXAMPLES.values(), *(line for page in PAGES for line in list_commands(page))]
-    assert {rule.start for rule in RULES} <= {find_rule(line).start for line in lines}
-    named = re.findall(r"tests/[\w/.]*\w", " ".join(rule.because for rule in RULES))
-    assert [name for name in named if not (ROOT / name).exists()] == []
-
-
-def test_a_command_that_no_test_runs_has_a_reason() -> None:
-    left = [rule for rule in RULES if rule.how == "skip" and rule.engine is None and not rule.makes]
-    assert [rule.start for rule in left if not rule.because] == []
 
 
 def test_a_command_that_fails_is_found(reader: Reader) -> None:

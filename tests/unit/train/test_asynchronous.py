@@ -115,6 +115,7 @@ def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_eithe
     assert all(np.array_equal(before[name], after[name]) for name in kept)
 
 
+@pytest.mark.slow
 def test_the_compiled_updates_leave_few_operations_outside() -> None:
     """The graph updates two variables outside XLA's programs; otherwise a step would make thousands of launches."""
     _, _, function = make_step(FOR_GPU_CHANNELS_LAST)
@@ -220,6 +221,7 @@ def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None
     assert made == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_run_read_late_stops_and_goes_on_as_if_unbroken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_drawing: None
 ) -> None:

@@ -22,9 +22,10 @@ def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> N
     assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE[dtype]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
-@pytest.mark.parametrize("jit", [False, slow(True)])
-@pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(count=2 if jit else 3, dtype=dtype)  # XLA takes seconds for each layer
     expected = run(x, layers, "plain", rate=0.2)
@@ -37,7 +38,7 @@ def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("jit", [False, slow(True)])
-@pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
+@pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
 def test_statistics_by_columns_change_rounding_only(mode: Mode, jit: bool) -> None:
     x, layers = make_input("float32"), make_layers(dtype="float32")
     form = replace(FOR_CPU, longest_sum=16)

@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tiers import slow, weekly
-from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, read_manifest, run
+from tests.unit.train.runs import ARGUMENTS, BATCH, STEPS, find_folder, read_digest, run
 from train.errors import PreflightError, ToolkitError, explaining_failures
 from train.record import checkpoint, metrics
 from train.record.metrics import Recorder, read_epochs
@@ -103,15 +103,6 @@ def test_while_a_model_is_evaluated(
     assert [record.train_accuracy for record in read_epochs(folder / "metrics.csv")][epoch - 1] > 0.1
 
 
-def test_in_the_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("--validation", "100", "--epochs", "1")
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "evaluate", once(loop.evaluate, 2))
-        assert run(tmp_path, *options) == 130
-    assert run(tmp_path, *options) == 0
-    assert {"validation_accuracy", "test_accuracy"} <= set(read_manifest(tmp_path, *options)["result"])
-
-
 def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
     tmp_path: Path, finished: Path, unbroken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,30 +178,6 @@ def test_memory_that_runs_out_is_one_message(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory [Op:AddV2]"),
-        tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1125899906842624]"),
-    ],
-)
-def test_other_words_for_it_are_known(error: Exception, tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="the job ran out of memory"), explaining_failures(tmp_path / "failure"):
-        raise error
-    assert not list(tmp_path.iterdir())
-
-
-def test_another_lack_is_not_taken_for_one_of_memory(tmp_path: Path) -> None:
-    error = tf.errors.ResourceExhaustedError(None, None, "Received message larger than max")
-    with (
-        pytest.raises(ToolkitError, match=r"TensorFlow failed\n  why: .*: Received message") as caught,
-        explaining_failures(tmp_path / "failure"),
-    ):
-        raise error
-    assert caught.value.exit_code == 1
-
-
 def test_an_error_of_tensorflow_is_one_message_that_names_the_operation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -230,20 +197,32 @@ def test_an_error_of_tensorflow_is_one_message_that_names_the_operation(
     assert report.read_text().startswith("Traceback")
 
 
+def exhausted(why: str) -> Exception:
+    return tf.errors.ResourceExhaustedError(None, None, why)
+
+
 @pytest.mark.parametrize(
-    ("error", "again"),
+    ("error", "code", "said"),
     [
-        (tf.errors.UnimplementedError(None, None, "A deterministic GPU implementation of X is not available"), True),
-        (tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2] vs. [3]"), True),
-        (tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc"), True),
-        (tf.errors.UnavailableError(None, None, "Socket closed"), False),
+        (MemoryError(), 4, "the job ran out of memory"),
+        (exhausted("failed to allocate memory [Op:AddV2]"), 4, "the job ran out of memory"),
+        (exhausted("OOM when allocating tensor with shape[1125899906842624]"), 4, "the job ran out of memory"),
+        (exhausted("Received message larger than max"), 1, "Received message larger than max"),
+        (tf.errors.UnimplementedError(None, None, "A deterministic GPU implementation of X is"), 1, "would fail again"),
+        (tf.errors.InvalidArgumentError(None, None, "Incompatible shapes: [2] vs. [3]"), 1, "would fail again"),
+        (tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc"), 1, "would fail again"),
+        (tf.errors.UnavailableError(None, None, "Socket closed"), 1, "goes on from the last checkpoint"),
     ],
+    ids=str,
 )
-def test_an_error_that_comes_again_is_not_said_to_go_on(error: Exception, again: bool, tmp_path: Path) -> None:
+def test_an_error_says_what_it_is_and_whether_it_comes_again(
+    error: Exception, code: int, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(ToolkitError) as caught, explaining_failures(tmp_path / "failure"):
         raise error
-    assert ("would fail again" in caught.value.remedy) is again
-    assert ("goes on from the last checkpoint" in caught.value.remedy) is not again
+    assert (caught.value.exit_code, said in str(caught.value)) == (code, True), caught.value
+    assert ("would fail again" in str(caught.value)) is (said == "would fail again")
+    assert (tmp_path / "failure").exists() is (code == 1)
 
 
 def test_a_defect_of_the_job_itself_keeps_its_traceback(tmp_path: Path) -> None:
@@ -266,9 +245,7 @@ def test_a_file_of_records_on_a_full_disk(tmp_path: Path) -> None:
 
 def test_tensorboards_file_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
-        raise tf.errors.ResourceExhaustedError(
-            None, None, "{{node x}} /runs/tb/events; No space left on device\n\tmore"
-        )
+        raise exhausted("{{node x}} /runs/tb/events; No space left on device\n\tmore")
 
     monkeypatch.setattr(tf.summary, "scalar", refuse)
     with pytest.raises(PreflightError, match="cannot write") as caught, Recorder(tmp_path, 0) as recorder:
@@ -346,16 +323,6 @@ def test_a_reader_that_goes_away_does_not_end_a_run(tmp_path: Path) -> None:
     os.close(write)
     assert done.returncode == 0
     assert (find_folder(tmp_path, "--steps", "2") / "manifest.json").exists()
-
-
-def test_what_is_written_at_the_very_end_is_dropped_where_nobody_reads() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    program = "import atexit; from train.__main__ import drop_output; atexit.register(print, 'late'); drop_output()"
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=write, env=variables, check=False)
-    os.close(write)
-    assert done.returncode == 0
 
 
 @pytest.mark.slow

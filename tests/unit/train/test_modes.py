@@ -115,6 +115,7 @@ def test_half_precision_only_rounds(case: str, dtype: str) -> None:
         assert compare(found, step_in_float32(case, dtype)) < UNITS[dtype]
 
 
+@pytest.mark.slow
 def test_networks_agree_where_some_blocks_save_memory() -> None:
     expected = take_plain_step("graph", "float64")
     assert compare(take_step(memory="shared", recompute_blocks=(2,), precision="float64"), expected) < 1e-10

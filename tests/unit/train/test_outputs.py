@@ -113,9 +113,8 @@ def test_the_profile_marks_the_steps_that_were_asked_for(folder: Path) -> None:
             ("--precision", "mixed_bfloat16", "--memory", "recompute", "--recompute-blocks", "1,2"),
             id="half precision, recomputed",
         ),
-        ("--dropout", "0.2", "--optimizer", "adam", "--learning-rate", "0.002"),
+        slow(("--dropout", "0.2", "--optimizer", "adam", "--learning-rate", "0.002"), id="adam and dropout"),
     ],
-    ids=" ".join,
 )
 def test_levers_run_and_are_repeatable_to_the_bit(unbroken: str, tmp_path: Path, options: tuple[str, ...]) -> None:
     """The second run uses `fit`, in which Keras must not ignore any of the options."""
@@ -137,6 +136,7 @@ def test_a_batch_larger_than_the_data_is_counted_right(tmp_path: Path) -> None:
     assert record.train_loss > 1  # ten classes, untrained
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path: Path) -> None:
     """TensorFlow's AutoGraph writes a file for each function, and a killed process would leave these files."""
     place = tmp_path / "tmp"

@@ -51,7 +51,7 @@ def test_the_formula_gives_the_papers_rounded_counts(preset: str, millions: floa
     assert round(count(preset, 10) / 1e6, 1) == millions
 
 
-LARGE = ("100-24", "bc-190-40", "bc-250-24", "169", "201", "264")
+LARGE = ("bc-100-12", "100-12", "100-24", "bc-190-40", "bc-250-24", "169", "201", "264")
 
 
 @pytest.mark.parametrize("preset", [slow(name) if name in LARGE else name for name in read_table("presets")])

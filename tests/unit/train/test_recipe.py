@@ -211,7 +211,7 @@ EVERYTHING += ("--cutout", "3")
 EVERYTHING += ("--mixup", "0.2", "--no-decay-norms", "--clip-norm", "1", "--accumulate", "2", "--ema", "0.9", "--best")
 EVERYTHING += ("--class-weights", "balanced", "--dropout", "0.1", "--checkpoint-every", "2", "--randaugment", "2")
 CASES = [
-    (*EVERYTHING, "--optimizer", "adamw", "--learning-rate", "0.002"),
+    slow((*EVERYTHING, "--optimizer", "adamw", "--learning-rate", "0.002")),
     slow((*EVERYTHING, "--kernels", "stock")),
     slow((*EVERYTHING, "--kernels", "stock", "--loop", "fit")),
     slow(("--validation", "237", "--patience", "1", "--best", "--learning-rate", "0.9", "--checkpoint-every", "2")),

@@ -59,7 +59,7 @@ def test_a_finished_run_is_not_repeated(
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("kills", [1, slow(3), weekly(20)])
+@pytest.mark.parametrize("kills", [slow(3), weekly(20)])
 def test_killed_runs_end_with_the_same_bits(long: Path, tmp_path: Path, kills: int) -> None:
     options, whole = (*LONG, "--epochs", str(2 * kills)), long
     if kills != 3:

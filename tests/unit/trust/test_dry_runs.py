@@ -53,15 +53,23 @@ def _take_stock(*folders: Path) -> dict[str, tuple[int, int, int]]:
     return stock
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder
+
+
 @pytest.mark.parametrize("line", [*_list_lines(), ("ls", "--json"), ("advise", "T4", "--json")], ids=" ".join)
 @pytest.mark.parametrize("state", [False, True], ids=["new folder", "with a state folder"])
-def test_nothing_is_written_or_removed(tmp_path: Path, run: Run, line: tuple[str, ...], state: bool) -> None:
-    home, tree, environment = tmp_path / "home", tmp_path / "tree", tmp_path / "environment"
+def test_nothing_is_written_or_removed(
+    tmp_path: Path, run: Run, environment: Path, line: tuple[str, ...], state: bool
+) -> None:
+    home, tree = tmp_path / "home", tmp_path / "tree"
     for folder in (home, tree, tmp_path / "wheel"):
         folder.mkdir()
     (tree / "configure").touch()
     (tree / ".bazelversion").write_text("6.5.0\n")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     wheel = make_wheel(tmp_path / "wheel", version="2.19.0", files={MEMBER: CPU_INFO})
     if state:  # with what a killed command has left, which the next one that makes something removes
         (run.folder / ".toolkit" / ".0123456789ab.abcdefgh").mkdir(parents=True)
@@ -71,7 +79,11 @@ def test_nothing_is_written_or_removed(tmp_path: Path, run: Run, line: tuple[str
     places = {"wheel": str(wheel), "environment": str(environment), "tree": str(tree)}
     variables = {"HOME": str(home), "XDG_DATA_HOME": "", "XDG_CACHE_HOME": "", "PYTHONDONTWRITEBYTECODE": ""}
     # uv keeps a cache of what it has asked for, outside of what the toolkit makes.
-    variables |= {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "UV_CACHE_DIR": str(tmp_path / "uv")}
+    variables |= {
+        "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
+        "PIP_RETRIES": "0",
+        "UV_CACHE_DIR": str(tmp_path / "uv"),
+    }
     done = run(*(word.format(**places) for word in line), **variables)
     assert "Traceback" not in done.stderr
     assert _take_stock(run.folder, home, tree, environment, tmp_path / "wheel") == before, done.stderr

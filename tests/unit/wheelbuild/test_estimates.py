@@ -61,19 +61,6 @@ def test_between_reports_it_counts_down_by_one_unit_at_most(
         assert (estimate.left(now) or 0) - late <= estimate.cost * (1 + 1e-9)
 
 
-@given(STEPS, st.integers(1, 1000))
-def test_more_work_takes_longer_and_more_that_is_done_less(steps: list[tuple[float, int, int]], more: int) -> None:
-    first, second = Estimate(), Estimate()
-    work, now = _replay(first, steps)
-    _replay(second, steps)
-    second.feed(work._replace(total=work.total + more), now)
-    one, other = first.left(now), second.left(now)
-    assert one is None or other is None or one <= other
-    first.feed(work._replace(done=min(work.total, work.done + more)), now)
-    nearer = first.left(now)
-    assert one is None or nearer is None or nearer <= one
-
-
 @given(st.floats(0.01, 100), st.integers(20, 500), st.booleans())
 def test_even_work_is_estimated_exactly(cost: float, total: int, uneven: bool) -> None:
     estimate = Estimate()
@@ -98,36 +85,10 @@ def test_no_estimate_comes_too_early_or_of_units_that_say_nothing() -> None:
     assert estimate.left(500) is None
 
 
-def test_a_burst_that_costs_nothing_is_not_the_speed_of_the_rest() -> None:
-    found = {}
-    for uneven in (False, True):
-        estimate = Estimate()
-        for now, done in ((0, 0), (10, 10), (20, 110), (30, 120)):
-            estimate.feed(Work("", done, 200, "x", uneven), now)
-        found[uneven] = estimate.left(30)
-    assert found[False] == 20
-    assert found[True] == Estimate.MOST * 20
-
-
 def read(name: str) -> tuple[list[tuple[float, Work]], float]:
     """Return what was printed at which second, and how long all of it took."""
     *lines, last = (line.partition(" ") for line in (FOLDER / f"{name}.txt").read_text().splitlines())
     return [(float(at), work) for at, _, line in lines if (work := read_work(line))], float(last[0])
-
-
-@pytest.mark.parametrize("name", BUILDS)
-def test_the_mean_over_seconds_is_better_than_that_over_actions(name: str) -> None:
-    said, whole = read(name)
-    errors = {}
-    for uneven in (False, True):
-        estimate = Estimate()
-        for at, work in said:
-            if at <= 0.5 * whole:
-                estimate.feed(work._replace(uneven=uneven), at)
-        left = estimate.left(0.5 * whole)
-        assert left is not None
-        errors[uneven] = abs(left - 0.5 * whole)
-    assert errors[True] < errors[False]
 
 
 @pytest.mark.parametrize("name", [*BUILDS, "kernels"])

@@ -1,13 +1,10 @@
 import json
 import os
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import prove
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kernels import tree
 
 SAID = """\
@@ -44,16 +41,6 @@ def test_as_many_files_are_chosen_as_asked_and_they_are_spread_over_the_tree(
         assert found == [paths[0], paths[3], paths[6]]
 
 
-@given(st.integers(1, 400))
-def test_each_beginning_of_the_order_is_spread_over_all_files(count: int) -> None:
-    order = tree.scatter(count)
-    assert sorted(order) == list(range(count))
-    for begun in (count // 10, count // 4, count // 2):
-        places = sorted([*order[:begun], -1, count])
-        # Three-gap theorem: the widest of the gaps is less than three times the mean one.
-        assert max(after - before for before, after in pairwise(places)) <= 3 * count / (begun + 1) + 1
-
-
 def test_all_files_are_compiled_each_once_and_not_by_name(
     kernels: tree.Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,22 +65,6 @@ def test_tests_and_kernels_for_other_cards_are_no_part_of_the_wheel(tmp_path: Pa
     amd.parent.mkdir(parents=True)
     amd.write_text("")
     assert tree.find_sources(tmp_path, "all") == [path]
-
-
-def test_a_file_that_is_missing_keeps_its_folders() -> None:
-    said = "a.h:30:10: fatal error: 'third_party/gpus/cuda/include/cublas_v2.h' file not found"
-    assert tree.shorten(f"clang++-22 -x cuda\n/usr/src/{said}") == said
-    assert tree.shorten("ptxas /a/b.ptx\nptxas fatal   : no room") == "ptxas fatal   : no room"
-
-
-def test_a_folder_without_kernels_is_no_tree(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no tree of TensorFlow"):
-        tree.find_sources(tmp_path, "all")
-
-
-def test_what_the_assembler_says_is_counted() -> None:
-    assert tree.count(tree.ENTRY.findall(SAID)) == {"kernels": 2, "registers": 255, "spills": 88}
-    assert tree.count([]) == {"kernels": 0, "registers": 0, "spills": 0}
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,7 @@ def test_a_checkpoint_of_stock_kernels_is_refused(finished: Path, tmp_path: Path
     assert runs.run(tmp_path, *NATIVE) == IntegrityError.exit_code
 
 
+@pytest.mark.slow
 def test_a_native_run_is_exported_by_stock_kernels(tmp_path: Path, no_drawing: None) -> None:
     folder = runs.make(tmp_path, *NATIVE, "--steps", "3")
     model = build(resolve("digits", depth=10))
