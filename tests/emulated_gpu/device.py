@@ -10,13 +10,7 @@ DEVICES: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("devices.yaml"
 
 
 def make_environment(
-    name: str,
-    library: Path,
-    tensorflow: Path,
-    *,
-    driver: str = "",
-    memory: float = 0,
-    capability: str = "",
+    name: str, library: Path, tensorflow: Path, *, driver: str = "", memory: float = 0, capability: str = ""
 ) -> dict[str, str]:
     """Return the variables of a process that sees a device of `DEVICES`, with changes: versions ``X.Y``, gigabytes."""
     facts = DEVICES[name]

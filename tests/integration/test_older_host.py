@@ -27,10 +27,7 @@ def base() -> None:
     subprocess.run([str(stages.ROOT / "docker/base/bootstrap"), "--suite", "bookworm"], check=True)
 
 
-SETS = {
-    "19": {},
-    "22": {"TENSORFLOW_VERSION": "2.21.0", "CUDA_VERSION": "12.8.1"},
-}
+SETS = {"19": {}, "22": {"TENSORFLOW_VERSION": "2.21.0", "CUDA_VERSION": "12.8.1"}}
 """What each of its compilers is for; without a value, the default set."""
 
 

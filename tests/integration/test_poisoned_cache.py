@@ -10,12 +10,7 @@ from tests.integration.docker import http_cache
 from tests.integration.workspace import Workspace
 from tests.makers.poisoned_cache import note
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.weekly,
-    pytest.mark.timeout(1200),
-    pytest.mark.usefixtures("bazel"),
-]
+pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
 OUTPUT = re.compile(rb"bazel-out/[\w./-]+")
 

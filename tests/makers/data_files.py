@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from train.data import (
-    Split,
-)
+from train.data import Split
 
 NUMBERS = np.random.default_rng(0)
 

@@ -11,16 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools import pages, picture
-from tools.layers import (
-    CHECKS,
-    LEVELS,
-    PACKAGES,
-    ROOT,
-    UPWARD,
-    list_imports,
-    list_modules,
-    read_graph,
-)
+from tools.layers import CHECKS, LEVELS, PACKAGES, ROOT, UPWARD, list_imports, list_modules, read_graph
 
 PROBE = ROOT / "train" / "use" / "probe.py"
 

@@ -68,15 +68,6 @@ def test_a_line_is_whole_however_its_writes_were_cut(lines: list[str], data: st.
     assert transcript.tail == lines[-TAIL_LINES:]
 
 
-def test_two_streams_do_not_mix_and_the_end_of_a_step_ends_its_line() -> None:
-    transcript = Transcript()
-    assert transcript.feed(_log(b"E: ", stream=2)) == []
-    assert transcript.feed(_log(b"Get:1\n", stream=1)) == ["    Get:1"]
-    assert transcript.feed(_log(b"The day is not there", stream=2)) == []
-    ended = {"vertexes": [{"digest": "sha256:1", "name": "[1/1] RUN", "completed": "2026-01-01"}]}
-    assert transcript.feed(json.dumps(ended) + "\n") == ["[1/1] RUN", "    E: The day is not there"]
-
-
 @given(st.lists(st.text()))
 def test_no_line_breaks_the_reader(lines: list[str]) -> None:
     transcript = Transcript()

@@ -92,11 +92,6 @@ def test_an_unwritable_output_is_said_before_anything_is_made(run: Run) -> None:
     assert "cannot write to" in done.stderr
 
 
-@pytest.mark.parametrize("variable", ["TOOLKIT_STATE", "TOOLKIT_RUNS"])
-def test_an_empty_folder_is_not_the_current_one(run: Run, variable: str) -> None:
-    assert run("clean", **{variable: ""}).returncode == 2
-
-
 @pytest.mark.parametrize("arguments", [["doctor", "--engine", "docker"], ["matrix", "--nope"], ["up", "nosuch"]])
 def test_a_failure_is_one_json_object(run: Run, arguments: list[str]) -> None:
     done = run(*arguments, "--json")
@@ -193,19 +188,6 @@ def test_the_program_alone_says_where_to_start_and_shows_its_commands_by_groups(
     assert start.startswith("Usage: toolkit")
 
 
-def test_help_shows_the_usual_options_of_the_job_between_the_examples_and_those_of_many_commands(run: Run) -> None:
-    text = run("train", "--help").stdout
-    assert text.index("toolkit train digits") < text.index("\n  --epochs N ") < text.index("--quiet")
-
-
-@pytest.mark.parametrize(("words", "name"), [(("train",), "DATASET"), (("verify",), "TARGET"), (("predict",), "RUN")])
-def test_a_missing_argument_is_named_as_the_usage_names_it(run: Run, words: tuple[str, ...], name: str) -> None:
-    ended = run(*words)
-    assert ended.returncode == 2
-    assert f"{name} is missing" in ended.stderr
-    assert f"try: toolkit {words[0]} --help" in ended.stderr
-
-
 def test_the_table_of_versions_can_be_narrowed(run: Run) -> None:
     value = json.loads(run("matrix", "--tensorflow", "2.19.0", "--cuda", "12.6.1", "--json").stdout)
     assert [(row["version"], row["cuda"]) for row in value["rows"]] == [("2.19.0", ["12.6.1"])]
@@ -285,12 +267,6 @@ def test_a_run_and_an_image_that_are_swapped_are_put_right(run: Run) -> None:
     done = run("predict", "photo.jpg", "a run")
     assert done.returncode == 2
     assert "toolkit predict 'a run' photo.jpg" in done.stderr
-
-
-def test_a_setting_that_is_no_flag_is_not_called_one(run: Run) -> None:
-    said = run("build-wheel", "--dry-run", "--verbose").stderr
-    (line,) = [line for line in said.splitlines() if "engine = docker" in line]
-    assert "flag" not in line
 
 
 def test_a_python_without_packages_is_one_message() -> None:

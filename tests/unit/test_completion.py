@@ -39,10 +39,3 @@ def test_bash_completes_commands_options_values_and_data_sets(tmp_path: Path) ->
     found = run(script + "complete -p toolkit", tmp_path).splitlines()
     assert dict(zip(CASES, map(str.split, found[:-1]), strict=True)) == CASES
     assert "-o default" in found[-1]
-
-
-def test_zsh_and_fish_get_the_same_answers_with_their_help(tmp_path: Path) -> None:
-    typed = "_TYPER_COMPLETE_ARGS='toolkit train cif'"
-    assert '"cifar100"' in run(f"{typed} _TOOLKIT_COMPLETE=complete_zsh toolkit", tmp_path)
-    action = "_TYPER_COMPLETE_FISH_ACTION=get-args"
-    assert "cifar100" in run(f"{typed} {action} _TOOLKIT_COMPLETE=complete_fish toolkit", tmp_path)

@@ -51,12 +51,6 @@ def test_a_file_is_read_once_a_process_and_not_again_in_the_next(state: Path, fi
     assert reads == [file, file], "once to remember, and once without"
 
 
-def test_without_remembering_the_content_counts(state: Path, file: Path) -> None:
-    before = ask(state, file)
-    replace_content(file)
-    assert digest.digest_file(file) != before
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -94,63 +88,6 @@ def test_a_damaged_memory_is_ignored_and_written_anew(state: Path, file: Path, r
     assert ask(state, file) == found
     assert len(reads) == 2
     assert json.loads(path.read_text())
-
-
-def test_an_entry_that_is_no_digest_is_ignored(state: Path, file: Path) -> None:
-    found = ask(state, file)
-    path = state / digest.REMEMBERED
-    memory = json.loads(path.read_text())
-    for entry in memory["known"].values():
-        entry["digest"] = "sha256:short"
-    path.write_text(json.dumps(memory))
-    assert ask(state, file) == found
-
-
-def test_nothing_is_written_where_there_is_no_state_folder(tmp_path: Path, file: Path) -> None:
-    ask(tmp_path / "none", file)
-    assert not (tmp_path / "none").exists()
-
-
-def test_a_memory_that_cannot_be_written_is_no_error(state: Path, file: Path) -> None:
-    (state / digest.REMEMBERED.parent).write_text("a file where the folder should be")
-    assert ask(state, file) == digest.digest_file(file)
-
-
-def test_a_value_is_made_once_for_a_key(state: Path) -> None:
-    made: list[int] = []
-
-    def make() -> list[int]:
-        made.append(1)
-        return [1, 2]
-
-    for _ in range(2):
-        with digest.caching(state):
-            assert digest.cached("key", make) == [1, 2]
-    assert len(made) == 1
-    assert digest.cached("key", make) == [1, 2]
-    assert len(made) == 2, "only inside remembering"
-    memory = state / digest.REMEMBERED
-    known = json.loads(memory.read_text())
-    known["known"]["value:key"]["value"] = [1]
-    memory.write_text(json.dumps(known))
-    with digest.caching(state):
-        assert digest.cached("key", make) == [1, 2]
-    assert len(made) == 3, "a damaged value is made again"
-
-
-def test_a_large_file_is_hashed_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path | str] = []
-    hash_file = digest.hash_file
-    monkeypatch.setattr(digest, "hash_file", lambda path: (read.append(path), hash_file(path))[1])
-    monkeypatch.setattr(digest, "_CLOCK_NS", -1)
-    path = tmp_path / "file"
-    for second, content in enumerate((b"a" * (2 << 20), b"b" * (2 << 20))):
-        path.write_bytes(content)
-        os.utime(path, (second, second))  # two writes may have one time stamp of the kernel
-        read.clear()
-        found = {digest.read_file(path) for _ in range(3)}
-        assert found == {digest.digest_bytes(content)}
-        assert read == [path]
 
 
 def test_what_another_user_remembered_is_not_believed(

@@ -304,8 +304,7 @@ def test_the_script_of_slurm_asks_its_job_to_find_a_gpu(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "granted", "right"),
-    [([], None, "1"), ([], "0", "0"), (["--card", "Tesla T4"], None, "1")],
+    ("options", "granted", "right"), [([], None, "1"), ([], "0", "0"), (["--card", "Tesla T4"], None, "1")]
 )
 def test_a_card_that_is_left_out_is_hidden_from_what_runs(
     run: Run, play: Play, options: list[str], granted: str | None, right: str

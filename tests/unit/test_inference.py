@@ -111,11 +111,6 @@ def test_broken_images_are_left_out_and_listed_in_a_container_too(run_folder: Pa
         assert asked.mounts[-1] == (str(tmp_path / "lists"), "/report", False)
 
 
-def test_addresses_are_not_classified(run_folder: Path) -> None:
-    with pytest.raises(UsageError, match="address"):
-        inference.plan_prediction(run_folder, ["https://example.org/cat.jpg"], [], [])
-
-
 def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_replaces(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,12 +163,6 @@ def test_others_reach_a_server_with_a_token_alone(
     assert (alone.argv[-2:], alone.published) == (("--host", "192.0.2.1"), None)
 
 
-def test_a_job_without_a_port_publishes_none(run_folder: Path) -> None:
-    asked = container.describe(inference.plan_prediction(run_folder, ["a.png"], [], []), image="image")
-    assert asked.to_sdk()["ports"] is None
-    assert "--publish" not in asked.to_command()
-
-
 def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folder: Path) -> None:
     done = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--port", "9000")
     assert done.returncode == 0, done.stderr
@@ -181,15 +170,3 @@ def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folde
     refused = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--host", EVERYWHERE)
     assert refused.returncode == 2
     assert "there is no token" in refused.stderr
-
-
-def test_the_last_object_that_a_job_prints_is_its_result() -> None:
-    assert inference.find_object(["text", '{"a": 1}', "[2]", ""]) == {"a": 1}
-    assert inference.find_object(["text"]) == {}
-
-
-def test_a_dry_run_prints_the_job_alone(run: Run, run_folder: Path) -> None:
-    done = run("predict", str(run_folder), "a.png", "--top", "3", "--engine", "host", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].endswith(f"-P -m train predict {run_folder} a.png --top 3")
-    assert [path.name for path in run.folder.iterdir()] == ["runs"]

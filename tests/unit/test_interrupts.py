@@ -51,11 +51,7 @@ COMMANDS = {
 @pytest.mark.parametrize("count", [4, weekly(1000)])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_is_interrupted_while_it_plans(
-    tmp_path: Path,
-    variables: dict[str, str],
-    start: Callable[..., Callable[[int, int], Ended]],
-    name: str,
-    count: int,
+    tmp_path: Path, variables: dict[str, str], start: Callable[..., Callable[[int, int], Ended]], name: str, count: int
 ) -> None:
     argv, run = ["toolkit", *COMMANDS[name]], start(*COMMANDS[name])
     run(0, 0)  # what it caches is there from now on

@@ -9,13 +9,13 @@ from tests.command import Run
 from toolkit import versions
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError, UnsupportedError
-from toolkit.doctor import advice, cards
+from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
 from toolkit.jobs import pipeline
-from toolkit.versions import lock, matrix, proofs, settings
+from toolkit.versions import lock, settings
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -91,11 +91,6 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     assert bool(found.note) == ("Orin" in card)
 
 
-def test_the_advice_says_that_a_toolchain_was_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs, "read", dict)
-    assert ask("DGX Spark").toolchain == "untried"
-
-
 def test_thor_is_built_for_by_cuda_13_and_has_no_image() -> None:
     found = ask("Jetson AGX Thor")
     assert (found.way, found.capability, found.toolchain[:14]) == ("build", "11.0", "proven (cross)")
@@ -104,14 +99,6 @@ def test_thor_is_built_for_by_cuda_13_and_has_no_image() -> None:
     spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="13.0.0", cudnn="9.12.0", capabilities=["11.0"])
     assert any("no run-time set for CUDA 13.0.0" in line for line in spec.warnings)
     assert not any("toolkit lock" in line for line in spec.warnings)
-
-
-def test_any_card_may_be_in_an_arm_machine_and_some_are_in_no_other(run: Run) -> None:
-    said = run("advise", "--gpu", "A100", "--platform", ARM).stdout
-    assert "no code for a GPU" in said
-    assert "compute_80" in said
-    refused = refuse(run, 3, "advise", "--gpu", "GH200", "--platform", AMD)
-    assert "GH200 is in machines of linux/arm64 alone" in refused
 
 
 def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
@@ -127,35 +114,6 @@ SAID = {
     "jetson": ("Orin (nvgpu), [N/A], 540.4.0", "8.7", "--cuda 12.6.1"),
     "hopper": ("NVIDIA GH200 480GB, 9.0, 560.35.03", "9.0", "--cuda 12.6.1"),
 }
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_doctor_says_on_an_arm_machine_what_advise_says(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    line, capability, cuda = SAID[name]
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{line}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = {each.id: each for each in advice.check_gpu(settings.resolve({"platform": ARM}, environment={}))}
-    assert f"compute capability {capability}" in found["gpu-0"].evidence
-    assert "no wheel was built" in found["gpu"].evidence
-    assert cuda in found["gpu"].remedy
-
-
-def test_the_matrix_of_another_platform_has_no_proofs_of_this_one() -> None:
-    cells = list(matrix.list_cells(TABLE, ARM))
-    assert {cell.state for cell in cells} == {"refused", "proven (cross)"}, "each set was tried"
-    assert {cell.tensorflow for cell in cells if cell.state != "refused"} == {"2.21.0"}
-    assert any(cell.state == "proven" for cell in matrix.list_cells(TABLE, AMD))
-
-
-def test_a_grid_without_refusals_leaves_out_what_is_not_offered() -> None:
-    cells = list(matrix.list_cells(TABLE, ARM))
-    assert matrix.render_grid(cells, refusals=False).count("TensorFlow 2.") == 1
-    whole = matrix.render_grid(cells)
-    assert "TensorFlow 2.20.0 for linux/arm64, Python 3.9, 3.10, 3.11, 3.12, 3.13\n  12.8.1," in whole
 
 
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:

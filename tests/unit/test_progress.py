@@ -47,21 +47,6 @@ def test_what_has_no_room_goes_in_order(width: int, line: str) -> None:
     assert render("wheel", FULL, 725, 15600, width) == line
 
 
-@pytest.mark.parametrize(
-    ("spent", "width", "line"),
-    [
-        (725, 60, "wheel    [1,234/33,438] 4 %  12m 05s, over 4h 20m left"),
-        (725, 40, "wheel    4 %  12m 05s, over 4h 20m left"),
-        (725, 32, "wheel    4 %  4h 20m left"),
-        (15600, 55, "wheel    [1,234/33,438] 4 %  4h 20m, 4h 20m left"),
-    ],
-)
-def test_an_estimate_that_is_known_to_be_short_says_so(spent: int, width: int, line: str) -> None:
-    assert render("wheel", FULL._replace(uneven=True), spent, 15600, width) == line
-    few = render("wheel", Work("", 1, 7, "actions", uneven=True), spent, 15600, width)
-    assert "over" not in few, "few actions may all cost alike"
-
-
 def test_a_line_says_bytes_or_only_the_time_where_no_more_is_known() -> None:
     assert (
         render("pull", Work("x.whl", 120e6, 645e6, "bytes"), 12, 50)
@@ -139,19 +124,6 @@ def test_a_terminal_has_one_line_and_none_at_the_end(monkeypatch: pytest.MonkeyP
         assert see(_read(controller)) == [""]
 
 
-@pytest.mark.parametrize("columns", [20, 40, 80])
-def test_a_resized_terminal_gets_a_line_that_fits(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
-    with _terminal(120) as (controller, stream), Status("wheel", stream=stream) as status:
-        status.show(FULL)
-        assert see(_read(controller))[-1].endswith("reduce.cc")
-        _resize(stream.fileno(), columns)
-        status.show(FULL._replace(text="日本語" * 40))
-        (line,) = see(_read(controller))
-        assert columns // 4 <= measure(line) < columns
-
-
 def test_no_color_has_no_color_and_is_still_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -189,16 +161,6 @@ def test_a_log_gets_the_same_text_once_a_minute(monkeypatch: pytest.MonkeyPatch)
     lines = stream.getvalue().splitlines()
     assert 2 <= len(lines) <= 3
     assert all(re.fullmatch(r"wheel    \[\d+/20\] \d+ %  \ds(, \ds left)?  x\d+", line) for line in lines)
-
-
-def test_a_line_that_was_printed_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.3)
-    stream = io.StringIO()
-    with Status("train", stream=stream) as status:
-        for _ in range(8):
-            status.say("epoch")
-            time.sleep(0.1)
-    assert set(stream.getvalue().splitlines()) == {"epoch"}
 
 
 def test_quiet_shows_nothing_and_a_redrawn_line_can_be_asked_for() -> None:

@@ -62,12 +62,6 @@ def test_an_interrupt_waits_until_the_folder_is_removed(tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_moved_result_stays(tmp_path: Path) -> None:
-    with files.stage(tmp_path, NAME) as place:
-        place.path.replace(tmp_path / NAME)
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
-
-
 def test_next_build_removes_what_a_killed_one_left_and_spares_one_that_lives(tmp_path: Path) -> None:
     dead, _ = hold(tmp_path)
     (left,) = files.find_staging(tmp_path)
@@ -94,22 +88,6 @@ def test_child_of_a_killed_build_still_holds_the_folder(tmp_path: Path) -> None:
     while files.find_staging(tmp_path) and time.monotonic() < end:
         files.sweep(tmp_path)
     assert files.find_staging(tmp_path) == []
-
-
-@pytest.mark.parametrize("name", [".config", ".0123456789ab", "0123456789ab.aaaaaaaa", ".0123456789ab.aaaaaaaa.keep"])
-def test_folder_of_another_name_is_left_alone(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    files.sweep(tmp_path)
-    assert (tmp_path / name).is_dir()
-
-
-def test_link_with_such_a_name_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "dist").mkdir()
-    (tmp_path / "dist" / f".{NAME}.aaaaaaaa").symlink_to(tmp_path / "thesis")
-    files.sweep(tmp_path / "dist")
-    assert (tmp_path / "dist" / f".{NAME}.aaaaaaaa").is_symlink()
-    assert (tmp_path / "thesis").is_dir()
 
 
 def test_clean_removes_abandoned_folders_and_keeps_wheels_and_living_builds(tmp_path: Path) -> None:

@@ -21,15 +21,7 @@ def read_build_info(wheel: Path) -> str:
 
 def test_all_files_are_there_and_their_sums_hold(result: Path) -> None:
     names = {file.name for file in result.iterdir()}
-    assert names == {
-        "SHA256SUMS",
-        "build.json",
-        "build.log",
-        "events.json",
-        "packages.txt",
-        "toolchain.json",
-        WHEEL,
-    }
+    assert names == {"SHA256SUMS", "build.json", "build.log", "events.json", "packages.txt", "toolchain.json", WHEEL}
     sums = dict(line.split("  ")[::-1] for line in (result / "SHA256SUMS").read_text().splitlines())
     assert sums.keys() == names - {"SHA256SUMS"}
     for name, digest in sums.items():

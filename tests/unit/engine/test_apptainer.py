@@ -1,5 +1,3 @@
-import gzip
-import json
 import os
 import signal
 import sys
@@ -10,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Run
 from tests.makers.apptainer import LABELS, SPEC, write_archive
 from toolkit import records
-from toolkit.base import digest, manifest, naming
+from toolkit.base import manifest, naming
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_bytes
 from toolkit.base.errors import (
@@ -228,14 +225,6 @@ def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path
     assert digest_bytes(b"lay3r") in caught.value.why
 
 
-def test_a_compressed_layer_counts_by_its_content(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer"))
-    apptainer.verify_archive(archive, read_archive(archive))
-    damaged = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer")[:-3])
-    with pytest.raises(IntegrityError, match="damaged"):
-        apptainer.verify_archive(damaged, read_archive(damaged))
-
-
 def test_too_little_disk_is_said_before_the_build(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,19 +298,6 @@ def test_a_machine_without_the_program_or_namespaces_is_refused(
     starter.parent.mkdir(parents=True)
     starter.touch()
     assert apptainer.find_version() == "1.4.5"
-
-
-def test_the_commands_of_a_plan_are_printed_also_where_the_program_is_not(run: Run, tmp_path: Path) -> None:
-    write_archive(tmp_path / "train.tar")
-    (tmp_path / "empty").mkdir()
-    elsewhere = {"PATH": str(tmp_path / "empty")}
-    done = run("up", "digits", "--archive", str(tmp_path / "train.tar"), "--dry-run", "--json", **elsewhere)
-    assert done.returncode == 0, done.stderr
-    commands = json.loads(done.stdout)["commands"]
-    words = [argv[: argv.index("env")][:3] if "env" in argv else argv[:2] for argv in commands]
-    assert words[:3] == [["mkdir", "--parents"], ["apptainer", "build"], ["apptainer", "--quiet", "exec"]]
-    folder = f"image-apptainer-{digest.shorten(read_archive(tmp_path / 'train.tar').identity)}"
-    assert commands[2].count(f".toolkit/{folder}/{SIF}") == 1
 
 
 def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:

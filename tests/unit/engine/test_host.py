@@ -76,11 +76,6 @@ def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: E
     assert heard == [str(tmp_path), "said"]
 
 
-def test_a_killed_job_reads_as_in_a_shell(engine: HostEngine, environment: Environment) -> None:
-    job = Job(title="test", argv=("-c", "import os; os.kill(os.getpid(), 9)"))
-    assert engine.run(environment, job) == 137
-
-
 def test_a_job_that_a_library_ended_says_where_its_last_words_may_be_explained(
     engine: HostEngine, environment: Environment
 ) -> None:
@@ -198,14 +193,6 @@ def test_an_environment_goes_on_in_another_folder(wheelhouse: Path, tmp_path: Pa
     assert str(made) not in script
 
 
-def test_an_environment_uses_no_python_of_another_one(engine: HostEngine) -> None:
-    if sys.prefix == sys.base_prefix:
-        pytest.skip("these tests run in no virtual environment")
-    venv, *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11")).commands
-    python = venv[venv.index("--python") + 1]
-    assert not Path(python).is_relative_to(sys.prefix)
-
-
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):
@@ -241,15 +228,6 @@ def test_too_little_disk_is_said_before_anything_starts(
     monkeypatch.setattr(host, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
     with pytest.raises(PreflightError, match="too little disk"):
         _prepare(engine)
-
-
-def test_a_python_that_is_missing_is_left_to_uv(
-    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _lock(wheelhouse)
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    venv, *_ = engine.plan(EnvironmentSpec(tensorflow="2.19.0", python="3.9")).commands
-    assert venv[venv.index("--python") + 1] == "3.9"
 
 
 @pytest.mark.parametrize(

@@ -71,16 +71,6 @@ def test_what_root_writes_in_a_folder_of_another_is_written_as_its_owner(data: P
 
 
 @needs_root
-def test_runs_of_earlier_versions_go_on_as_the_user_of_the_image(data: Path, runs: Path) -> None:
-    """Those versions gave run folder and cache of root to the image's user, and left the folder of runs to root."""
-    (runs / "run").mkdir()
-    give(runs / "run", (IMAGE_USER, IMAGE_USER))
-    data.chmod(0o755)
-    give(data, (IMAGE_USER, IMAGE_USER))
-    assert choose(plan(data, write(runs / "run")), SAME).ids == f"{IMAGE_USER}:{IMAGE_USER}"
-
-
-@needs_root
 def test_data_that_the_owner_of_the_outputs_may_not_read_is_refused_before_anything_starts(
     data: Path, runs: Path
 ) -> None:
@@ -170,16 +160,6 @@ def test_the_printed_commands_make_folders_for_their_owner_and_change_none(data:
     give(runs)
     *made, _ = container.list_commands(job, image="i")
     assert made == [], "all are there"
-
-
-@needs_root
-def test_the_printed_commands_leave_a_cache_to_root(data: Path, runs: Path, tmp_path: Path) -> None:
-    cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
-    give(runs)
-    give(data)
-    *made, _ = container.list_commands(plan(data, write(runs), cache), image="i")
-    owned = ("install", "--directory", "--owner=4321", "--group=4322")
-    assert made == [("mkdir", "--parents", str(tmp_path / "cache")), (*owned, str(tmp_path / "cache" / "uid-4321"))]
 
 
 def test_an_ordinary_user_gets_its_ids_and_the_groups_that_own_what_it_uses(

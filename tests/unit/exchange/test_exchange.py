@@ -210,15 +210,7 @@ def test_nothing_is_written_through_a_link(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "registry",
-        "https://user:canary-word@host/x",
-        "host/X",
-        "http://192.0.2.1/x",
-        "ftp://host/x",
-        "host/",
-    ],
+    "text", ["registry", "https://user:canary-word@host/x", "host/X", "http://192.0.2.1/x", "ftp://host/x", "host/"]
 )
 def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:

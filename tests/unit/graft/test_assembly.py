@@ -113,11 +113,7 @@ def test_a_killed_graft_goes_on_where_it_stopped_and_leaves_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     ("before", "error", "message"),
     [
-        (
-            f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})",
-            BuildError,
-            "--id program-killed",
-        ),
+        (f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})", BuildError, "--id program-killed"),
         ("sys.exit('write error: No space left on device')", PreflightError, "filled up"),
         ("import time; time.sleep(60)", BuildError, "did not end"),
     ],

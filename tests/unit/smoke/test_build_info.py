@@ -5,7 +5,7 @@ import pytest
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks import installation
+from toolkit.smoke.checks import compiler, installation, libraries
 from toolkit.smoke.checks.check import Expectation, Fail, Skip
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
@@ -41,7 +41,8 @@ def test_a_cpu_build_where_cuda_was_asked_for_fails(site: Site, asked: Expectati
 def test_a_cpu_build_is_skipped_where_nothing_was_asked(site: Site) -> None:
     site.build = dict(CPU)
     installation.build_info(Expectation())
-    for probe in (installation.build_cuda, installation.build_capabilities):
+    probes = [installation.build_cuda, installation.build_capabilities, compiler.libdevice, compiler.ptxas]
+    for probe in (*probes, libraries.reachable, libraries.load, libraries.versions):
         with pytest.raises(Skip, match="built without CUDA, and none was asked for"):
             probe(Expectation())
 

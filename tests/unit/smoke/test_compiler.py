@@ -11,7 +11,7 @@ import pytest
 from tests.makers.gpu_rules import cubin
 from tests.unit.smoke.conftest import Compiler, Site
 from toolkit.smoke.checks import compiler
-from toolkit.smoke.checks.check import Expectation, Fail, Skip
+from toolkit.smoke.checks.check import Expectation, Fail
 
 ASKED = Expectation(cuda="12.6.1", capability="7.5")
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
@@ -192,13 +192,6 @@ def test_a_libdevice_that_cannot_be_linked_fails(
         alone.write(LIBNVVM, gcc(NVVM % answers) if answers else b"not a library")
     with pytest.raises(Fail, match=why):
         compiler.libdevice(ASKED)
-
-
-def test_a_cpu_build_is_skipped(site: Site) -> None:
-    site.build = {"is_cuda_build": False}
-    for probe in (compiler.libdevice, compiler.ptxas):
-        with pytest.raises(Skip):
-            probe(Expectation())
 
 
 def test_the_chosen_toolkit_comes_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

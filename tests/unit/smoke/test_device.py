@@ -74,11 +74,6 @@ def test_device_files_are_found(tmp_path: Path) -> None:
     assert [Path(node).name for node in device.find_nodes(tmp_path)] == ["dxg", "nvidia0", "nvidiactl"]
 
 
-def test_an_answering_driver_has_nothing_wrong(site: Site, gcc: Compiler, tmp_path: Path) -> None:
-    evidence, wrong = device.ask_driver(make_driver(gcc, tmp_path))
-    assert (evidence, wrong) == ({"cuInit": 0, "cuda_of_driver": "12.6", "devices": 1}, [])
-
-
 @pytest.mark.parametrize(
     ("state", "why", "remedy"),
     [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.checks import elf, libraries
-from toolkit.smoke.checks.check import Expectation, Fail, Skip
+from toolkit.smoke.checks.check import Expectation, Fail
 from toolkit.smoke.checks.libraries import CUDA_12, Library
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0")
@@ -123,13 +123,6 @@ def test_another_cuda_major_is_not_guessed_at(cuda_site: Site) -> None:
             probe(Expectation())
 
 
-def test_a_cpu_build_is_skipped(site: Site) -> None:
-    site.build = {"is_cuda_build": False}
-    for probe in (libraries.reachable, libraries.load, libraries.versions):
-        with pytest.raises(Skip):
-            probe(Expectation())
-
-
 def test_the_loaders_order_is_kept(
     cuda_site: Site, gcc: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,11 +136,6 @@ def test_the_loaders_order_is_kept(
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{hiding}")
     with pytest.raises(Fail, match=r"9\.3\.0 is loaded"):
         libraries.versions(ASKED)
-
-
-@pytest.mark.parametrize(("number", "version"), [(90500, (9, 5, 0)), (91002, (9, 10, 2)), (8904, (8, 9, 4))])
-def test_cudnn_numbers(number: int, version: tuple[int, int, int]) -> None:
-    assert libraries.decode_cudnn(number) == version
 
 
 @pytest.mark.parametrize(
@@ -176,11 +164,6 @@ def test_an_older_system_is_named_before_the_import(
     assert caught.value.remedy.endswith("-too-old`")
 
 
-def test_tensorflow_itself_fits_this_system() -> None:
-    evidence = libraries.system(Expectation())
-    assert evidence["needed"].keys() == evidence["here"].keys() == {"GLIBC", "GLIBCXX"}
-
-
 def test_a_damaged_library_of_tensorflow_is_named(site: Site) -> None:
     site.write("tensorflow/python/_pywrap_tensorflow_internal.so", b"\x7fELF")
     with pytest.raises(Fail, match=r"_pywrap_tensorflow_internal.so is|not a 64-bit"):
@@ -192,23 +175,12 @@ def test_a_tensorflow_without_libraries_is_incomplete(site: Site) -> None:
         libraries.system(Expectation())
 
 
-def test_without_tensorflow_there_is_nothing_to_compare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    with pytest.raises(Skip):
-        libraries.system(Expectation())
-
-
 @pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
 def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -> None:
     (tmp_path / "beside").mkdir()
     library = tmp_path / "lib.so"
     library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
     assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
-
-
-def test_no_path_is_no_folder(gcc: Compiler, tmp_path: Path) -> None:
-    (tmp_path / "lib.so").write_bytes(gcc("int y;"))
-    assert elf.read_search_path(tmp_path / "lib.so") == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -220,12 +192,3 @@ def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: 
     for read in (elf.read_search_path, elf.require_whole, elf.read_needed_versions, elf.read_defined_versions):
         with suppress(ValueError):
             read(file)
-
-
-def test_a_library_cut_short_is_refused(gcc: Compiler, tmp_path: Path) -> None:
-    file = tmp_path / "short.so"
-    file.write_bytes(gcc("int y;"))
-    elf.require_whole(file)
-    file.write_bytes(gcc("int y;")[:4000])
-    with pytest.raises(ValueError, match=r"cut short: 4000 bytes of at least \d+"):
-        elf.require_whole(file)

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from importlib.metadata import PackagePath
@@ -155,10 +154,7 @@ def test_tags(tag: str, good: bool) -> None:
 
 @pytest.mark.parametrize(
     ("requirement", "why"),
-    [
-        ("no-such-distribution>=1", "no-such-distribution is missing"),
-        ("packaging<1", "packaging .* is not <1"),
-    ],
+    [("no-such-distribution>=1", "no-such-distribution is missing"), ("packaging<1", "packaging .* is not <1")],
 )
 def test_an_unmet_requirement_fails(site: Site, requirement: str, why: str) -> None:
     site.install(requires=("packaging", requirement))
@@ -170,29 +166,3 @@ def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
     extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
     site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
     assert installation.dependencies(Expectation()) == {"requirements": 1}
-
-
-def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.install(requires=("packaging",))
-    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
-    with pytest.raises(Fail, match="packaging is not installed"):
-        installation.dependencies(Expectation())
-
-
-def test_untouched_files_pass(site: Site) -> None:
-    site.install()
-    assert installation.files(Expectation())["files"] == 1
-
-
-def test_a_promise_is_found_for_the_very_file_only(site: Site, tmp_path: Path) -> None:
-    site.install()
-    file = Path(site.module.__file__)
-    recorded_hash = installation.find_recorded_hash("tensorflow", file)
-    assert recorded_hash is not None
-    fingerprint = installation.take_fingerprint(file, recorded_hash.mode)
-    assert fingerprint is not None
-    assert (fingerprint.digest, fingerprint.size) == (recorded_hash.value, file.stat().st_size)
-    elsewhere = tmp_path / file.name
-    elsewhere.write_bytes(file.read_bytes())
-    assert installation.find_recorded_hash("tensorflow", elsewhere) is None
-    assert installation.find_recorded_hash("no-such-distribution", file) is None

@@ -34,27 +34,6 @@ def test_the_largest_fitting_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert budget.fix_batch_size(config, 0, 2, split).batch_size == 136
 
 
-def test_memory_that_small_batches_do_not_feel_costs_few_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While evaluation needs more memory than a step, two small probes give the same value."""
-    tried = []
-
-    def measure(config: object, threads: int, size: int) -> int:
-        tried.append(size)
-        return int(max(2000, 500 + 10 * size) * MEGABYTE)
-
-    monkeypatch.setattr(budget, "measure_peak", measure)
-    config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "3"])
-    assert budget.choose_batch_size(config, 2, 50_000, 0) in (240, 248)
-    assert len(tried) < 8
-    assert max(tried) < 400  # no probe comes near the whole memory
-
-
-def test_a_batch_smaller_than_the_probes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: int((1900 + 10 * size) * MEGABYTE))
-    config = parse(["cifar10", "--batch-size", "auto", "--memory-budget", "2"])
-    assert budget.choose_batch_size(config, 2, 50_000, 0) == 8
-
-
 def test_no_batch_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: int(5000 * MEGABYTE))
     with pytest.raises(PreflightError, match="no batch fits"):

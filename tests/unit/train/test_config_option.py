@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from train.cli import find_config, main, parse
+from train.cli import main, parse
 from train.config.configuration import TrainConfig
 from train.errors import UsageError
 
@@ -104,13 +104,3 @@ def test_another_file_is_wrong_usage(tmp_path: Path, content: str | None) -> Non
     if content is not None:
         (tmp_path / "file").write_text(content)
     assert main(["--config", str(tmp_path / "file")]) == 2
-
-
-def test_without_a_data_set_or_a_file_nothing_is_meant() -> None:
-    with pytest.raises(UsageError, match="DATASET"):
-        parse([])
-
-
-def test_the_file_is_found_among_the_arguments() -> None:
-    assert find_config(["digits", "--config", "a", "--seed", "3", "--config=b"]) == Path("b")
-    assert find_config(["digits", "--seed", "3"]) is None

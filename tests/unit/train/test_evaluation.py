@@ -133,14 +133,3 @@ def test_precision_and_recall_are_shares_of_columns_and_rows() -> None:
             "a taken for b: 1",
             "a note",
         ]
-
-
-def test_a_name_that_is_not_printable_is_shown_in_one_line_of_the_table() -> None:
-    names = ["a\tb", "\x1b[2J", "plain"]
-    confusion = np.eye(3, dtype=np.int64)
-    classes = tuple(evaluation.report_classes(confusion, names))
-    report = evaluation.Report("d", "s", 3, "", 1.0, 0.0, 0.0, [], classes, confusion.tolist(), "")
-    shown = evaluation.describe(report)
-    assert all(line.isprintable() for line in shown.split("\n"))
-    assert r"a\tb" in shown
-    assert r"\x1b[2J" in shown

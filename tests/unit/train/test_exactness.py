@@ -81,8 +81,3 @@ def measure_hidden(mode: Memory, form: Formulation) -> float:
 @pytest.mark.parametrize("mode", MODES)
 def test_hidden_states_in_float32(mode: Memory) -> None:
     assert measure_hidden(mode, FOR_CPU) < HIDDEN_BOUND
-
-
-def test_statistics_by_single_sums_are_noticed() -> None:
-    """``longest_sum=None`` uses TensorFlow's fused operation over whole maps."""
-    assert measure_hidden("shared", replace(FOR_CPU, longest_sum=None)) > 1.4 * HIDDEN_BOUND

@@ -53,39 +53,11 @@ def measure(forecast: Forecast, step: float = 0.6, count: int = 20) -> Forecast:
     return forecast
 
 
-def test_a_shorter_recipe_is_named_where_there_is_one() -> None:
-    forecast = measure(Forecast(), 64 / 108)
-    said = forecast.describe(make_task("cifar10"))
-    assert "300 epochs" in said
-    assert "108 images/s" in said
-    assert "--recipe quick" in said
-    whole, quick = read(said)
-    assert whole == pytest.approx(41.0 * 3600, rel=0.1)
-    assert quick == pytest.approx(whole / 20, rel=0.05)
-    extra = forecast.describe(make_task("svhn", trained=604388, evaluated=26032))
-    assert read(extra)[1] == pytest.approx(10 * 73257 / 108, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    "words", [["--recipe", "quick"], ["--epochs", "40"], ["--epochs", "5"], ["--steps", "5000"]], ids=str
-)
-def test_no_recipe_is_named_that_runs_or_that_would_not_decide(words: list[str]) -> None:
-    said = measure(Forecast()).describe(make_task("cifar10", *words))
-    assert read(said)
-    assert "recipe" not in said
-
-
 def test_a_resumed_run_says_what_is_left() -> None:
     task = make_task("cifar10", done=30 * (50000 // 64))
     said = measure(Forecast()).describe(task)
     assert "270 of 300 epochs" in said
     assert read(said) == [pytest.approx(read(measure(Forecast()).describe(make_task("cifar10")))[0] * 0.9, rel=0.05)]
-
-
-def test_a_short_run_says_nothing() -> None:
-    task = make_task("digits", trained=1437, evaluated=360)
-    assert not measure(Forecast(), 0.05, 300).describe(task)
-    assert measure(Forecast(long=1), 0.05, 300).describe(task)
 
 
 def test_a_run_says_once_how_long_it_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,3 @@
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -96,41 +95,3 @@ def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> N
     assert all(op.get_attr("is_training") for op in norms)
     laid = [op for op in operations if "data_format" in op.node_def.attr and not op.type.startswith("Bias")]
     assert [op.name for op in laid if op.get_attr("data_format") != b"NCHW"] == []
-
-
-def test_kernels_are_cast_to_half_precision_once() -> None:
-    """Casting a kernel at each use would cost three more launches for each convolution on a GPU."""
-    config = configure("digits", depth=16, memory="recompute", precision="mixed_float16")
-    kernels = [variable.shape for variable in build(config, FOR_GPU).trainable_variables if len(variable.shape) == 4]
-    casts = [op for op in trace(config, FOR_GPU) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
-    found = [op for op in casts if op.outputs[0].shape.as_list() in [list(shape) for shape in kernels]]
-    assert len(found) == len(kernels)
-
-
-@pytest.mark.parametrize("memory", [slow("shared"), weekly("plain"), weekly("recompute")])
-def test_casting_kernels_once_changes_rounding_only(memory: Mode) -> None:
-    config = configure("digits", depth=16, memory=memory, precision="mixed_bfloat16")
-    model = build(config, FOR_GPU)
-    before = state.create(model, optimizer.choose(config), initial_scale=1.0).read()
-    expected = take_step(config, replace(FOR_GPU_CHANNELS_LAST, compile_updates=False))
-    found = take_step(config, FOR_GPU_CHANNELS_LAST)
-    for variable in model.trainable_variables:
-        moved = np.abs(expected[variable.path] - before[variable.path]).max()
-        assert np.abs(found[variable.path] - expected[variable.path]).max() <= 0.05 * moved, variable.path
-
-
-def test_recomputing_on_a_gpu_copies_no_maps() -> None:
-    """TensorFlow's recompute_grad adds zero to every input, which copies all maps for each layer."""
-    more = {
-        memory: Counter(op.type for op in trace(configure("digits", depth=16, memory=memory), FOR_GPU))["AddV2"]
-        for memory in ("plain", "recompute")
-    }
-    assert more["recompute"] <= more["plain"]
-
-
-def test_dropout_on_a_gpu_makes_no_seed_in_host_memory() -> None:
-    """TensorFlow's own seeds would cost a copy to the host and two back for every mask."""
-    operations = trace(configure("digits", depth=10), FOR_GPU)
-    drawn = {op.get_attr("dtype") for op in operations if op.type == "StatelessRandomUniformFullIntV2"}
-    assert tf.uint32 in drawn  # masks
-    assert tf.int32 not in drawn  # seeds

@@ -94,26 +94,6 @@ def test_mistakes_are_those_with_the_highest_loss(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("cat", "cat"),
-        ("кошка", "кошка"),
-        ("חתול", "חתול"),
-        ("two\nlines", r"two\nlines"),
-        ("a\tb", r"a\tb"),
-        ("$x^$", "$x^$"),
-        ("a class of a very long name", "a class of a ve…"),
-        ("\ue000", r"\ue000"),
-        ("", "class 1"),
-    ],
-)
-def test_names_of_any_script_are_shown_or_numbered(name: str, shown: str) -> None:
-    assert gallery.shorten(("first", name), 1) == shown
-    assert gallery.shorten(("first", name), 1, " 98%").endswith(" 98%")
-    assert len(gallery.shorten(("first", name), 1, " 98%")) <= gallery.LETTERS
-
-
 ODD = ("\ue000", "a\tb", "قطة", "猫の子", "$x^$", 'a,"b', "😀", r"$\frac$")
 
 
@@ -143,18 +123,6 @@ def test_names_of_any_kind_are_drawn_without_a_warning_and_read_back(tmp_path: P
         assert imread(tmp_path / name).size
 
 
-def test_a_name_that_no_font_has_is_a_number_and_a_letter_is_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "find_fonts", lambda text: () if "猫" in text else ("a font",))
-    assert gallery.name_class(("first", "a 猫"), 1) == "class 1"
-    assert gallery.show("a 猫\t") == r"a □\t"
-
-
-def test_wide_letters_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gallery, "find_fonts", lambda _: ("a font",))
-    assert gallery.shorten(["鳥" * 8], 0) == "鳥" * 8
-    assert gallery.shorten(["鳥" * 9], 0) == "鳥" * 7 + "…"
-
-
 @pytest.mark.parametrize("shape", [(8, 8, 1), (32, 32, 3), (300, 200, 3), (1, 400, 3)])
 def test_images_of_any_shape_fill_their_place(shape: tuple[int, int, int]) -> None:
     tile = gallery.Tile(np.full(shape, 255, np.uint8) * np.uint8(1), (("a $name$", "black"),))
@@ -172,9 +140,3 @@ def test_each_image_is_where_it_is_said_to_be() -> None:
     sheet = gallery.render(tiles, "title")
     for color, (left, top) in zip(colors, gallery._place(tiles), strict=True):
         assert (sheet[top : top + gallery.SIDE, left : left + gallery.SIDE] == color).all()
-
-
-@pytest.mark.filterwarnings("error")
-def test_long_names_of_classes_leave_room_for_the_confusions(tmp_path: Path) -> None:
-    plot.write_confusion(tmp_path, np.eye(3, dtype=np.int64), ["x" * 255, "ä" * 255, "short"])
-    assert (tmp_path / "confusion.png").stat().st_size

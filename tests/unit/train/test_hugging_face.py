@@ -16,7 +16,7 @@ from tests.server import QuietHandler, running
 from tests.unit.train.own.making import write_image
 from train.cli import main, parse
 from train.data import download, load
-from train.errors import DataError, IntegrityError, PreflightError, UsageError
+from train.errors import DataError, IntegrityError
 
 COMMIT = "c0ffee" + 34 * "0"
 REPOSITORY = "ufldl-stanford/svhn"
@@ -33,17 +33,6 @@ def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
     dataset = load(parse(["cifar10", "--data-dir", str(tmp_path)]))
     assert_same(dataset.train, train.take(order))
     assert_same(dataset.test, test)
-
-
-def test_a_folder_of_save_to_disk_without_a_split_or_a_column(tmp_path: Path) -> None:
-    saved = make_saved(make_split(4))
-    datasets.DatasetDict({"train": saved}).save_to_disk(tmp_path / "one")
-    with pytest.raises(DataError, match="holds no split test"):
-        load(parse(["cifar10", "--data-dir", str(tmp_path / "one")]))
-    renamed = saved.rename_column("img", "picture")
-    datasets.DatasetDict({"train": renamed, "test": renamed}).save_to_disk(tmp_path / "other")
-    with pytest.raises(DataError, match="has no column img"):
-        load(parse(["cifar10", "--data-dir", str(tmp_path / "other")]))
 
 
 class Hub(QuietHandler):
@@ -212,19 +201,8 @@ def test_a_revision_that_the_hub_lacks(mirror: type[Hub], tmp_path: Path, monkey
         load(parse(["hf:some/pets@v9", "--cache-dir", str(tmp_path / "cache")]))
 
 
-def test_a_name_of_another_form() -> None:
-    with pytest.raises(UsageError, match="not a data set of the Hub"):
-        parse(["hf:pets"])
-
-
 def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no nothing/\* in"):
         download.fetch_from_hub(REPOSITORY, ["nothing/*"], tmp_path)
     with pytest.raises(DataError, match="cannot get the data"):
         download.fetch_from_hub("some/other", PATTERNS, tmp_path)
-
-
-def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    with pytest.raises(PreflightError, match="cannot write to"):
-        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "file")

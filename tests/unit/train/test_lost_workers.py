@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.tiers import weekly
-from tests.unit.train.own.making import write_image
 from tests.unit.train.worker_processes import (
     DIGITS,
     ENDLESS,
@@ -22,7 +21,6 @@ from tests.unit.train.worker_processes import (
     find_step,
     start,
     wait_for,
-    write_pictures,
 )
 from train.cli import parse
 from train.cluster import tf_config
@@ -123,30 +121,6 @@ def test_other_code_is_refused_by_name(tmp_path: Path) -> None:
     assert (chief.code, other.code) == (7, 7), chief.output + other.output
     assert "worker 1 (127.0.0.1:" in chief.output
     assert "has other code: its digest is" in chief.output
-
-
-@pytest.mark.weekly
-def test_other_data_is_refused_by_name(tmp_path: Path) -> None:
-    pictures = write_pictures(tmp_path / "pictures")
-    shutil.copytree(pictures, tmp_path / "copy")
-    write_image(tmp_path / "copy" / "a" / "more.png")
-    options = ("--image-size", "8", "--depth", "10", "--shards", "2", "--batch-size", "16", "--threads", "1")
-    first, second = describe(2)
-    places = ((first, pictures), (second, tmp_path / "copy"))
-    chief, other = end(
-        *(start(text, str(data), *options, "--steps", "5", "--out", str(tmp_path / "out")) for text, data in places)
-    )
-    assert (chief.code, other.code) == (7, 7), chief.output + other.output
-    assert "worker 1 (127.0.0.1:" in chief.output
-    assert "has other data: its digest is" in chief.output
-
-
-def test_other_options_are_refused_by_name(tmp_path: Path) -> None:
-    common = (*DIGITS, "--steps", "5", "--out", str(tmp_path / "out"))
-    first, second = describe(2)
-    chief, follower = end(start(first, *common), start(second, *common, "--seed", "1"))
-    assert (chief.code, follower.code) == (7, 7), chief.output + follower.output
-    assert "has other configuration: its digest is" in chief.output
 
 
 class Veth(NamedTuple):

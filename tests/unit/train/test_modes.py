@@ -7,12 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tests.tiers import slow, weekly
-from tests.unit.train.blocks import UNITS, make_input, make_layers
+from tests.unit.train.blocks import UNITS
 from train.config.resolution import resolve
-from train.model.block import dense_block
 from train.model.densenet import build, choose_mode, he_normal
-from train.model.formulation import FOR_CPU
-from train.model.randomness import NONE
 from train.step import budget, optimizer, state, training
 
 TOLERANCES = {"float64": 1e-10, "float32": 1e-4}  # relative error of all gradients together
@@ -134,26 +131,6 @@ def test_recompute_blocks_chooses_the_blocks_that_save_memory() -> None:
     assert [choose_mode(config, number) for number in (1, 2, 3)] == ["recompute", "plain", "recompute"]
     config = resolve("digits", memory="shared")
     assert [choose_mode(config, number) for number in (1, 2, 3)] == ["shared"] * 3
-
-
-def count_channels(mode: Any, count: int) -> int:
-    layers, x = make_layers(count=count, growth=4, channels=5, dtype="float32"), make_input("float32")
-
-    def run(x: tf.Tensor) -> Any:
-        return dense_block(x, layers, mode, FOR_CPU, dropout=NONE)
-
-    graph = tf.function(run, autograph=False).get_concrete_function(tf.TensorSpec(x.shape, x.dtype)).graph
-    graphs = [graph, *(function.graph for function in graph._functions.values() if hasattr(function, "graph"))]
-    norms = [op for each in graphs for op in each.get_operations() if op.type == "FusedBatchNormV3"]
-    return sum(op.inputs[0].shape[-1] for op in norms if op.get_attr("is_training"))
-
-
-def test_shared_computes_the_statistics_of_a_map_once() -> None:
-    between = 16  # channels between a layer's convolutions
-    for count in (4, 8):
-        assert count_channels("shared", count) == 5 + count * (4 + between)
-        each_reads = sum(5 + 4 * index for index in range(count))
-        assert count_channels("plain", count) == each_reads + count * between + 5 + 4 * count
 
 
 @pytest.mark.slow

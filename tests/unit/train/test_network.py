@@ -94,12 +94,7 @@ def test_the_filter_lets_pass_what_opens_no_network(machine: str, architecture: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "needed"),
-    [
-        (["digits"], False),
-        (["cifar100"], True),
-        (["cifar10", "--data-dir", "."], False),
-    ],
+    ("arguments", "needed"), [(["digits"], False), (["cifar100"], True), (["cifar10", "--data-dir", "."], False)]
 )
 def test_the_network_is_open_only_while_data_may_have_to_be_fetched(
     port: int, tmp_path: Path, arguments: list[str], needed: bool

@@ -5,19 +5,15 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from tests import loaded
 from tests.tiers import slow
 from tests.unit.train import runs
-from train.cli import parse
-from train.record import reader
 from train.record.metrics import EpochRecord, Recorder, read_epochs
 from train.report import plot
 from train.report.plot import per_class_accuracy
@@ -55,18 +51,6 @@ def test_the_run_folder_holds_what_is_promised(folder: Path) -> None:
     assert not list(folder.rglob(".*.*"))
 
 
-def test_a_run_says_what_its_model_takes_and_answers(folder: Path) -> None:
-    run = reader.read_record(folder)
-    config = reader.read_folder_config(folder)
-    inputs = reader.read_inputs(run.environment, config)
-    saved = reader.read_newest_state(folder)
-    assert saved is not None
-    assert inputs == reader.read_inputs(saved.position["environment"], config)
-    assert inputs.class_names == tuple("0123456789")
-    assert (inputs.shape, inputs.center) == ((8, 8, 1), 1.0)
-    assert 0 < inputs.mean[0] < inputs.std[0] < 16
-
-
 def test_the_confusion_matrix_counts_the_test_split(folder: Path) -> None:
     with (folder / "confusion.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
@@ -75,10 +59,6 @@ def test_the_confusion_matrix_counts_the_test_split(folder: Path) -> None:
     assert matrix.sum() == 360
     assert matrix.trace() / 360 == pytest.approx(manifest["result"]["test_accuracy"])
     assert manifest["result"]["per_class_accuracy"] == per_class_accuracy(matrix)
-
-
-def test_the_accuracy_of_a_class_is_a_share_of_its_own_images() -> None:
-    assert per_class_accuracy(np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]])) == [0.75, 1.0, None]
 
 
 def test_tensorboard_can_read_scalars_and_graph(folder: Path) -> None:
@@ -218,27 +198,6 @@ def test_curves_are_drawn_again_from_the_files(folder: Path, capsys: pytest.Capt
     assert "there is no" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("loss", "epochs"), [(2.5e-6, 300), (12345.0, 1)])
-def test_nothing_is_drawn_beyond_the_edge_of_the_picture(tmp_path: Path, loss: float, epochs: int) -> None:
-    """The margins are fixed, so axis labels of any length must fit."""
-    records = [
-        EpochRecord(epoch, 22 * epoch, 1e-5 / epoch, loss / epoch, 0.99985, loss, 0.9999, 100.0, 1.0)
-        for epoch in range(1, epochs + 1)
-    ]
-    plot.draw_records(records, parse(["cifar100"]), tmp_path / "curves.png")
-    picture = imread(tmp_path / "curves.png")[..., :3]
-    assert picture.min() < 0.1
-    for edge in (picture[:2], picture[-2:], picture[:, :2], picture[:, -2:]):
-        assert edge.min() == 1.0
-
-
-def test_the_papers_number_is_drawn_where_it_applies() -> None:
-    assert plot.find_reference(parse(["cifar10"])) == 4.51
-    assert plot.find_reference(parse(["cifar10", "--no-augment"])) == 5.92
-    assert plot.find_reference(parse(["cifar100", "--labels", "coarse"])) is None
-    assert plot.find_reference(parse(["digits"])) is None
-
-
 def test_runs_are_compared_by_what_they_differ_in(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,12 +213,6 @@ def test_runs_are_compared_by_what_they_differ_in(
     assert "optimizer sgd, learning rate 0.2" in said
     assert (tmp_path / "both.png").read_bytes().startswith(PNG)
     assert compare.main([str(tmp_path / "none")]) == 2
-
-
-def test_a_line_cut_short_is_left_out(tmp_path: Path, folder: Path) -> None:
-    content = (folder / "metrics.csv").read_bytes()
-    (tmp_path / "metrics.csv").write_bytes(content[:-30])
-    assert [record.epoch for record in read_epochs(tmp_path / "metrics.csv")] == [1]
 
 
 class Terminal:
@@ -304,35 +257,6 @@ def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch)
     assert plain.text == "warning: all images are black\n"
 
 
-@pytest.mark.parametrize("kind", ["plain", "quiet"])
-def test_in_a_log_a_line_says_what_the_job_does(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.2)
-    stream: Any = Terminal()
-    display = Display(kind, 64, stream=stream)
-    with display.speaking():
-        display.begin("evaluating")
-        time.sleep(0.5)
-        display.show_step(3, 10, 1, 0.5, 0.75)
-        display.begin("evaluating")
-        time.sleep(0.5)
-    said = stream.text.splitlines()
-    time.sleep(0.3)
-    assert stream.text.splitlines() == said, "none at the end"
-    if kind == "quiet":
-        assert not said
-    else:
-        assert re.fullmatch(r"train    \ds  evaluating", said[0])
-        assert re.fullmatch(r"train    \[3/10\] 30 %  \ds  evaluating", said[-1])
-
-
-def test_a_run_says_what_takes_so_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.1)
-    runs.make(tmp_path, "--steps", "2")
-    assert "making the graph of the first step" in capsys.readouterr().err
-
-
 def test_records_are_in_the_file_as_soon_as_they_are_made(tmp_path: Path) -> None:
     """A killed process closes no files, so unwritten records would be lost."""
     with Recorder(tmp_path, 0) as recorder:
@@ -354,8 +278,3 @@ def test_a_run_that_goes_on_drops_the_records_of_steps_it_does_again(tmp_path: P
         recorder.add_step(3, loss=30.0)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
     assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 2.0), (3, 30.0)]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(4.6, "5s"), (185, "3m 05s"), (7620, "2h 07m")])
-def test_durations_are_written_as_people_say_them(seconds: float, text: str) -> None:
-    assert progress.format_seconds(seconds) == text

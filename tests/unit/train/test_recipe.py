@@ -24,7 +24,7 @@ from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
 from train.record import checkpoint, reader
 from train.record.reader import SLOTS
 from train.step import optimizer, state, training
-from train.step.training import count_correct, make_loss
+from train.step.training import make_loss
 
 LABELS = np.array([0, 2, 1, 2], np.int32)
 LOGITS = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
@@ -59,24 +59,12 @@ def test_the_loss_of_smoothed_and_weighted_targets(form: str) -> None:
     assert float(loss(tf.constant(mixed), tf.constant(LOGITS))) == pytest.approx(cross_entropy(mixed), rel=1e-6)
 
 
-def test_a_mixed_image_counts_for_the_class_with_the_greater_share() -> None:
-    logits = tf.constant([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
-    assert int(count_correct(tf.constant([0, 0, 2]), logits)) == 2
-    assert int(count_correct(tf.constant([[0.6, 0.4, 0], [0.6, 0.4, 0], [0, 0, 1]]), logits)) == 2
-
-
 def test_balanced_weights_make_classes_count_the_same() -> None:
     data = load(configure())
     kept = np.flatnonzero(data.train.labels < 3)
     few = replace(data, train=data.train.take(np.concatenate([kept, kept[data.train.labels[kept] == 0]])))
     weights, counts = np.array(few.balance(10)), np.bincount(few.train.labels, minlength=10)
     assert (weights * counts)[:3] == pytest.approx([len(few.train) / 3] * 3)
-
-
-def test_bytes_may_be_divided_by_their_range() -> None:
-    data = load(configure(normalize="range"))
-    assert (data.mean.tolist(), data.std.tolist()) == ([0.0], [255.0])
-    assert load(configure()).std[0] == pytest.approx(6, abs=1)
 
 
 def test_a_square_is_cut_out_around_its_place() -> None:
@@ -110,17 +98,6 @@ def test_a_square_is_cut_out_of_an_image_that_is_wider_than_high() -> None:
     images, fill = np.full((1, 4, 10, 1), 7, np.uint8), np.array([1], np.uint8)
     cut = augmentation.cut_out(images, np.array([[0.5, 0.75]]), 2, fill)[0, :, :, 0]
     assert np.argwhere(cut == 1).tolist() == [[1, 6], [1, 7], [2, 6], [2, 7]]
-
-
-def test_images_depend_on_seed_epoch_and_example_alone() -> None:
-    config = configure(cutout=3, mixup=0.4)
-    batches = Batches(load(config), config)
-    images, targets = batches.make(7)
-    again, same = Batches(load(config), config).make(7)
-    assert np.array_equal(images, again)
-    assert np.array_equal(targets, same)
-    assert targets.shape == (240, 10)
-    assert not np.array_equal(images, Batches(load(config), replace(config, cutout=0)).make(7)[0])
 
 
 def test_the_rate_rises_before_the_schedule_begins() -> None:

@@ -4,7 +4,6 @@ import shutil
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,19 +138,6 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(
         (own / "checkpoints" / path.name).unlink()
     assert run(tmp_path, *options) == 0
     assert "resumed after step 10" in capsys.readouterr().err
-
-
-def test_a_checkpoint_that_names_no_run_is_refused(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    folder = find_folder(tmp_path)
-    (folder / "manifest.json").unlink()
-    saved, _ = checkpoint.load(folder / "checkpoints")
-    assert saved
-    checkpoint.save(folder / "checkpoints", saved.values, replace(saved.position, config_sha256=""), keep=1)
-    assert run(tmp_path) == 8
-    assert "the newest checkpoint of this run" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,3 @@
-import gc
 import os
 import signal
 import subprocess
@@ -6,7 +5,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -86,32 +85,6 @@ def test_a_thread_that_ends_by_an_interrupt_prints_nothing(capsys: pytest.Captur
 
     assert signals.run(start) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
-
-
-def test_what_an_interrupted_generator_fails_with_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    def generate() -> Iterator[int]:
-        try:
-            yield 0
-        finally:
-            raise TypeError("what it needs was never set")
-
-    def leave() -> int:
-        generator = generate()
-        next(generator)
-        signal.raise_signal(signal.SIGINT)
-        return 0
-
-    assert signals.run(leave) == 130
-    gc.collect()
-    assert capsys.readouterr() == ("", "interrupted\n")
-
-
-def test_a_handler_that_python_cannot_set_again_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = signal.getsignal
-    monkeypatch.setattr(signal, "getsignal", lambda number: None if number == signal.SIGHUP else known(number))
-    with signals.listen():
-        assert known(signal.SIGHUP) == signal.SIG_DFL
-        assert known(signal.SIGTERM) != signal.SIG_DFL
 
 
 def test_a_signal_that_comes_before_the_program_ends_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,19 +55,6 @@ def test_no_line_is_kept_or_shown_before_it_is_redacted(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("processes", "places"),
-    [
-        ({"internal": 4, "remote": 7}, bazel.ActionCounts(remote=7)),
-        ({"internal": 4, "remote cache hit": 5, "disk cache hit": 2, "local": 1}, bazel.ActionCounts(cached=7, here=1)),
-        ({"internal": 4, "processwrapper-sandbox": 3, "local": 8}, bazel.ActionCounts(here=11)),
-        ({}, bazel.ActionCounts()),
-    ],
-)
-def test_places_are_summed_up(processes: dict[str, int], places: bazel.ActionCounts) -> None:
-    assert bazel.count_actions(processes) == places
-
-
-@pytest.mark.parametrize(
     ("line", "killed"),
     [
         ("ERROR: BUILD:3:9: Compiling a.cc failed: (Killed): process-wrapper failed", True),

@@ -72,11 +72,6 @@ def test_each_part_gets_the_folder_that_it_has_in_cuda_12(site: Path, tmp_path: 
         assert (cuda / name).exists()
 
 
-def test_one_folder_alone_is_not_what_link_cuda_wants(site: Path, tmp_path: Path) -> None:
-    done = subprocess.run([SCRIPTS / "link-cuda", site, tmp_path / "cuda"], capture_output=True, check=False)
-    assert done.returncode
-
-
 def test_the_parts_of_cuda_12_stay_as_they_are(tmp_path: Path) -> None:
     install(tmp_path, "nvidia_cuda_nvcc_cu12-12.8.93", ("bin/ptxas",), top="nvidia/cuda_nvcc")
     before = list_files(tmp_path)

@@ -181,10 +181,3 @@ def test_arm_rounds_to_the_least_normal_number_by_care_alone(tmp_path: Path) -> 
     assert 100 < np.count_nonzero(rounds_up) < NEAR // 2
     np.testing.assert_array_equal(differs[FUSED], rounds_up)
     assert [count > 100 for count in differs.sum(axis=1)] == [False, False, *[True] * 5, False], "products alone"
-
-
-def test_no_quotient_by_a_count_rounds_to_the_least_normal_number() -> None:
-    """So they need no care: the next smaller number below a multiple of the least one is too far from it."""
-    counts = np.arange(1, 2**20)
-    below = np.nextafter((counts * LEAST).astype("f"), np.float32(0))
-    assert (below.astype("d") / counts < LEAST * (1 - 2.0**-25)).all()

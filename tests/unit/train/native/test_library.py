@@ -4,7 +4,6 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,8 +13,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.native import is_required, list_instructions
-from tests.tiers import slow
+from tests.native import list_instructions
 from train.cli import parse
 from train.errors import PreflightError
 from train.native import library, operations
@@ -125,13 +123,6 @@ def test_a_damaged_library_is_explained(tmp_path: Path, content: bytes) -> None:
     assert "remove it" in caught.value.remedy
 
 
-def test_a_library_that_crashes_does_not_take_the_run_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_CHECK", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    with pytest.raises(PreflightError) as caught:
-        library.check(library.find().path, origin="")
-    assert caught.value.why == "the check ended with -4"
-
-
 def test_without_a_compiler(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -185,23 +176,6 @@ done
 """
 
 
-@pytest.mark.parametrize(
-    ("machine", "has", "lacks"),
-    [
-        ("aarch64", ("-DNATIVE_PRIMITIVES=NEON",), ("-mavx2", "AVX2")),
-        ("x86_64", ("-mavx2 -mfma", "-DNATIVE_PRIMITIVES=AVX2", "-mamx-bf16"), ("NEON",)),
-    ],
-)
-def test_the_compilers_target_decides_how_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, has: tuple[str, ...], lacks: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "another")
-    compiler = write_program(tmp_path / "c++", RECORDS.replace("MACHINE", machine))
-    library.compile_library(str(compiler), tmp_path)
-    said = (tmp_path / "c++.log").read_text()
-    assert [text in said for text in (*has, *lacks)] == [*(True for _ in has), *(False for _ in lacks)]
-
-
 def test_a_library_for_another_machine_is_built_and_not_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,20 +187,6 @@ def test_a_library_for_another_machine_is_built_and_not_checked(
     monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", RECORDS.replace("MACHINE", platform.machine()))))
     assert library.main() == PreflightError.exit_code
     assert "kernels.so does not work" in capsys.readouterr().err
-
-
-def test_a_processor_without_any_of_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_CHECK", 'print(\'["none", "source", {}]\')')
-    monkeypatch.setattr(library, "digest_source", lambda: "source")
-    with pytest.raises(PreflightError, match="cannot be checked") as caught:
-        library.check(Path("kernels.so"), origin="")
-    assert caught.value.why == f"this processor runs none of {', '.join(list_instructions())}"
-
-
-def test_a_cache_that_cannot_be_written(tmp_path: Path, quick: list[Path]) -> None:
-    (tmp_path / "cache").write_text("a file")
-    with pytest.raises(PreflightError, match="cannot be kept"):
-        library.build(tmp_path / "cache")
 
 
 def test_a_given_library_is_checked_and_used(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,14 +239,6 @@ def test_an_old_processor_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatc
         library.find()
 
 
-def test_it_loads_without_tensorflow() -> None:
-    code = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).toolkit_choose(b'avx2'))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code, str(library.find().path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "1\n"
-
-
 REFUSED = """
 import ctypes, sys
 
@@ -303,14 +255,6 @@ print(library.toolkit_choose(b"amx"), library.toolkit_instructions().decode())
 """The kernel grants AMX's registers to no process with a stack for signals that is too small for them."""
 
 
-@pytest.mark.skipif("amx_bf16" not in CPU, reason="this processor has no AMX")
-def test_without_permission_for_amx_there_are_other_instructions() -> None:
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", REFUSED, str(library.find().path)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "0 avx512\n"
-
-
 @pytest.mark.parametrize("change", ["file", "interface"])
 def test_a_tensorflow_that_cannot_use_it_is_named(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     operations.load.cache_clear()
@@ -324,25 +268,6 @@ def test_a_tensorflow_that_cannot_use_it_is_named(monkeypatch: pytest.MonkeyPatc
     operations.load.cache_clear()
 
 
-@pytest.fixture
-def turkish() -> Iterator[None]:
-    """Follow the rules of Turkish, in which the small letter of I is no ASCII."""
-    kept = locale.setlocale(locale.LC_CTYPE)
-    try:
-        locale.setlocale(locale.LC_CTYPE, "tr_TR.UTF-8")
-    except locale.Error:
-        if is_required():
-            pytest.fail("tr_TR.UTF-8 is not on this machine")
-        pytest.skip("tr_TR.UTF-8 is not on this machine")
-    yield
-    locale.setlocale(locale.LC_CTYPE, kept)
-
-
-def test_operations_have_their_names_in_turkish_too(turkish: None) -> None:
-    assert hasattr(operations.load.__wrapped__(), "toolkit_block_inference")
-    assert locale.setlocale(locale.LC_CTYPE) == "tr_TR.UTF-8"
-
-
 def test_names_of_operations_do_not_depend_on_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, load = [], tf.load_op_library
 
@@ -354,17 +279,6 @@ def test_names_of_operations_do_not_depend_on_the_locale(monkeypatch: pytest.Mon
     before = locale.setlocale(locale.LC_CTYPE)
     operations.load.__wrapped__()
     assert (seen, locale.setlocale(locale.LC_CTYPE)) == (["C"], before)
-
-
-@pytest.mark.parametrize("level", [slow("-O1"), slow("-O2")])
-def test_the_compilers_effort_does_not_change_the_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
-) -> None:
-    flags: tuple[Any, ...] = tuple(level if flag == "-O3" else flag for flag in library.FLAGS)
-    assert level in flags
-    monkeypatch.setattr(library, "FLAGS", flags)
-    monkeypatch.setenv("PATH", os.environ["PATH"])
-    assert library.build(tmp_path).source_sha256 == library.digest_source()
 
 
 def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
@@ -381,17 +295,6 @@ def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
         kernel_choice.explain_stock(parse(["digits"]))
     assert caught.value.exit_code == 4
     assert "XDG_CACHE_HOME" in caught.value.remedy
-
-
-def test_a_disk_that_becomes_full_while_it_is_compiled_is_an_error_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = (
-        f"{SAYS_TARGET}\n[ $1 = --version ] && echo full && exit\necho 'x.cpp: No space left on device' >&2; exit 1"
-    )
-    monkeypatch.setenv("CXX", str(write_program(tmp_path / "full", program)))
-    with pytest.raises(library.CacheError, match="cannot be kept"):
-        library.build(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("change", ["others may write it", "it is damaged", "others may write its folder", "a link"])

@@ -19,7 +19,7 @@ from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.step import budget, evaluation, kernel_choice, runtime, training
+from train.step import budget, evaluation, kernel_choice, training
 from train.use import export
 
 EXACT = {
@@ -121,11 +121,7 @@ def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capf
     found = library.find()
     assert manifest["config"]["kernels"] == "native"
     environment = {name: manifest["environment"][name] for name in ("kernels", "instructions", "compiler")}
-    assert environment == {
-        "kernels": found.source_sha256,
-        "instructions": found.instructions,
-        "compiler": found.origin,
-    }
+    assert environment == {"kernels": found.source_sha256, "instructions": found.instructions, "compiler": found.origin}
     assert "2 threads, native kernels" in capfd.readouterr().err
 
 
@@ -228,12 +224,6 @@ def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> N
     assert (config.kernels, reason) == ("stock", "stock kernels: there is a GPU")
 
 
-def test_only_device_files_make_a_gpu_possible(tmp_path: Path) -> None:
-    assert not kernel_choice._has_device_files(tmp_path)
-    (tmp_path / "nvidia0").touch()
-    assert kernel_choice._has_device_files(tmp_path)
-
-
 @pytest.mark.parametrize(("recorded", "used"), [({"kernels": "0" * 64}, "native"), ({"threads": 2}, "stock")])
 def test_a_resumed_run_keeps_its_kernels(recorded: dict[str, object], used: str) -> None:
     config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), recorded)
@@ -256,16 +246,3 @@ def test_without_a_library_auto_says_why_and_native_is_refused(
     assert "kernels" not in runs.read_manifest(tmp_path, *short)["environment"]
     operations.load.cache_clear()
     assert runs.run(tmp_path, *NATIVE, "--steps", "1") == PreflightError.exit_code
-
-
-def test_a_gpu_is_not_left_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PreflightError, match="TensorFlow trains on a GPU"):
-        runtime._prepare_native(1, graphics=True)
-
-
-def test_older_runs_used_stock_kernels() -> None:
-    config = parse(["digits", "--kernels", "stock"])
-    fields = config.as_dict()
-    del fields["kernels"]
-    assert type(config).from_dict(fields) == config
-    assert replace(config, kernels="native").digest != config.digest

@@ -5,17 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.makers.tables import open_
 from tests.unit.train.own.making import count_labels, make_image, write_classes, write_image
 from train.cli import main, parse
-from train.data import Dataset, Pictures, load
+from train.data import Pictures
 from train.errors import UsageError
-from train.record.reader import choose_data
 
 FAST = ("--depth", "10", "--epochs", "1", "--batch-size", "4", "--threads", "2", "--progress", "plain")
-
-
-def open_(folder: Path, *options: str) -> Dataset:
-    return load(parse([str(folder), "--cache-dir", str(folder.parent / "cache"), *options]))
 
 
 def test_a_folder_for_each_class_without_a_test_split(tmp_path: Path) -> None:
@@ -55,11 +51,6 @@ def test_splits_can_be_named(tmp_path: Path) -> None:
     dataset = open_(tmp_path / "pets", "--split", "monday:tuesday")
     assert (len(dataset.train), len(dataset.test)) == (6, 4)
     assert dataset.class_names == ("cat", "dog")
-
-
-def test_a_class_may_have_the_name_of_a_split(tmp_path: Path) -> None:
-    dataset = open_(write_classes(tmp_path / "vehicles", ("test", "train", "val")))
-    assert dataset.class_names == ("test", "train", "val")
 
 
 def test_names_of_any_script_and_folders_below_a_class(tmp_path: Path) -> None:
@@ -185,16 +176,6 @@ def test_random_parts_follow_from_seed_epoch_and_example(tmp_path: Path) -> None
     assert np.array_equal(pictures.crop(np.array([1]), 0, 2, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 0, 3, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 1, 2, flip=True)[0], both[1])
-
-
-def test_a_run_is_evaluated_on_other_images_of_its_classes(tmp_path: Path) -> None:
-    out, cache = tmp_path / "runs", tmp_path / "cache"
-    arguments = [str(write_classes(tmp_path / "pets", count=10)), *FAST, "--out", str(out), "--cache-dir", str(cache)]
-    assert main(arguments) == 0
-    for split in ("train", "test"):
-        write_classes(tmp_path / "others" / split, size=(30, 40))
-    config = choose_data(parse(arguments).run_dir, str(tmp_path / "others"), "", str(cache))
-    assert load(config).test.images.shape == (10, 12, 12, 3)
 
 
 def test_what_was_seen_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

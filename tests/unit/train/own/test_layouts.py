@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.tables import open_
 from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import main, parse
-from train.data import Dataset, load
 from train.errors import DataError, UsageError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
-
-
-def open_(place: Path, *options: str) -> Dataset:
-    return load(parse([str(place), "--cache-dir", str(place.parent / "cache"), *options]))
 
 
 def write_loose(folder: Path, count: int = 3) -> None:
@@ -96,12 +92,6 @@ def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path
     (warning,) = open_(tmp_path / "land").warnings
     assert "seg_test, seg_train" in warning
     assert "--split" in warning
-
-
-def test_a_split_that_is_named_and_has_no_classes_is_refused(tmp_path: Path) -> None:
-    make_unlabelled(tmp_path / "set")
-    with pytest.raises(DataError, match=r"test/0\.png has no label"):
-        open_(tmp_path / "set", "--split", "train:test")
 
 
 def test_files_that_are_left_out_are_counted_by_suffix_folder_and_content(tmp_path: Path) -> None:
@@ -191,18 +181,6 @@ def test_every_broken_image_is_reported_with_its_reason(tmp_path: Path) -> None:
     assert "--report-broken" in caught.value.why
 
 
-def test_advice_is_whole_sentences(tmp_path: Path) -> None:
-    import datasets
-
-    rows = [{"bytes": (write_image(tmp_path / "0.png")).read_bytes(), "path": None}, None]
-    table = datasets.Dataset.from_dict({"image": rows * 3, "label": ["a", "b"] * 3})
-    table.to_parquet(tmp_path / "set.parquet")
-    with pytest.raises(DataError) as caught:
-        open_(tmp_path / "set.parquet")
-    assert caught.value.remedy.count("--skip-broken") == 1
-    assert not caught.value.remedy.startswith(";")
-
-
 def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
     import datasets
 
@@ -282,8 +260,3 @@ def test_a_file_that_is_no_data_set_is_named(
         open_(tmp_path / name)
     assert what in caught.value.why
     assert caught.value.remedy
-
-
-def test_addresses_are_not_fetched() -> None:
-    with pytest.raises(UsageError, match="address"):
-        parse(["https://example.org/pets.zip"])

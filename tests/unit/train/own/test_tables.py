@@ -77,20 +77,6 @@ def test_splits_are_found_by_the_names_of_files(tmp_path: Path, named: tuple[str
     assert [len(split) for split in (dataset.train, dataset.validation, dataset.test)] == [10, 6, 4]
 
 
-def test_one_saved_table_is_split(tmp_path: Path) -> None:
-    make_table().save_to_disk(tmp_path / "pets")
-    dataset = open_(tmp_path / "pets")
-    assert (len(dataset.train), len(dataset.test)) == (8, 2)
-
-
-def test_folders_named_as_splits_with_numbered_files(tmp_path: Path) -> None:
-    for split, count in (("train", 10), ("test", 4)):
-        (tmp_path / "pets" / "default" / split).mkdir(parents=True)
-        make_table(count).to_parquet(tmp_path / "pets" / "default" / split / "0000.parquet")
-    dataset = open_(tmp_path / "pets")
-    assert (len(dataset.train), len(dataset.test)) == (10, 4)
-
-
 @pytest.mark.parametrize(
     ("labels", "names"), [(["owl", "cat"] * 5, ("cat", "owl")), ([7, 3] * 5, ("3", "7")), ([True, False] * 5, None)]
 )
@@ -99,12 +85,6 @@ def test_labels_of_other_kinds_get_numbers(tmp_path: Path, labels: list[Any], na
     dataset = open_(folder)
     assert dataset.class_names == (names or ("False", "True"))
     assert set(dataset.train.labels) == {0, 1}
-
-
-def test_a_label_that_is_missing_is_named(tmp_path: Path) -> None:
-    labels = ["cat", "owl", None, "owl"]
-    with pytest.raises(DataError, match=r"row 2 of the split train of .* has no label"):
-        open_(write(tmp_path / "pets", "parquet", train=make_table(4, labels, name="label")))
 
 
 def test_labels_that_are_no_classes(tmp_path: Path) -> None:
