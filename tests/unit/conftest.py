@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from tests import browser
 from tests.browser import Browser
 from tests.command import Run
+from tests.makers.compiler import Compiler
 from toolkit.base import manifest
 from toolkit.base.manifest import Manifest
 from toolkit.doctor import reading
@@ -37,6 +38,14 @@ def find_library(monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     find_library = reading.has_library
     monkeypatch.setattr(reading, "has_library", lambda: False)
     return find_library
+
+
+@pytest.fixture(scope="session")
+def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    made = Compiler(tmp_path_factory.mktemp("gcc"))
+    if not made.available:
+        pytest.skip("no C compiler: the libraries of these tests cannot be made")
+    return made
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from toolkit.base.interpreters import Interpreter
     from toolkit.engine.uv import Uv
     from toolkit.install.choice import Choice
+    from toolkit.install.installation import Installation
     from toolkit.install.installed import Installed
     from toolkit.install.resolution import Package
     from toolkit.install.target import Target
@@ -42,7 +43,7 @@ def install(
     ] = None,
     pyproject: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Install nothing: write it into the pyproject.toml of a project of uv."),
+        typer.Option(metavar="DIR", help="Install nothing: write it into a project of uv, or say how another gets it."),
     ] = None,
     undo: Annotated[
         bool, typer.Option("--undo", help="Bring back what the last installation has replaced, and do nothing else.")
@@ -92,23 +93,25 @@ def _write(
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
     from toolkit.install import installation, projects, target
 
+    manager = projects.find(project) if project else projects.UV
     console, active = session.console, target.find_active(into)
     settings, wheel = _decide(session, active, wheel, yes=yes, dry_run=False) or (session.settings, wheel)
     if settings.cuda and wheel is None:
         wheel = _graft(session, settings, (), yes=yes, dry_run=False)
     resolved = _resolve(session, settings, _choose_python(settings, active, wheel), wheel, {})
-    written, commands = [], []
+    written: list[str] = []
+    commands: list[str] = []
     if project:
-        projects.write(project, resolved.packages, resolved.uv)
-        written.append(str(project / "pyproject.toml"))
-        commands.append(f"uv sync --project {project}")
+        written, command = projects.write(manager, project, resolved.packages, resolved.uv)
+        commands.append(command)
     if requirements:
         installation.write_requirements(requirements, resolved.packages, resolved.chosen.describe())
         written.append(str(requirements))
         commands.append(f"pip install -r {requirements}")
     console.result(
         {"written": written, **resolved.to_json()},
-        f"wrote {' and '.join(written)}: {len(resolved.packages)} packages\ninstall them: {' or '.join(commands)}",
+        f"wrote {' and '.join(written) or 'nothing'}: {len(resolved.packages)} packages\n"
+        f"install them: {' or '.join(commands)}",
     )
 
 
@@ -135,7 +138,8 @@ def _install(
         uv=resolved.uv,
     )
     changes.require_apart(planned.changes, there)
-    for line in (*planned.changes.describe(), *projects.describe(place.folder)):
+    beside = [] if into else [Path.cwd()]  # an active environment may lie elsewhere, as Poetry's do
+    for line in (*planned.changes.describe(), *projects.describe([*place.folder.parents[:3], *beside])):
         console.say(f"  {line}")
     console.heading("install", f"{planned.changes.summarize()} in {place.folder}")
     console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **resolved.to_json()})
@@ -147,7 +151,7 @@ def _install(
         console.result({"smoke": None}, "nothing was changed")
         return
     installation.install(planned, console)
-    _check(session, place, resolved)
+    _check(session, planned, resolved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +278,7 @@ def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
     return session.console.ask("\n".join([*(f"  {line}" for line in lines), question]))
 
 
-def _check(session: Session, place: "Target", found: _Found) -> None:
+def _check(session: Session, done: "Installation", found: _Found) -> None:
     """Run the checks in an environment, and say how it is used. Raises CheckError if one failed."""
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
@@ -282,16 +286,15 @@ def _check(session: Session, place: "Target", found: _Found) -> None:
     console, spec = session.console, found.chosen.spec
     # The releases of CUDA and cuDNN follow from the hashes. Another ptxas in the user's PATH is taken if it will do.
     expectation = Expectation(version=spec.tensorflow, instructions=spec.instructions)
+    place = done.target
     report = runner.run_in(place.folder, expectation, console)
     console.heading("smoke", report.summary)
     if report.failures:
         console.say(runner.render(report).rstrip())
-    program = shlex.quote(str(place.program))
-    own = next((package for package in found.packages if package.wheel), None)
-    keep = f"\nkeep it: give later installations `-c FILE` with the line {own.name}=={own.version}" if own else ""
     console.result(
-        {"program": str(place.program), "smoke": report.to_json()},
+        {"program": str(place.program), "constraint": done.constraint, "smoke": report.to_json()},
         f"TensorFlow {report.tensorflow or spec.tensorflow} is in {place.folder}\n"
-        f"use it:  {program} your_program.py{keep}",
+        f"use it:  {shlex.quote(str(place.program))} your_program.py\n"
+        f"keep it: give later installations `-c FILE` with the line {done.constraint}",
     )
     report.require_pass()

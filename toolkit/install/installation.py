@@ -49,6 +49,11 @@ class Installation:
     def has_gpu_libraries(self) -> bool:
         return any(package.name.startswith(NVIDIA) for package in self.packages)
 
+    @property
+    def constraint(self) -> str:
+        """The line of a constraints file by which later installations leave this TensorFlow alone."""
+        return next(f"{package.name}=={package.version}" for package in self.packages if package.is_tensorflow)
+
 
 def install(what: Installation, console: Console) -> None:
     """Carry out what was planned.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.compiler import Compiler
 from tests.unit.graft import maker
-from tests.unit.smoke.conftest import Compiler
 from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
@@ -24,30 +24,7 @@ SOLVER = "$ORIGIN/../nvidia/cusolver/lib"
 SPARSE = "$ORIGIN/../nvidia/cusparse/lib"
 RUNTIME = "$ORIGIN/../nvidia/cuda_runtime/lib"
 OUTSIDE = "$ORIGIN/../../nvidia/cusparse/lib"
-SOURCE = """
-#include <dlfcn.h>
-int _ZN3tsl8internal18LoadDynamicLibraryEPKcPPv(const char *name) {
-    void *opened = dlopen(name, RTLD_NOW);
-    return opened != 0 && dlclose(opened) == 0;
-}
-void _ZN3tsl8internal9DsoLoader20GetCusolverDsoHandleEv(void) {}
-void _ZN3tsl8internal9DsoLoader20GetCusparseDsoHandleEv(void) {}
-"""
 OPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
-
-
-@pytest.fixture(scope="session")
-def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
-    made = Compiler(tmp_path_factory.mktemp("gcc"))
-    if not made.available:
-        pytest.skip("no C compiler: the libraries of these tests cannot be made")
-    return made
-
-
-@pytest.fixture
-def make_loader(gcc: Compiler) -> Callable[..., bytes]:
-    """Return a function that makes a library which opens cuSOLVER and cuSPARSE, with a search path."""
-    return lambda *parts, more="": gcc(SOURCE + more, f"-Wl,-rpath,{':'.join(parts)}", "-ldl")
 
 
 def install(folder: Path, loader: bytes, gcc: Compiler) -> Path:
@@ -76,9 +53,9 @@ def read_record(site: Path) -> dict[str, str]:
     ],
 )
 def test_a_library_is_found_after_the_repair_and_not_before(
-    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes], parts: tuple[str, ...]
+    tmp_path: Path, gcc: Compiler, parts: tuple[str, ...]
 ) -> None:
-    loader = make_loader(*parts)
+    loader = gcc.open_libraries(*parts)
     site = install(tmp_path, loader, gcc)
     before = ctypes.CDLL(str(shutil.copy(site / LOADER, site / "tensorflow/before.so")))
     assert before[OPEN](b"libcusolver.so.11") == 0
@@ -94,20 +71,16 @@ def test_a_library_is_found_after_the_repair_and_not_before(
     assert search_paths.repair_installed(site) == [], "the second time there is nothing to do"
 
 
-def test_a_folder_without_room_is_named_and_nothing_is_written(
-    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
-) -> None:
-    site = install(tmp_path, make_loader(SPARSE, "$ORIGIN", "$ORIGIN"), gcc)
+def test_a_folder_without_room_is_named_and_nothing_is_written(tmp_path: Path, gcc: Compiler) -> None:
+    site = install(tmp_path, gcc.open_libraries(SPARSE, "$ORIGIN", "$ORIGIN"), gcc)
     before = (site / LOADER).stat()
     (repaired,) = search_paths.repair_installed(site)
     assert (repaired.added, repaired.impossible) == ((), ("cusolver",))
     assert (site / LOADER).stat() == before
 
 
-def test_a_file_that_others_share_stays_as_it_is(
-    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
-) -> None:
-    loader = make_loader(SPARSE, SPARSE)
+def test_a_file_that_others_share_stays_as_it_is(tmp_path: Path, gcc: Compiler) -> None:
+    loader = gcc.open_libraries(SPARSE, SPARSE)
     site = install(tmp_path, loader, gcc)
     (tmp_path / "cache.so").hardlink_to(site / LOADER)
     search_paths.repair_installed(site)
@@ -115,9 +88,9 @@ def test_a_file_that_others_share_stays_as_it_is(
 
 
 def test_a_repair_that_was_ended_between_its_two_files_goes_on(
-    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gcc: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = install(tmp_path, make_loader(SPARSE, SPARSE), gcc)
+    site = install(tmp_path, gcc.open_libraries(SPARSE, SPARSE), gcc)
     with monkeypatch.context() as patch:
         patch.setattr(search_paths, "_replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -127,10 +100,8 @@ def test_a_repair_that_was_ended_between_its_two_files_goes_on(
     assert [path.name for path in (site / "tensorflow").iterdir()] == [Path(LOADER).name]
 
 
-def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(
-    tmp_path: Path, gcc: Compiler, make_loader: Callable[..., bytes]
-) -> None:
-    site = install(tmp_path, make_loader(SPARSE, SPARSE), gcc)
+def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(tmp_path: Path, gcc: Compiler) -> None:
+    site = install(tmp_path, gcc.open_libraries(SPARSE, SPARSE), gcc)
     (site / LOADER).write_bytes((site / LOADER).read_bytes() + b"more")
     before, record = (site / LOADER).read_bytes(), read_record(site)
     with pytest.raises(IntegrityError, match="not the file that was installed"):
@@ -138,20 +109,18 @@ def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(
     assert ((site / LOADER).read_bytes(), read_record(site)) == (before, record)
 
 
-def test_a_name_that_shares_the_text_of_the_search_path_is_left_alone(
-    tmp_path: Path, make_loader: Callable[..., bytes]
-) -> None:
+def test_a_name_that_shares_the_text_of_the_search_path_is_left_alone(tmp_path: Path, gcc: Compiler) -> None:
     """The linker stores a name as the end of a longer one."""
     more = "void symbol_with_a_long_name(void) {}"
-    (tmp_path / "a.so").write_bytes(make_loader(SPARSE, SPARSE, "$ORIGIN/symbol_with_a_long_name", more=more))
+    (tmp_path / "a.so").write_bytes(gcc.open_libraries(SPARSE, SPARSE, "$ORIGIN/symbol_with_a_long_name", more=more))
     with library.mapping(tmp_path / "a.so") as mapped:
         correction = search_paths.correct(LOADER, mapped)
     assert correction is not None
     assert (dict(correction.words), correction.impossible) == ({}, ("cusolver",))
 
 
-def test_the_proof_reads_the_search_path_as_the_loader_does(tmp_path: Path, make_loader: Callable[..., bytes]) -> None:
-    (tmp_path / "a.so").write_bytes(make_loader(SPARSE, SPARSE))
+def test_the_proof_reads_the_search_path_as_the_loader_does(tmp_path: Path, gcc: Compiler) -> None:
+    (tmp_path / "a.so").write_bytes(gcc.open_libraries(SPARSE, SPARSE))
     with library.mapping(tmp_path / "a.so") as mapped:
         correction = search_paths.correct(LOADER, mapped)
     assert correction is not None
@@ -197,18 +166,18 @@ def read_search_path(wheel: Path, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("cards", "mode"), [((), "repair"), (("12.0",), "keep"), (("12.0",), "only")])
 def test_each_graft_corrects_the_search_path(
-    tmp_path: Path, graft: Graft, make_loader: Callable[..., bytes], cards: tuple[str, ...], mode: graft_plan.Mode
+    tmp_path: Path, graft: Graft, gcc: Compiler, cards: tuple[str, ...], mode: graft_plan.Mode
 ) -> None:
-    made = graft(make_source(tmp_path, make_loader(SPARSE, SPARSE)), *cards, mode=mode)
+    made = graft(make_source(tmp_path, gcc.open_libraries(SPARSE, SPARSE)), *cards, mode=mode)
     assert read_search_path(made.wheel, tmp_path) == [SPARSE, SOLVER]
     found = {item["name"]: item["search_path"] for item in made.record.facts["graft"]["libraries"]}
     assert json.loads(json.dumps(found[LOADER])) == ["cusolver"]
 
 
 def test_a_wheel_with_the_machine_code_is_not_grafted_for_its_search_path_alone(
-    tmp_path: Path, graft: Graft, make_loader: Callable[..., bytes]
+    tmp_path: Path, graft: Graft, gcc: Compiler
 ) -> None:
-    source = make_source(tmp_path, make_loader(SPARSE, SPARSE))
+    source = make_source(tmp_path, gcc.open_libraries(SPARSE, SPARSE))
     with zipfile.ZipFile(source) as opened:
         files = {name: opened.read(name) for name in (LOADER, inspection.BUILD_INFO)}
     files[maker.LIBRARY] = maker.make_library([maker.make_container("one", cubins=(80, 120))])

@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.install.index import Index
 from toolkit.base import interpreters
+from toolkit.install import installation
 from toolkit.install.target import Target
 
 
@@ -24,3 +25,12 @@ def target(tmp_path: Path) -> Target:
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     return Index(tmp_path / "index")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let a new environment get no pip, and need no free disk."""
+    (tmp_path / "no-pip.txt").write_text("")
+    monkeypatch.setattr(installation, "SEED", str(tmp_path / "no-pip.txt"))
+    monkeypatch.setattr(installation, "NEEDED_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

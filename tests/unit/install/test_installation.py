@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.ending import end_in_child
+from tests.makers.compiler import Compiler
 from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
 from toolkit.base import interpreters, seals
@@ -23,12 +24,7 @@ from toolkit.install.target import Target, plan_new
 QUIET = Console(verbosity=-1)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "no-pip.txt").write_text("")
-    monkeypatch.setattr(installation, "SEED", str(tmp_path / "no-pip.txt"))
-    monkeypatch.setattr(installation, "NEEDED_BYTES", {"cpu": 0, "cuda": 0})
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture
@@ -98,6 +94,24 @@ def test_a_file_that_other_programs_hold_is_not_written_into(index: Index, used:
     os.link(used.python.packages / "numpy" / "__init__.py", tmp_path / "linked")
     install(index.plan(used), QUIET)
     assert "1.24.0" in (tmp_path / "linked").read_text()
+
+
+def test_what_pip_has_installed_is_corrected_in_one_file(index: Index, target: Target, gcc: Compiler) -> None:
+    folder = "$ORIGIN/../nvidia/cusparse/lib"
+    library = gcc.open_libraries(folder, folder)
+    index.add("nvidia-cusolver-cu12", "11.7")
+    index.add("tensorflow", "2.21.0", "nvidia-cusolver-cu12", files={"tensorflow/library.so.2": library})
+    index.fill(target, "tensorflow", "nvidia-cusolver-cu12")
+    before = take_stock(target.folder)
+    planned = index.plan(target)
+    assert not planned.changes.needs_consent
+    install(planned, QUIET)
+    after = take_packages(target)
+    changed = {Path(name).name for name in after if after[name] != before.get(name)}
+    assert changed == {"library.so.2", "RECORD", "REPAIRED"}
+    assert after.keys() > before.keys()
+    revert(target, QUIET)
+    assert take_stock(target.folder) == before
 
 
 def test_a_wheel_of_ones_own_takes_the_place_and_is_found_again(index: Index, target: Target) -> None:

@@ -1,3 +1,7 @@
+from collections.abc import Collection
+from contextlib import nullcontext
+from dataclasses import dataclass
+
 import pytest
 
 from tests.unit.install.index import Index
@@ -7,122 +11,172 @@ from toolkit.install.changes import Changes
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target
 
+ROOT = "tensorflow[and-cuda]==2.21.0"
+SET = {
+    "tensorflow": "2.21.0",
+    "numpy": "2.4.6",
+    "protobuf": "7.36.2",
+    "ml-dtypes": "0.6.0",
+    "nvidia-cudnn-cu12": "9.28.0",
+    "nvidia-nccl-cu12": "2.32.3",
+}
+CUDNN, NCCL = "nvidia/cudnn/lib/libcudnn.so.9", "nvidia/nccl/lib/libnccl.so.2"
+
 
 @pytest.fixture
 def full(index: Index) -> Index:
-    """An index with a TensorFlow that takes any NumPy from 1.26 on, as that of 2.21.0 does."""
-    index.add("tensorflow", "2.21.0", "numpy>=1.26", "protobuf>=6,<8", "ml-dtypes>=0.5")
+    """An index with a TensorFlow that takes any NumPy from 1.26 on, as that of 2.21.0 does, and what else is there."""
+    cuda = [f'nvidia-{name}-cu12>={first}; extra == "and-cuda"' for name, first in (("cudnn", 9), ("nccl", 2))]
+    index.add("tensorflow", "2.21.0", "numpy>=1.26", "protobuf>=6,<8", "ml-dtypes>=0.5", *cuda)
     index.add("numpy", "2.4.6")
     index.add("protobuf", "7.36.2")
     index.add("ml-dtypes", "0.6.0", "numpy>=2")
-    index.add("ml-dtypes", "0.5.4", "numpy>=1.21", lock=False)
-    index.add("numpy", "1.26.4", lock=False)
-    index.add("numpy", "2.9.0", lock=False)
-    index.add("protobuf", "3.20.3", lock=False)
+    for name, version, *needs in (
+        ("ml-dtypes", "0.5.4", "numpy>=1.21"),
+        ("numpy", "1.26.4"),
+        ("numpy", "2.9.0"),
+        ("protobuf", "3.20.3"),
+        ("torch", "2.14.1", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"),
+        ("torch", "2.9.1", "nvidia-cudnn-cu12==9.10.2", "nvidia-nccl-cu12==2.27.5"),
+        ("jax-cuda13-plugin", "0.10.2", "nvidia-cudnn-cu13"),
+        ("jax-cuda12-plugin", "0.10.2", "nvidia-cudnn-cu12>=9.8"),
+        ("old", "1.0", "numpy<2"),
+        ("own", "1.0", "protobuf<4"),
+        ("pandas", "1.5.3", "numpy>=1.21"),
+        ("tensorflow-text", "2.19.0", "tensorflow<2.20,>=2.19"),
+    ):
+        index.add(name, version, *needs, lock=False)
+    for cuda_version, versions in (
+        ("12", ("9.10.2", "2.27.5")),
+        ("12", ("9.28.0", "2.32.3")),
+        ("13", ("9.24.0", "2.30.7")),
+    ):
+        for (name, path), version in zip((("cudnn", CUDNN), ("nccl", NCCL)), versions, strict=True):
+            package = f"nvidia-{name}-cu{cuda_version}"
+            index.add(package, version, files={path: package + version}, lock=version == SET.get(package))
+    for name in ("tensorflow-cpu", "tf-nightly"):
+        index.add(name, "2.21.0", files={"tensorflow/__init__.py": f"{name}\n"}, lock=False)
     return index
 
 
-def plan(index: Index, target: Target) -> tuple[dict[str, str], Changes]:
-    planned = index.plan(target)
+def plan(index: Index, target: Target, *roots: str) -> tuple[dict[str, str], Changes]:
+    planned = index.plan(target, *(roots or (ROOT,)))
     return {package.name: package.version for package in planned.packages}, planned.changes
 
 
 def test_without_packages_of_the_user_it_is_the_locked_set(full: Index, target: Target) -> None:
     versions, found = plan(full, target)
-    assert versions == {"tensorflow": "2.21.0", "numpy": "2.4.6", "protobuf": "7.36.2", "ml-dtypes": "0.6.0"}
+    assert versions == SET
     assert not found.needs_consent
     locked = resolution.read_locked(full.locked, target.python)
     assert {package.text for package in found.added} == {package.text for package in locked.values()}
 
 
-def test_what_is_there_stays_if_tensorflow_runs_with_it(full: Index, target: Target) -> None:
-    full.fill(target, "numpy==1.26.4")
-    versions, found = plan(full, target)
-    assert (versions["numpy"], versions["ml-dtypes"]) == ("1.26.4", "0.5.4")
-    assert not found.needs_consent
+@dataclass(frozen=True)
+class There:
+    """An environment that people have, and what comes of it."""
+
+    has: tuple[str, ...]
+    adds: Collection[str] = frozenset(SET)  # names
+    says: tuple[str, ...] = ()  # what waits for consent, in words
 
 
-@pytest.mark.parametrize("needs", ["numpy<2", ""], ids=["by its metadata", "by the table"])
-def test_what_another_package_needs_counts(full: Index, target: Target, needs: str) -> None:
-    """pandas 1.5.3 was compiled for NumPy 1, and its metadata does not say so."""
-    full.add("pandas", "1.5.3", *([needs] if needs else []), lock=False)
-    full.fill(target, "pandas==1.5.3")
-    versions, found = plan(full, target)
-    assert versions["numpy"] == "1.26.4"
-    assert not found.needs_consent
+REST = frozenset(SET)
+TORCH_12 = ("torch==2.9.1", "nvidia-cudnn-cu12==9.10.2", "nvidia-nccl-cu12==2.27.5")
+WHOLE = ("tensorflow==2.21.0", "numpy==2.9.0", "protobuf==7.36.2", "ml-dtypes==0.6.0", *TORCH_12[1:])
+PROTOBUF = "protobuf 3.20.3 becomes 7.36.2, a newer one; tensorflow needs protobuf>=6,<8"
+SECOND = "{} 2.21.0 is removed; tensorflow has files of the same names"
+
+ENVIRONMENTS = {
+    "NumPy 1 alone": There(("numpy==1.26.4",), REST - {"numpy"}),
+    "NumPy 1, which a package needs": There(("numpy==1.26.4", "old"), REST - {"numpy"}),
+    "a package that needs NumPy 1, which is missing": There(("old",)),
+    "pandas that was compiled for NumPy 1": There(("numpy==1.26.4", "pandas"), REST - {"numpy"}),
+    "torch for the same CUDA": There(TORCH_12, REST - {"nvidia-cudnn-cu12", "nvidia-nccl-cu12"}),
+    "JAX for the same CUDA": There(("jax-cuda12-plugin", TORCH_12[1]), REST - {"nvidia-cudnn-cu12"}),
+    "all that is needed, in other versions": There(WHOLE, frozenset()),
+    "a graft": There(("tensorflow==2.21.0+sm120", *WHOLE[1:]), frozenset()),
+    "an old protobuf": There(("protobuf==3.20.3",), REST - {"protobuf"}, (PROTOBUF,)),
+    "an old protobuf, which a package needs": There(
+        ("protobuf==3.20.3", "own"),
+        REST - {"protobuf"},
+        (PROTOBUF, "own 1.0 may no longer work: it needs protobuf<4, and gets 7.36.2"),
+    ),
+    "a package for another TensorFlow": There(
+        ("tensorflow-text",),
+        says=("tensorflow-text 2.19.0 may no longer work: it needs tensorflow<2.20,>=2.19, and gets 2.21.0",),
+    ),
+    "tensorflow-cpu": There(("tensorflow-cpu",), says=(SECOND.format("tensorflow-cpu"),)),
+}
 
 
-def test_what_cannot_stay_is_named_with_both_reasons(full: Index, target: Target) -> None:
-    full.add("own", "1.0", "protobuf<4", lock=False)
-    full.fill(target, "protobuf==3.20.3", "own==1.0")
-    versions, found = plan(full, target)
-    assert versions["protobuf"] == "7.36.2"
-    assert [change.describe() for change in found.changed] == [
-        "protobuf 3.20.3 becomes 7.36.2, a newer one; tensorflow needs protobuf>=6,<8"
-    ]
-    assert found.broken == ("own 1.0 may no longer work: it needs protobuf<4, and gets 7.36.2",)
-
-
-def test_what_moves_gets_the_locked_version_and_not_the_newest(full: Index, target: Target) -> None:
-    full.add("protobuf", "7.99.0", lock=False)
-    full.fill(target, "protobuf==3.20.3")
-    versions, _ = plan(full, target)
-    assert versions["protobuf"] == "7.36.2"
-
-
-def test_a_package_that_waits_for_another_tensorflow_is_named(full: Index, target: Target) -> None:
-    full.add("tensorflow-text", "2.19.0", "tensorflow<2.20,>=2.19", lock=False)
-    full.fill(target, "tensorflow-text==2.19.0")
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
+def test_what_is_there_stays_and_what_cannot_is_named_with_both_reasons(full: Index, target: Target, name: str) -> None:
+    there = ENVIRONMENTS[name]
+    if name == "a graft":  # which no index has
+        full.add("tensorflow", "2.21.0+sm120", lock=False)
+    full.fill(target, *there.has)
     _, found = plan(full, target)
-    assert found.broken == (
-        "tensorflow-text 2.19.0 may no longer work: it needs tensorflow<2.20,>=2.19, and gets 2.21.0",
+    changes.require_apart(found, list_installed(target.python.packages))
+    assert {package.name for package in found.added} == there.adds
+    assert (*(change.describe() for change in found.changed), *found.broken) == there.says
+    assert found.needs_consent is bool(there.says)
+
+
+@pytest.mark.parametrize(
+    ("has", "way_out"),
+    [
+        (("torch==2.14.1", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"), "cu126 or cu128"),
+        (("jax-cuda13-plugin", "nvidia-cudnn-cu13"), "--into DIR"),
+    ],
+    ids=["torch", "JAX"],
+)
+def test_a_framework_for_another_cuda_is_refused_with_a_way_out(
+    full: Index, target: Target, has: tuple[str, ...], way_out: str
+) -> None:
+    """The packages of CUDA 12 and 13 have other names, and files of the same ones."""
+    full.fill(target, *has)
+    _, found = plan(full, target)
+    with pytest.raises(UnsupportedError, match="they have the same files") as caught:
+        changes.require_apart(found, list_installed(target.python.packages))
+    assert (
+        f"would overwrite {CUDNN} of nvidia-cudnn-cu13 9.24.0, and {has[0].partition('==')[0]} would load it"
+        in caught.value.why
     )
-
-
-def test_a_second_tensorflow_goes_and_one_of_the_right_version_stays(full: Index, target: Target) -> None:
-    full.add("tensorflow-cpu", "2.21.0", files={"tensorflow/__init__.py": "other\n"}, lock=False)
-    full.fill(target, "tensorflow-cpu==2.21.0")
-    assert plan(full, target)[1].removed == ("tensorflow-cpu",)
-    full.add("tensorflow", "2.21.0+sm120", lock=False)
-    full.uv.run("pip", "uninstall", "--python", target.python.path, "tensorflow-cpu")
-    full.fill(target, "tensorflow==2.21.0+sm120", "numpy==2.4.6", "protobuf==7.36.2", "ml-dtypes==0.6.0")
-    assert not plan(full, target)[1].wanted
-
-
-@pytest.mark.parametrize("needs", [True, False])
-def test_the_name_tensorflow_is_taken_where_a_package_needs_it(full: Index, target: Target, needs: bool) -> None:
-    """Otherwise that package would install a second TensorFlow over tensorflow-cpu."""
-    full.add("tf-keras", "2.21.0", *(["tensorflow>=2.21"] if needs else []), lock=False)
-    full.fill(target, "tf-keras==2.21.0")
-    assert resolution.needs_name(list_installed(target.python.packages)) is needs
+    assert way_out in caught.value.remedy
 
 
 @pytest.mark.parametrize(
     ("there", "coming", "apart"),
     [
-        ("nvidia-nccl-cu13", "nvidia-nccl-cu12", False),
-        ("nvidia-cudnn-cu13", "nvidia-nccl-cu12", True),
-        ("tf-nightly", "tensorflow", False),
+        ("nvidia-nccl-cu13", "nvidia-cudnn-cu12", True),
         ("opencv-python-headless", "opencv-python", False),
         ("nvidia-cublas", "nvidia-cublas-cu12", True),
     ],
 )
-def test_packages_with_the_same_files_are_refused_by_their_names(
+def test_packages_with_the_same_files_are_known_by_their_names(
     index: Index, target: Target, there: str, coming: str, apart: bool
 ) -> None:
-    index.add(there, "1.0", files={"shared.so": "one"}, lock=False)
-    index.add("torch", "2.14.1", there, lock=False)
+    index.add(there, "1.0", lock=False)
     index.add(coming, "2.0")
-    index.fill(target, there, "torch")
+    index.fill(target, there)
     planned, installed = index.plan(target, coming), list_installed(target.python.packages)
-    if apart:
+    with nullcontext() if apart else pytest.raises(UnsupportedError, match=there):
         changes.require_apart(planned.changes, installed)
-        return
-    with pytest.raises(UnsupportedError) as caught:
-        changes.require_apart(planned.changes, installed)
-    assert there in str(caught.value)
-    assert "torch would load it" in caught.value.why
-    assert "cu126" in caught.value.remedy
+
+
+def test_what_moves_gets_the_locked_version_and_not_the_newest(full: Index, target: Target) -> None:
+    full.add("protobuf", "7.99.0", lock=False)
+    full.fill(target, "protobuf==3.20.3")
+    assert plan(full, target)[0]["protobuf"] == "7.36.2"
+
+
+@pytest.mark.parametrize("needs", [True, False])
+def test_the_name_tensorflow_is_taken_where_a_package_needs_it(index: Index, target: Target, needs: bool) -> None:
+    """Otherwise that package would install a second TensorFlow over tensorflow-cpu."""
+    index.add("tf-keras", "2.21.0", *(["tensorflow>=2.21"] if needs else []), lock=False)
+    index.fill(target, "tf-keras==2.21.0")
+    assert resolution.needs_name(list_installed(target.python.packages)) is needs
 
 
 def test_what_has_no_solution_is_said_in_the_words_of_the_resolver(index: Index, target: Target) -> None:

@@ -1,10 +1,12 @@
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.install.conftest import make_environment
+from toolkit.base import interpreters
 from toolkit.base.errors import BuildError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.install.target import choose_python, find
 
@@ -54,6 +56,29 @@ def test_what_is_no_environment_of_the_user_is_refused(
     assert isinstance(caught.value, UsageError | PreflightError)
     assert caught.value.remedy
     assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("kind", ["own", "managed", "an environment"])
+def test_a_python_outside_of_an_environment_is_taken_if_it_is_the_users_own(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Python of an image or of pyenv is, and that of Debian (PEP 668) is not."""
+    folder = make_environment(tmp_path / "environment").folder if kind == "an environment" else Path(sys.base_prefix)
+    ask = interpreters.ask
+    monkeypatch.setattr(interpreters, "ask", lambda path: replace(ask(path), managed=kind == "managed"))
+    owner = folder.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner)
+    if kind == "own":
+        found = find(folder, system=True)
+        assert found
+        assert (found.kind, found.new) == ("system", False)
+        first = find(None, {"PATH": str(folder / "bin")}, system=True)
+        assert first
+        assert first.folder == found.folder
+        return
+    with pytest.raises(PreflightError if kind == "managed" else UsageError) as caught:
+        find(folder, system=True)
+    assert "EXTERNALLY-MANAGED" in caught.value.why or "leave out --system" in caught.value.remedy
 
 
 def test_a_python_is_chosen_for_which_there_is_a_wheel() -> None:

@@ -1,8 +1,5 @@
 import base64
 import hashlib
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.makers.compiler import Compiler
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.checks.libraries import CUDA_12
 
@@ -55,47 +53,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.syspath_prepend(str(made.root))
     monkeypatch.setitem(sys.modules, "tensorflow", made.module)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    return made
-
-
-ANSWERS = """
-#include <stddef.h>
-int cudaRuntimeGetVersion(int *version) { *version = %(cuda)d; return %(error)d; }
-size_t cudnnGetVersion(void) { return %(cudnn)d; }
-size_t cublasLtGetVersion(void) { return 120601; }
-"""
-
-
-class Compiler:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        # Keep PATH: some tests empty it.
-        self._environment = dict(os.environ)
-        self._gcc = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), "")
-        self._made: dict[tuple[str, tuple[str, ...]], bytes] = {}
-
-    @property
-    def available(self) -> bool:
-        return bool(self._gcc)
-
-    def __call__(self, source: str, *flags: str) -> bytes:
-        key = (source, flags)
-        if key not in self._made:
-            target = self._folder / f"{len(self._made)}.so"
-            argv = [self._gcc, "-shared", "-fPIC", *flags, "-x", "c", "-", "-o", str(target)]
-            subprocess.run(argv, input=source, text=True, check=True, env=self._environment)
-            self._made[key] = target.read_bytes()
-        return self._made[key]
-
-    def answering(self, *, cuda: int = 12060, cudnn: int = 90500, error: int = 0) -> bytes:
-        return self(ANSWERS % {"cuda": cuda, "cudnn": cudnn, "error": error})
-
-
-@pytest.fixture(scope="session")
-def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
-    made = Compiler(tmp_path_factory.mktemp("gcc"))
-    if not made.available:
-        pytest.skip("no C compiler: the libraries of these tests cannot be made")
     return made
 
 
