@@ -175,32 +175,6 @@ def test_an_image_of_two_clones_is_removed_by_the_last(clones: tuple[Clone, Clon
     assert _docker("images", "--quiet", image.name) == ""
 
 
-def test_an_image_that_cannot_be_removed_keeps_its_record(clones: tuple[Clone, Clone], image: Image) -> None:
-    one, _ = clones
-    one.record(image)
-    container = _docker("create", image.name)
-    try:
-        value = one.clean(code=4)
-        assert value["removed"] == []
-        assert len(value["kept"]) == 2
-    finally:
-        _docker("rm", container)
-    assert f"image {image.name}" in one.clean()["removed"]
-
-
-def test_force_ends_no_job_of_another_clone(clones: tuple[Clone, Clone]) -> None:
-    one, two = clones
-    ownership.claim(two.state)
-    with one.job() as container:
-        value = two.clean("--force")
-        assert value["removed"] == []
-        assert _docker("inspect", "--format", "{{.State.Status}}", container) == "running"
-        (kept,) = one.clean(code=4)["kept"]
-        assert "a job is running in it" in kept
-        assert len(one.clean("--force")["removed"]) == 1
-        assert _docker("ps", "--quiet", "--filter", f"id={container}") == ""
-
-
 def test_containers_of_an_image_that_was_committed_from_a_job_are_the_users(clones: tuple[Clone, Clone]) -> None:
     one, _ = clones
     name = f"somebody/committed:{uuid.uuid4().hex[:8]}"

@@ -60,11 +60,6 @@ for number, path in enumerate(files):
     path.write_bytes([content[:10], content[:-1] + b"x", content][number % 3])
 """
 
-FAILING = "if ($request_method = GET) { return 500; }"
-"""For nginx's configuration."""
-
-BOTH = pytest.mark.parametrize("farm", [(), farms.CASD], ids=["justbuild", "casd"], indirect=True)
-
 
 @pytest.fixture
 def farm(request: pytest.FixtureRequest) -> Iterator[farms.Farm]:
@@ -89,12 +84,6 @@ def require_failure(
 def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["digest"])
-
-
-def add_large_input(workspace: Workspace, size: int) -> None:
-    """Let the library wait for a command with a file of so many MiB."""
-    add_action(workspace, "cksum < $< > $@", srcs='["large"]')
-    (workspace.source / "tensorflow/core/kernels/large").write_bytes(os.urandom(size << 20))
 
 
 def add_action(workspace: Workspace, command: str, srcs: str = "[]") -> None:
@@ -150,59 +139,6 @@ def test_frozen_executor_ends_the_build_and_a_slow_action_does_not(
     assert frozen.is_set()
     farm.thaw()
     require_wheel(workspace.build(*command))
-
-
-@pytest.mark.weekly
-def test_full_store_of_the_executor_refuses_the_work(new_cache: Callable[[], str], workspace: Workspace) -> None:
-    with farms.serve("--tmpfs", f"{farms.STORE}:size=1m,exec") as farm:
-        farm.run("sh", "-c", f"cat /dev/zero > {farms.STORE}/full || true")
-        done = workspace.build("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-        require_failure(done, workspace, "Error while uploading artifact")
-
-
-@BOTH
-@pytest.mark.weekly
-def test_kill_in_the_middle_of_an_upload_ends_the_build_and_the_next_run_goes_on(
-    farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace
-) -> None:
-    add_large_input(workspace, 32)
-    killed = farm.when_sent(16 << 20, farm.kill)
-    command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-    require_failure(workspace.build(*command), workspace)
-    assert killed.is_set()
-    farm.start()
-    require_wheel(workspace.build(*command))
-
-
-@BOTH
-@pytest.mark.weekly
-def test_slow_line_ends_well_although_one_file_takes_longer_than_a_call_may_last(
-    farm: farms.Farm, new_cache: Callable[[], str], workspace: Workspace
-) -> None:
-    add_large_input(workspace, 6)
-    farm.rate = 64 << 10
-    require_wheel(workspace.build("--json", "--cache", new_cache(), "--remote-executor", farm.url))
-
-
-@pytest.mark.weekly
-def test_restart_of_casd_while_an_action_runs_is_survived_or_named(
-    new_cache: Callable[[], str], workspace: Workspace
-) -> None:
-    seconds = f"20.{uuid.uuid4().int}"
-    add_action(workspace, f"sleep {seconds}; echo > $@")
-    with farms.serve(*farms.CASD) as farm:
-        command = ("--json", "--cache", new_cache(), "--remote-executor", farm.url)
-        process = workspace.start(*command)
-        workspace.wait_for(process, seconds.encode())
-        farm.kill()
-        farm.start()
-        output, errors = process.communicate()
-        print("ended with", process.returncode)
-        if process.returncode:
-            require_failure(subprocess.CompletedProcess(command, process.returncode, output, errors), workspace)
-        assert require_wheel(workspace.build(*command)) == require_wheel(
-            workspace.build("--json", "--cache", new_cache())
-        )
 
 
 @pytest.mark.weekly
@@ -285,19 +221,6 @@ def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
         assert hits < 15
         farms.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
         assert build("refusing") == (digest, 0)
-
-
-@pytest.mark.weekly
-def test_cache_server_that_answers_500_costs_nothing_but_time(
-    built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
-) -> None:
-    with webdav.serve() as (url, name):
-        farms.call("exec", name, "sed", "-i", f"s/dav_methods/{FAILING} &/", "/etc/nginx/nginx.conf")
-        farms.call("exec", name, "nginx", "-s", "reload")
-        done = Workspace(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", url)
-        assert '" 500 ' in farms.call("logs", name)
-    assert require_wheel(done) == built[1]["digest"]
-    assert json.loads(done.stdout)["actions"]["cached"] == 0
 
 
 @pytest.mark.weekly

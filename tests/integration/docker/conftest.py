@@ -22,12 +22,6 @@ def result(bazel: None, cache: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def cold_cache() -> Iterator[str]:
-    with stages.use_cache() as name:
-        yield name
-
-
-@pytest.fixture
 def mini(tmp_path: Path) -> Path:
     return Path(shutil.copytree(stages.MINI, tmp_path / "mini_tensorflow"))
 

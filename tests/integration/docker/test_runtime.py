@@ -129,12 +129,6 @@ def test_layers_are_the_same_when_they_are_made_again(train: str) -> None:
     assert inspect(TRAIN)["RootFS"]["Layers"] == before
 
 
-def test_an_unknown_set_is_named() -> None:
-    outcome = stages.build("runtime", arguments={"REQUIREMENTS": "cuda-11.0"})
-    assert outcome.code != 0
-    assert "docker/requirements/cuda-11.0.txt" in outcome.text
-
-
 @pytest.mark.weekly
 def test_a_wheel_of_our_own_takes_tensorflows_place_and_nothing_else(result: Path) -> None:
     outcome = stages.build("runtime", tag=OWN, contexts={"wheel": result})
@@ -160,11 +154,3 @@ def test_a_wheel_that_is_not_the_one_of_its_sums_is_refused(result: Path, tmp_pa
     outcome = stages.build("runtime", contexts={"wheel": folder})
     assert outcome.step_code == 1, outcome.text
     assert f"{wheel.name}: FAILED" in outcome.text
-
-
-def test_two_wheels_are_one_too_many(result: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(result, tmp_path / "dist"))
-    shutil.copy(next(folder.glob("*.whl")), folder / "tensorflow-2.19.1-cp311-cp311-linux_x86_64.whl")
-    outcome = stages.build("runtime", contexts={"wheel": folder})
-    assert outcome.step_code == 2, outcome.text
-    assert "holds 2 wheels, one is needed" in outcome.text

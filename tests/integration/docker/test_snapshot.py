@@ -44,27 +44,12 @@ def test_day_that_the_archive_lacks_is_named(archive: snapshot.SnapshotServer, t
     assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr)
 
 
-def test_archive_without_one_of_its_suites_is_an_error(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:
-    settings = archive.write_settings(tmp_path)
-    gone = "http://127.0.0.1:1/@SNAPSHOTID@/"
-    settings.write_text(f'{settings.read_text()}Acquire::Snapshots::URI::Override::Label::Debian-Security "{gone}";\n')
-    done = install(snapshot.DAY, settings)
-    assert done.returncode == 5, done.stdout
-    assert f"apt cannot read Debian's archive of the day {snapshot.DAY}" in done.stderr
-
-
 def test_archive_that_does_not_answer_is_an_error_and_not_the_mirror_instead(tmp_path: Path) -> None:
     with snapshot.serve() as archive:
         settings = archive.write_settings(tmp_path)
     done = install(snapshot.DAY, settings)
     assert done.returncode == 5, done.stdout
     assert f"apt cannot read Debian's archive of the day {snapshot.DAY}" in done.stderr
-
-
-def test_mirror_that_is_gone_says_what_failed(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:
-    done = install(snapshot.DAY, archive.write_settings(tmp_path), before=ELSEWHERE)
-    assert done.returncode == 5, done.stdout
-    assert "mirror.invalid" in done.stderr
 
 
 def test_archive_behind_a_proxy_is_trusted_with_the_bundle(tmp_path: Path) -> None:

@@ -82,20 +82,6 @@ def test_wrong_headers_stop_the_build(
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "code", "words"),
-    [
-        ("7.5.1", 2, "no compute capability: '7.5.1'"),
-        ("sm_30", 7, "GPU arch sm_30 is supported by CUDA versions between 7.0 and 10.2"),
-        ("sm_90a", 7, "unsupported CUDA gpu architecture: sm_90a"),
-    ],
-)
-def test_capabilities_that_cannot_be_built_are_named(capabilities: str, code: int, words: str) -> None:
-    outcome = stages.build("toolchain-proof", arguments={"COMPUTE_CAPABILITIES": capabilities})
-    assert outcome.step_code == code, outcome.text
-    assert words in outcome.text
-
-
-@pytest.mark.parametrize(
     ("tensorflow", "cuda", "llvm", "words"),
     [
         # The row of 12.8.1 has no patch: TensorFlow 2.19 has only 12.8.0 in its tables.
@@ -121,9 +107,3 @@ def test_a_patch_of_tensorflows_headers_makes_cub_match(tmp_path: Path) -> None:
     assert applied
     said = "patching file tensorflow/core/kernels/gpu_prim.h"
     assert said in outcome.text or f"#{applied[1]} CACHED" in outcome.text
-
-
-def test_an_unknown_cuda_has_no_locked_parts() -> None:
-    outcome = stages.build("toolchain-proof", arguments={"CUDA_VERSION": "12.6"})
-    assert outcome.code != 0
-    assert "toolchain-12.6.txt" in outcome.text

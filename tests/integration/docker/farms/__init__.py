@@ -29,9 +29,6 @@ class Farm:
         self._calls: dict[bytes, tuple[Callable[[], object], bool]] = {}
         self._answers = threading.Event()
         self._answers.set()
-        self._limits: list[tuple[int, Callable[[], object]]] = []
-        self._sent = 0
-        self.rate = 0  # bytes/s of each connection to the server; 0: as fast as it goes
         listener = socket.create_server((stages.find_gateway(), 0))
         self.url = f"grpc://{listener.getsockname()[0]}:{listener.getsockname()[1]}"
         self._relay = Relay(listener, self._reach, self._hear, lambda _: self._answers.wait())
@@ -65,14 +62,13 @@ class Farm:
 
         ``held``: from the call until then the server works, but clients hear nothing of it.
         """
-        done, act = _announce(action)
-        self._calls[call] = act, held
-        return done
+        done = threading.Event()
 
-    def when_sent(self, size: int, action: Callable[[], object]) -> threading.Event:
-        """Carry out an action when clients have sent more bytes. What comes next waits until the event is set."""
-        done, act = _announce(action)
-        self._limits.append((size, act))
+        def act() -> None:
+            action()
+            done.set()
+
+        self._calls[call] = act, held
         return done
 
     def close(self) -> None:
@@ -84,11 +80,6 @@ class Farm:
         return socket.create_connection((self._address, PORT), timeout=60)
 
     def _hear(self, said: bytes) -> None:
-        if self.rate:
-            time.sleep(len(said) / self.rate)
-        self._sent += len(said)
-        if self._limits and self._sent > self._limits[0][0]:
-            self._limits.pop()[1]()
         # HTTP/2 names a call in plain text at its first use on a connection, and by a number from then on.
         for call in [call for call in self._calls if call in said]:
             if found := self._calls.pop(call, None):
@@ -101,16 +92,6 @@ class Farm:
             action()
         finally:
             self._answers.set()
-
-
-def _announce(action: Callable[[], object]) -> tuple[threading.Event, Callable[[], object]]:
-    done = threading.Event()
-
-    def act() -> None:
-        action()
-        done.set()
-
-    return done, act
 
 
 def build() -> None:
