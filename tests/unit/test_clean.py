@@ -32,20 +32,6 @@ def test_only_names_of_ours_are_found(tmp_path: Path) -> None:
     assert sorted(Path(item.name).name for item in clean.find(None, tmp_path)) == sorted(ours)
 
 
-def test_a_state_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
-    _make(tmp_path / "real", NAME)
-    (tmp_path / "state").symlink_to(tmp_path / "real")
-    assert clean.find(None, tmp_path / "state") == []
-
-
-def test_what_is_found_is_removed_with_its_lock(tmp_path: Path) -> None:
-    _make(tmp_path, NAME)
-    (tmp_path / f"{NAME}.lock").touch()
-    (item,) = clean.find(None, tmp_path)
-    assert clean.remove(item) == ""
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_another_command_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, unlink = _make(tmp_path, NAME), os.unlink
     (folder / "other").mkdir()

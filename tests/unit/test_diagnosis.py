@@ -15,10 +15,8 @@ from tests.command import Run
 from toolkit import diagnosis, doctor, versions
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError
-from toolkit.base.processes import describe_full_disk
-from toolkit.cli import command
 from toolkit.diagnosis import Diagnosis
-from toolkit.engine import Job, buildx
+from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
@@ -54,10 +52,6 @@ def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
         assert row.remedy.endswith(".")
         assert not row.known or row.known in known
         assert row.error in bazel_output.ERRORS
-
-
-def test_one_row_is_read_as_in_the_whole_table() -> None:
-    assert {name: diagnosis.load_row(name) for name in ROWS} == dict(ROWS)
 
 
 def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
@@ -226,23 +220,6 @@ def test_what_cannot_be_read_is_one_message(run: Run, tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_an_unknown_error_is_found_wherever_it_stands() -> None:
-    steps = "".join(f"step {number} of 200000: mean_absolute_error: 0.{number}\n" for number in range(90_000))
-    result = read(steps + "FrobnicationError: the flux is out of range\n" + steps)
-    assert [line.number for line in result.found.errors] == [90_001]
-    assert result.unknown
-
-
-def test_what_ends_no_program_hides_no_unknown_error() -> None:
-    harmless, missing = (ROWS[name].examples[0] for name in ("plugin-registered-twice", "libcuda-missing"))
-    assert not read(harmless).unknown
-    assert read(f"{harmless}\nFrobnicationError: the flux").unknown
-    result = read(f"{missing}\nFrobnicationError: the flux")
-    assert [line.number for line in result.unexplained] == [2]
-    assert not result.unknown
-    assert read(f"{KILLED}\nFrobnicationError: the flux").unexplained == []
-
-
 def test_a_notebook_is_read_by_its_text() -> None:
     trace = [
         "W Could not load dynamic library 'libcublas.so.12'\n",
@@ -251,11 +228,6 @@ def test_a_notebook_is_read_by_its_text() -> None:
     notebook = {"cells": [{"outputs": [{"text": trace}, {"text": ["- loss: nan\ntensors"]}]}]}
     for indent in (None, 1):
         assert {"gpu-library-missing", "loss-nan"} <= set(name(json.dumps(notebook, indent=indent)))
-
-
-def test_a_redraw_of_a_bar_is_no_line_of_its_own() -> None:
-    (cause,) = read("one\r 1%\r 2%\r\ntwo\n" + KILLED).causes
-    assert cause.match.lines[0].number == 3
 
 
 def test_what_stands_near_decides_also_where_blocks_meet() -> None:
@@ -346,18 +318,6 @@ def test_each_cause_of_a_missing_gpu_that_the_checks_know_has_its_row() -> None:
         "driver-compat",
         "driver-state",
     ]
-
-
-def test_a_full_disk_of_the_engine_names_its_row_and_what_keeps_compiled_files() -> None:
-    error = buildx.describe_full_disk("write /x: no space left on device")
-    assert "docker builder prune --filter type=regular" in error.remedy
-    assert error.remedy.endswith("see `toolkit diagnose --id disk-engine`")
-
-
-def test_a_full_disk_while_packages_are_installed_names_its_row() -> None:
-    error = describe_full_disk("filled up while installing")
-    command._name_cause(error)
-    assert error.remedy.endswith("see `toolkit diagnose --id disk-full`")
 
 
 def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -78,16 +77,6 @@ def test_a_file_that_was_written_a_moment_ago_is_not_remembered(
     ask(state, file)
     ask(state, file)
     assert len(reads) == 2
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "\x00"])
-def test_a_damaged_memory_is_ignored_and_written_anew(state: Path, file: Path, reads: list[Path], content: str) -> None:
-    found = ask(state, file)
-    path = state / digest.REMEMBERED
-    path.write_text(content)
-    assert ask(state, file) == found
-    assert len(reads) == 2
-    assert json.loads(path.read_text())
 
 
 def test_what_another_user_remembered_is_not_believed(

@@ -29,11 +29,6 @@ def record_cudnn(dist: Path, version: object) -> None:
     wheel_folder.write_sums(dist)
 
 
-def test_wheel_and_its_manifest_fit(dist: Path) -> None:
-    wheel = wheel_folder.find_wheel(dist)
-    assert pipeline.use_wheel(CUDA, wheel, PLACE).wheel == wheel
-
-
 def test_a_wheel_brings_the_instructions_that_its_record_names(dist: Path) -> None:
     path = dist / "manifest.json"
     value = json.loads(path.read_text())

@@ -14,7 +14,6 @@ import pytest
 
 from tests.loaded import ROOT
 from tests.native import needs_native
-from toolkit.base import files
 from toolkit.base.errors import PreflightError
 from toolkit.engine import host
 from train.config.resolution import resolve
@@ -78,10 +77,3 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
         job.lock_run_folder(resolve("digits", out=str(tmp_path))).__enter__()
     assert "No locks available" in refused.value.why
     assert "another process" not in str(refused.value)
-
-
-def test_a_lock_that_is_held_is_no_fault_of_the_file_system(tmp_path: Path) -> None:
-    with (tmp_path / "lock").open("w") as one, (tmp_path / "lock").open("w") as other:
-        files.lock_file(one, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError):
-            files.lock_file(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

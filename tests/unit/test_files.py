@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from toolkit.base import digest, files, manifest
 from toolkit.base.errors import PreflightError
@@ -32,24 +30,6 @@ except PreflightError as error:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == PreflightError.exit_code
     assert json.loads(path.read_text()) == {"old": True}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_a_file_is_a_preflight_error(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("")
-    with pytest.raises(PreflightError, match="cannot write"):
-        files.require_writable(tmp_path / "runs")
-
-
-def test_an_unreadable_record_counts_as_absent(tmp_path: Path) -> None:
-    path = tmp_path / "manifest.json"
-    assert files.read_json(path) is None
-    path.write_text('{"half')
-    assert files.read_json(path) is None
-    path.write_text("[" * 100_000)
-    assert files.read_json(path) is None
-    path.unlink()
-    os.mkfifo(path)
-    assert files.read_json(path) is None, "reading a named pipe does not end"
 
 
 def test_a_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
@@ -79,11 +59,6 @@ def test_a_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
 def test_yaml_that_cannot_be_read_is_one_error(text: str | bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         files.parse_yaml(text)
-
-
-@given(st.dictionaries(st.text(), st.integers() | st.text()))
-def test_digest_does_not_depend_on_order(value: dict[str, int | str]) -> None:
-    assert digest.digest_value(value) == digest.digest_value(dict(reversed(value.items())))
 
 
 def test_digest_of_a_folder_sees_names_bytes_and_modes(tmp_path: Path) -> None:

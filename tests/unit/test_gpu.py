@@ -208,22 +208,6 @@ def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, mon
     assert time.monotonic() - begun < 20
 
 
-def test_what_was_asked_for_stays_and_an_unused_gpu_is_named(run: Run, play: Play) -> None:
-    done = run("train", "digits", "--tensorflow", "2.20.0", "--engine", "host", "--dry-run", **play("t4"))
-    assert done.returncode == 0, done.stderr
-    assert "--cuda 12.8.1 --cudnn 9.8.0 uses it" in done.stderr
-    assert "environment-cpu-2.20.0" in done.stdout
-
-
-def test_a_set_for_cuda_without_a_gpu_says_where_it_computes(run: Run, play: Play) -> None:
-    command = ("train", "digits", "--engine", "host", *SET, "--dry-run")
-    said = run(*command, **play("")).stderr
-    assert "shows no GPU here: this set for CUDA computes on the processor" in said
-    asked = run(*command, "--gpu", **play(""))
-    assert "exit code 12" in asked.stderr
-    assert f"{GPU_VARIABLE}=1" in asked.stdout
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -248,23 +232,6 @@ def test_a_gpu_for_the_cpu_set_is_refused_before_anything_is_made(
     assert "add --cuda 12.8.1 --cudnn 9.8.0" in done.stderr
     assert sorted(run.folder.rglob("*")) == before
     assert run_folder
-
-
-@pytest.mark.parametrize(
-    ("machine", "options", "words"),
-    [
-        ("", ["--tensorflow", "2.20.0"], "add --cuda 12.8.1 --cudnn 9.8.0"),
-        ("", ["--tensorflow", "2.19.0", "--python", "3.12"], "add --cuda 12.6.1 --cudnn 9.5.0"),
-        ("old", ["--tensorflow", "2.19.0"], "install driver 560.35.03"),
-        ("blackwell", ["--tensorflow", "2.19.0"], "`toolkit advise` says what runs on a GPU"),
-    ],
-)
-def test_the_options_fit_tensorflow_card_and_driver(
-    run: Run, play: Play, machine: str, options: list[str], words: str
-) -> None:
-    done = run("train", "digits", "--gpu", "--engine", "host", "--dry-run", *options, **play(machine))
-    assert done.returncode == 2
-    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

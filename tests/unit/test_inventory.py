@@ -1,7 +1,5 @@
 import fcntl
 import json
-import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,6 @@ from typer.testing import CliRunner
 
 from toolkit.base import manifest
 from toolkit.cli import app
-from toolkit.engine import buildx
 from toolkit.records import inventory
 from toolkit.records.inventory import Item
 
@@ -93,13 +90,6 @@ def test_a_damaged_record_is_no_finished_run(place: Path, value: Any) -> None:
     assert find()["runs/odd"].state == "stopped: no epoch"
 
 
-@pytest.mark.parametrize(
-    ("said", "number"), [("0B", 0), ("19.34kB", 19_340), ("31.2GB", 31_200_000_000), ("?", None), ("1.2.3", None)]
-)
-def test_sizes_of_caches_are_read(said: str, number: int | None) -> None:
-    assert buildx.CacheMount(id="x", name="x", size=said, used=False).bytes == number
-
-
 def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,15 +104,6 @@ def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
     monkeypatch.setattr("toolkit.records.clean.find", lambda *_: loaded.append("clean"))
     (row,) = json.loads(CliRunner().invoke(app, ["ls", "--kind", "run", "--json"]).stdout)["items"]
     assert (row["bytes"], loaded) == (counted, [])
-
-
-def test_an_age_is_in_its_greatest_unit(place: Path) -> None:
-    folder = make_run("done", COMPLETE)
-    ages = []
-    for seconds in (200_000, 8000, 130):
-        os.utime(folder / "manifest.json", (now := time.time() - seconds, now))
-        ages += [item.age for item in find().values()]
-    assert ages == ["2 d", "2 h", "2 min"]
 
 
 def test_the_command_lists_kinds_and_says_what_it_leaves_out(place: Path) -> None:

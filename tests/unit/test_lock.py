@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from toolkit import versions
 from toolkit.base import project
-from toolkit.base.errors import CheckError, PreflightError, UsageError
+from toolkit.base.errors import CheckError, UsageError
 from toolkit.versions import lock
 
 TABLE = versions.load_table()
@@ -132,22 +132,10 @@ def test_changed_patch_or_versions_no_longer_fit(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-def test_what_nobody_can_name_now_is_not_held_against_the_lock() -> None:
-    locked = lock.collect(SPEC, TABLE, **FULL)
-    unreachable = lock.collect(SPEC, TABLE, base_image="debian", apt_snapshot=FULL["apt_snapshot"])
-    assert lock.compare(locked, unreachable) == []
-
-
 @pytest.mark.parametrize("day", ["yesterday", "2026-11-21", "20261121", "20261121T000000Z\n"])
 def test_misspelt_day_is_wrong_usage(day: str) -> None:
     with pytest.raises(UsageError, match="snapshot"):
         lock.collect(SPEC, TABLE, base_image="debian", apt_snapshot=day)
-
-
-def test_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PreflightError):
-        lock.write(tmp_path / "file" / lock.FILE, lock.collect(SPEC, TABLE, **FULL))
 
 
 def test_commit_is_asked_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

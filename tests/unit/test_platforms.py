@@ -91,29 +91,10 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     assert bool(found.note) == ("Orin" in card)
 
 
-def test_thor_is_built_for_by_cuda_13_and_has_no_image() -> None:
-    found = ask("Jetson AGX Thor")
-    assert (found.way, found.capability, found.toolchain[:14]) == ("build", "11.0", "proven (cross)")
-    assert "--cuda 13.0.0 --cudnn 9.12.0 --compute-capability compute_110" in found.build
-    assert "CUDA 13" in found.note
-    spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="13.0.0", cudnn="9.12.0", capabilities=["11.0"])
-    assert any("no run-time set for CUDA 13.0.0" in line for line in spec.warnings)
-    assert not any("toolkit lock" in line for line in spec.warnings)
-
-
 def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
     refused = refuse(run, 3, "graft", "--gpu", "DGX Spark", "--dry-run")
     assert "no wheel can be grafted: the published wheels for linux/arm64 (aarch64) have no GPU code" in refused
     assert "toolkit advise --gpu 'DGX Spark'" in refused
-
-
-# What nvidia-smi answers on three machines. Composed, not captured: the names and drivers are those that users of such
-# machines published (a DGX Spark: Blizaine/Maestro#55), and "[N/A]" is what it writes for what a driver does not tell.
-SAID = {
-    "spark": ("NVIDIA GB10, 12.1, 580.159.03", "12.1", "--cuda 12.9.1"),
-    "jetson": ("Orin (nvgpu), [N/A], 540.4.0", "8.7", "--cuda 12.6.1"),
-    "hopper": ("NVIDIA GH200 480GB, 9.0, 560.35.03", "9.0", "--cuda 12.6.1"),
-}
 
 
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:
@@ -138,13 +119,6 @@ def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: R
     shown = run("build-wheel", *asked, "--platform", ARM, "--compute-capability", "12.1", "--dry-run").stdout
     assert "BAZEL_MACHINE=arm64" in shown
     assert "COMPUTE_CAPABILITIES=compute_121" in shown
-
-
-def test_a_job_is_refused_where_another_platform_is_set(run: Run) -> None:
-    other = AMD if settings.find_own_platform() == ARM else ARM
-    refused = refuse(run, 4, "up", "--dry-run", TOOLKIT_PLATFORM=other)
-    assert f"environments and jobs are made for {other} only on a machine of that platform" in refused
-    assert f"platform: {other} (from TOOLKIT_PLATFORM)" in refused
 
 
 def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(

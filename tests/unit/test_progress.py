@@ -25,7 +25,7 @@ from toolkit.base.console import Console
 from toolkit.jobs import training_job
 from train.cli import parse
 from train.system import progress
-from train.system.progress import Status, Work, cut, measure, printable, render
+from train.system.progress import Status, Work, measure, render
 
 FULL = Work("Compiling tensorflow/core/kernels/reduce.cc", 1234, 33438, "actions")
 
@@ -65,15 +65,6 @@ def test_no_line_is_wider_than_the_terminal(
     line = render("wheel", Work(text, total // 3, total), spent, left, width)
     assert measure(line) <= width
     assert not re.search(r"[\x00-\x1f\x7f]", line)
-
-
-def test_wide_and_hostile_letters() -> None:
-    assert measure("日本語") == 6
-    assert measure("e\N{COMBINING ACUTE ACCENT}") == 1
-    assert cut("日本語", 6) == "日本語"
-    assert cut("日本語", 5) == "日本…"
-    assert cut("日本語", 4) == "日…"
-    assert printable("\x1b[31mred\x1b[0m\r\nnext\x07") == "red next"
 
 
 @contextlib.contextmanager

@@ -109,13 +109,6 @@ def test_a_machine_is_read(entry: dict[str, Any], tmp_path: Path, monkeypatch: p
         assert named[1] in diagnosis.load().rows
 
 
-def test_what_the_driver_said_is_in_the_cause(install: Callable[[str, str], Path]) -> None:
-    install("nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
-    fault = reading.read_machine(resolve({}, environment={})).fault
-    assert fault
-    assert "Driver/library version mismatch" in fault.cause
-
-
 LIBRARY = r"""
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,7 @@
 import shutil
 import subprocess
-from typing import Annotated, Literal
 
 import pytest
-import typer
 
 from tools import pages, reference
 
@@ -18,34 +16,6 @@ def test_an_option_that_is_described_once_means_the_same_in_every_command() -> N
     for panel in reference.SHARED:
         found = {(each.name, each.written, each.help) for command in COMMANDS for each in command.list_shared(panel)}
         assert sorted(name for name, *_ in found) == sorted(reference.SHARED[panel])
-
-
-def test_a_parameter_is_described_with_its_values_default_and_bounds() -> None:
-    app = typer.Typer(rich_markup_mode=None)
-
-    @app.command()
-    def train(
-        data: Annotated[str, typer.Argument(help="Data.", metavar="DATA")],
-        size: Annotated[int, typer.Option(min=1, help="Size.")] = 3,
-        port: Annotated[int, typer.Option(min=1, max=9, help="Port.")] = 2,
-        kind: Annotated[Literal["a", "b"], typer.Option(help="Kind.")] = "a",
-        quick: Annotated[bool, typer.Option(help="Quick.")] = True,
-        check: Annotated[bool, typer.Option("--check", help="Check.")] = False,
-        name: Annotated[str | None, typer.Option(help="Name.")] = None,
-    ) -> None:
-        """Train."""
-
-    (command,) = reference.read_commands(app, "train")
-    assert [(each.written, each.default, each.help) for each in command.parameters[:7]] == [
-        ("DATA", "required", "Data."),
-        ("--size N", "`3`", "Size. At least 1."),
-        ("--port N", "`2`", "Port. 1 to 9."),
-        ("--kind a|b", "`a`", "Kind."),
-        ("--quick / --no-quick", "on", "Quick."),
-        ("--check", "", "Check."),
-        ("--name TEXT", "", "Name."),
-    ]
-    assert command.usage == "train [OPTIONS] {DATA}"
 
 
 def lint(text: str) -> list[str]:

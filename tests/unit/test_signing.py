@@ -159,11 +159,6 @@ def test_an_envelope_keeps_each_signature_of_one_statement(key: Path, tmp_path: 
     assert "cannot be read" in signing.describe(record)
 
 
-def test_the_envelopes_of_a_folder_and_of_its_files_are_told_apart(tmp_path: Path) -> None:
-    assert signing.locate(tmp_path).name == "attestation.dsse.json"
-    assert signing.locate(tmp_path / "smoke-1.json").name == "attestation-smoke-1.dsse.json"
-
-
 def test_the_command_starts_without_the_library() -> None:
     code = (
         "import sys, toolkit.cli; from toolkit.base import manifest, signing; print('securesystemslib' in sys.modules)"

@@ -3,7 +3,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,13 +37,6 @@ def kill(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_folder_is_there_while_it_is_used_and_gone_afterwards(tmp_path: Path) -> None:
-    with files.stage(tmp_path, NAME) as place:
-        assert files.find_staging(tmp_path) == [place.path]
-        assert not files.is_abandoned(place.path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_interrupt_waits_until_the_folder_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remove = shutil.rmtree
 
@@ -76,18 +68,6 @@ def test_next_build_removes_what_a_killed_one_left_and_spares_one_that_lives(tmp
         assert (used / "half.whl").exists()
     finally:
         kill(alive)
-
-
-def test_child_of_a_killed_build_still_holds_the_folder(tmp_path: Path) -> None:
-    process, child = hold(tmp_path, child_seconds=60)
-    kill(process)
-    files.sweep(tmp_path)
-    assert len(files.find_staging(tmp_path)) == 1
-    os.kill(child, signal.SIGKILL)
-    end = time.monotonic() + 10
-    while files.find_staging(tmp_path) and time.monotonic() < end:
-        files.sweep(tmp_path)
-    assert files.find_staging(tmp_path) == []
 
 
 def test_clean_removes_abandoned_folders_and_keeps_wheels_and_living_builds(tmp_path: Path) -> None:

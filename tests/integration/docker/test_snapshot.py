@@ -10,7 +10,6 @@ from tests.integration.docker import https, snapshot, stages
 pytestmark = pytest.mark.engine
 
 PACKAGE = "patchelf"
-ELSEWHERE = "sed -i 's,//[^/]*/,//mirror.invalid/,' /etc/apt/sources.list && "
 
 
 @pytest.fixture

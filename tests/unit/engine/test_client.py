@@ -35,13 +35,6 @@ def test_an_engine_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         hanging.set()
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "unix:///nonexistent.sock", "nonsense"])
-def test_no_engine_is_an_engine_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    monkeypatch.setenv("DOCKER_HOST", address)
-    with pytest.raises(EngineError, match="no container engine answers"):
-        client.connect()
-
-
 @pytest.mark.parametrize(
     ("line", "old"),
     [

@@ -140,18 +140,6 @@ def test_a_clone_that_its_owner_moved_or_copied_is_used(
     assert not pip
 
 
-def test_a_link_to_a_large_folder_ends_the_list(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "MOST", 50)
-    (tmp_path / "disk").mkdir()
-    for number in range(51):
-        (tmp_path / "disk" / str(number)).touch()
-    assert not content.scan(folder_of(state)).others
-    (folder_of(state) / "venv/lib64").symlink_to(tmp_path / "disk")
-    tree = content.scan(folder_of(state))
-    assert len(tree.files) < 50
-    assert tree.others
-
-
 def test_what_a_stranger_brought_along_is_not_run(
     tmp_path: Path, pip: list[EnvironmentPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:

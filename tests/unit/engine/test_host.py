@@ -16,7 +16,7 @@ from toolkit.base.console import Console
 from toolkit.base.digest import digest_file
 from toolkit.base.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
 from toolkit.base.files import write_json
-from toolkit.engine import Environment, EnvironmentSpec, Job, Mount, host, uv
+from toolkit.engine import Environment, EnvironmentSpec, Job, host, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
 from toolkit.jobs.pipeline import ReadyEnvironment, Request, environment_task, train_task
@@ -65,25 +65,6 @@ def test_an_environment_is_planned_also_where_no_uv_is(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(uv, "locate", refuse)
     assert "uv" in HostEngine(tmp_path).plan(SPEC).commands[0]
-
-
-def test_a_job_is_heard_and_its_code_returned(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
-    place = Mount(source=tmp_path, target="/nowhere")
-    heard: list[str] = []
-    argv = ("-c", "import os, sys; print(sys.argv[1]); print(os.environ['WORD']); sys.exit(9)", place)
-    job = Job(title="test", argv=argv, mounts=(place,), environment={"WORD": "said"})
-    assert engine.run(environment, job, heard.append) == 9
-    assert heard == [str(tmp_path), "said"]
-
-
-def test_a_job_that_a_library_ended_says_where_its_last_words_may_be_explained(
-    engine: HostEngine, environment: Environment
-) -> None:
-    code = engine.run(environment, Job(title="test", argv=("-c", "import os; os.abort()")))
-    assert code == 128 + signal.SIGABRT
-    error = JobError("training", code)
-    assert not error.reported
-    assert "`toolkit diagnose`" in error.remedy
 
 
 @pytest.mark.parametrize("ended", [signal.SIGILL, signal.SIGKILL, signal.SIGSEGV])
@@ -199,13 +180,6 @@ def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Pat
         _prepare(engine)
 
 
-def test_a_missing_package_is_a_build_error_with_the_words_of_uv(engine: HostEngine, wheelhouse: Path) -> None:
-    _lock(wheelhouse)
-    next(wheelhouse.glob("*.whl")).unlink()
-    with pytest.raises(BuildError, match="uv failed"):
-        _prepare(engine)
-
-
 def test_an_environment_that_lacks_a_package_is_not_sealed(
     engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,15 +193,6 @@ def test_an_environment_that_lacks_a_package_is_not_sealed(
     with pytest.raises(BuildError, match=r"lacks tensorflow-cpu 2\.19\.0"):
         _prepare(engine)
     assert engine.find(engine.plan(SPEC)) is None
-
-
-def test_too_little_disk_is_said_before_anything_starts(
-    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _lock(wheelhouse)
-    monkeypatch.setattr(host, "NEEDED_BYTES", {"cpu": 1 << 60, "cuda": 1 << 60})
-    with pytest.raises(PreflightError, match="too little disk"):
-        _prepare(engine)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import os
-import struct
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.base.errors import DataError, PreflightError
-from toolkit.engine import Job, Mount, container, user
+from toolkit.engine import Job, Mount, container
 from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, chown_job_files, make_caches, redirect_cache
 
 ALICE = (4321, 4322)
@@ -90,17 +89,6 @@ def test_data_that_the_owner_of_the_outputs_may_not_read_is_refused_before_anyth
     (data / ".hidden").mkdir(mode=0o700)
     (data / "link").symlink_to("/etc/shadow")
     assert choose(job, SAME).uid == 4321
-
-
-@needs_root
-def test_an_access_list_may_grant_what_the_mode_does_not_show(data: Path, runs: Path) -> None:
-    give(runs)
-    # acl(5): version, then tag, permissions and id of owner, a user, group, mask and others.
-    entries = [(1, 7, -1), (2, 5, 4321), (4, 0, -1), (16, 5, -1), (32, 0, -1)]
-    words = b"".join(struct.pack("<HHi", *entry) for entry in entries)
-    for path in [data, *data.rglob("*")]:
-        os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + words)
-    assert choose(plan(data, write(runs / "run")), SAME).uid == 4321
 
 
 @needs_root
@@ -203,13 +191,6 @@ def test_what_the_user_of_a_rootless_engine_may_not_use_is_refused(data: Path, r
         choose(plan(data, write(runs / "run")), other)
     assert refused.value.exit_code == 4
     assert choose(plan(data, write(runs / "run")), replace(other, owner=None)).ids == "0:0", "of another machine"
-
-
-@pytest.mark.parametrize("rootless", [False, True])
-def test_groups_count_only_where_a_container_has_them(data: Path, runs: Path, rootless: bool) -> None:
-    found = user.User(ids="", uid=-5, gid=-5, groups=() if rootless else (data.stat().st_gid,), why="")
-    data.chmod(0o750)
-    assert found.may(data.stat(), 5) is not rootless
 
 
 @needs_root

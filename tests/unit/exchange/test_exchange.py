@@ -1,8 +1,6 @@
 """`push` and `build-wheel --from` with an honest registry."""
 
-import errno
 import json
-import os
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -185,16 +183,6 @@ def test_a_full_disk_is_told_before_the_download(world: World) -> None:
         world.pull()
 
 
-def test_a_disk_that_is_full_at_the_last_step_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(transfer.shutil, "move", fill)
-    with pytest.raises(PreflightError, match="No space left"):
-        world.pull()
-    assert not [*world.dist.iterdir()]
-
-
 def test_nothing_is_written_through_a_link(world: World) -> None:
     victim, kept = world.root / "victim", world.root / "state" / f"wheel-{PLAN.name}"
     victim.write_text("kept")
@@ -216,12 +204,6 @@ def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert "canary" not in str(caught.value)
-
-
-def test_names_of_repositories() -> None:
-    assert parse("ghcr.io/team/tf").base == "https://ghcr.io"
-    assert parse("[::1]:5000/tf").host == "[::1]:5000"
-    assert parse("http://localhost:5000/a__b/c-d").name == "a__b/c-d"
 
 
 WORDS = ("build-wheel", "--trust", "builder.pub")

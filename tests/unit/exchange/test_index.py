@@ -132,12 +132,6 @@ def test_a_size_that_no_file_has_is_no_entry(size: int) -> None:
     assert oci_manifest.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), transfer.KIND) is None
 
 
-def test_an_answer_that_is_nested_too_deep_is_no_registrys(world: World) -> None:
-    world.registry.fault = lambda request: request.answer(404, b"[" * 200_000) is None
-    with pytest.raises(RegistryError, match="is no registry"):
-        world.pull()
-
-
 def test_a_platform_that_is_absent_is_refused_with_what_there_is(tagged: World) -> None:
     with pytest.raises(UnsupportedError, match=f":2.19 has no wheel for {ARM}") as caught:
         tagged.pull(where=f"{tagged.registry.reference}:2.19", plan=OTHER)
@@ -162,45 +156,10 @@ def test_an_index_that_lies_is_one_clear_error(tagged: World) -> None:
     assert [*tagged.dist.iterdir()] == []
 
 
-def test_a_manifest_of_another_digest_than_the_index_names_is_not_read(tagged: World) -> None:
-    (entry,) = read_index(tagged)["manifests"]
-    own = tagged.registry.tags[transfer.name_tag(PLAN.digest)]
-    tagged.registry.fault = lambda request: (
-        request.path.endswith(entry["digest"]) and request.answer(200, own + b" ") is None
-    )
-    with pytest.raises(IntegrityError, match="its digest is not the one"):
-        tagged.pull(where=f"{tagged.registry.reference}:2.19")
-
-
 @pytest.mark.parametrize("text", ["host/x:", "host/x:-a", "host/x:a/b", "host/x:" + "a" * 129, "host/x@sha256:0"])
 def test_what_is_no_tag_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a repository of a registry"):
         parse(text)
-
-
-def test_a_tag_is_read_behind_a_port() -> None:
-    found = parse("host:5000/team/x:2.21_rc.1")
-    assert (str(found), found.tag) == ("host:5000/team/x", "2.21_rc.1")
-    assert parse("host:5000/x").tag == ""
-
-
-ENTRIES = st.lists(
-    st.builds(
-        oci_manifest.Entry,
-        platform=st.sampled_from([AMD, ARM, "linux/riscv64"]),
-        digest=st.binary(min_size=32, max_size=32).map(lambda value: f"sha256:{value.hex()}"),
-        size=st.integers(0, 1 << 40),
-    ),
-    unique_by=lambda entry: entry.platform,
-)
-
-
-@given(ENTRIES)
-def test_an_index_is_read_back(entries: list[oci_manifest.Entry]) -> None:
-    content = oci_manifest.compose_index("x", entries)
-    assert oci_manifest.parse_index(content, "x") == sorted(entries, key=lambda entry: entry.platform)
-    assert oci_manifest.parse_index(content, "y") is None
-    assert oci_manifest.parse_manifest(content, "x") is None
 
 
 @given(

@@ -1,7 +1,6 @@
 import errno
 import json
 import os
-import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -68,13 +67,6 @@ def test_a_card_gets_machine_code_and_the_rest_stays(graft: Graft) -> None:
     assert library["left"] == {"PTX text of sm_50, which the driver compiles when it is used": 1}
 
 
-def test_the_warning_of_tensorflow_says_what_is_true_now(graft: Graft) -> None:
-    with zipfile.ZipFile(graft("12.0").wheel) as opened:
-        data = opened.read(maker.LIBRARY)
-    assert b"30 minutes" not in data
-    assert b"those grafted for sm_120, elsewhere compiled from PTX.".ljust(61)[:50] in data
-
-
 def test_several_cards_at_once_and_one_that_is_there_already(graft: Graft) -> None:
     made = graft("B200", "RTX 5090")
     assert "+sm100.sm120-" in made.wheel.name
@@ -96,14 +88,6 @@ def test_other_machine_code_can_go(graft: Graft, tmp_path: Path) -> None:
     assert inspection.inspect(made.wheel).build.capabilities == ("sm_120", "compute_90")
     (library,) = made.record.facts["graft"]["libraries"]
     assert (library["moved"], library["bytes_before"]) == (0, library["bytes_after"])
-
-
-def test_other_machine_code_goes_too_where_that_of_the_card_is_there_already(graft: Graft, tmp_path: Path) -> None:
-    """Else a wheel that is for one card, by its name and by its requirements, is chosen for others."""
-    there, lacking = (maker.make_container(name, cubins=(80, *more)) for name, more in (("one", [90]), ("two", [])))
-    made = graft("9.0", source=maker.make_tensorflow(tmp_path, maker.make_library([there, lacking])), mode="only")
-    assert sorted(read_library(made)) == [["sm_90", "compute_90"]] * 2
-    assert inspection.inspect(made.wheel).architectures == ("compute_90", "sm_90")
 
 
 def make_bound(folder: Path, *, refused: bool = False) -> Path:
@@ -158,14 +142,6 @@ def test_a_wheel_that_no_ptxas_takes(graft: Graft, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no machine code could be made"):
         graft("12.0", source=maker.make_tensorflow(tmp_path, maker.make_library([blob])))
     assert [path for path in (tmp_path / "dist").iterdir() if not path.name.startswith(".")] == []
-
-
-def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None:
-    library = maker.make_library([maker.make_container("one")], [maker.make_container("two")], twice=True)
-    made = graft("12.0", source=maker.make_tensorflow(tmp_path, library))
-    left = made.record.facts["graft"]["libraries"][0]["left"]
-    assert left["fat binaries whose pointer was not found, or was found more than once"] == 1
-    assert sorted(read_library(made)) == [["sm_80", "sm_89", "compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
 
 
 def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
@@ -302,13 +278,6 @@ def test_the_extra_requires_what_the_cards_allow(
     assert ("--exact" in planned.step(Path("dist")).commands[0]) == exact
 
 
-def test_the_extra_of_a_grafted_wheel_has_its_bounds(graft: Graft, tmp_path: Path) -> None:
-    source = maker.make_tensorflow(tmp_path, requires=['Requires-Dist: nvidia-cudnn-cu12>=9.3; extra == "and-cuda"'])
-    with zipfile.ZipFile(graft("12.0", source=source).wheel) as opened:
-        text = opened.read("tensorflow-2.21.0+sm120.dist-info/METADATA").decode()
-    assert 'Requires-Dist: nvidia-cudnn-cu12>=9.7,<10; extra == "and-cuda"' in text
-
-
 def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:
     table = load_table()
     found = set()
@@ -377,13 +346,3 @@ def test_gpu_code_that_is_not_what_its_table_says_is_refused(graft: Graft, tmp_p
         graft("12.0", source=source)
     assert caught.value.exit_code == 8
     assert not list((tmp_path / "dist").glob("*"))
-
-
-def test_a_cut_off_wheel_is_refused(graft: Graft, tmp_path: Path) -> None:
-    source = maker.make_tensorflow(tmp_path)
-    cut = tmp_path / "cut" / source.name
-    cut.parent.mkdir()
-    shutil.copy(source, cut)
-    cut.write_bytes(cut.read_bytes()[:-200])
-    with pytest.raises(IntegrityError):
-        graft("12.0", source=cut)

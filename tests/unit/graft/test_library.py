@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from elftools.elf.elffile import ELFFile
 
 from tests.unit.graft.maker import make_container, make_library
 from toolkit.graft import library
@@ -36,13 +35,6 @@ def follow(data: mmap.mmap, blob: library.FatBinary) -> bytes:
     address = blob.reference.base + struct.unpack_from(form, data, blob.reference.field)[0]
     found = fatbin.read_container(data, library.find_offset(data, address))
     return bytes(data[found.start : found.end])
-
-
-def test_what_a_library_holds_is_found(tmp_path: Path) -> None:
-    found = take(tmp_path, make_library(WRAPPED, LOADED, relocatable=True))
-    kinds = [(blob.section, blob.reference.kind if blob.reference else None) for blob in found.blobs]
-    assert kinds == [(".nv_fatbin", "relocation")] * 2 + [(".rodata", "instruction")] * 2
-    assert (found.relocatable, found.texts) == (1, ("sm_50",))
 
 
 @pytest.mark.parametrize("grown", [(0,), (1,), (0, 1), (2,), (0, 2, 3), (0, 1, 2, 3)])
@@ -87,38 +79,6 @@ def test_a_new_segment_comes_last_and_takes_the_place_of_a_header(tmp_path: Path
     assert len(changed) == offset + size
 
 
-def list_sections(path: Path) -> list[tuple[str, int, int, int]]:
-    """Return name, offset, address and size of each section."""
-    with path.open("rb") as stream:
-        sections = list(ELFFile(stream).iter_sections())
-        return [(item.name, item["sh_offset"], item["sh_addr"], item["sh_size"]) for item in sections]
-
-
-def test_tools_that_go_by_sections_find_the_new_segment(tmp_path: Path) -> None:
-    """NVIDIA's cuobjdump lists GPU code by sections alone."""
-    data = make_library(WRAPPED, LOADED)
-    big = make_container(*(f"kernel{number}" for number in range(40)), cubins=(80, 89, 90))
-    _, layout, target = write(tmp_path, data, {take(tmp_path, data).blobs[1].start: big})
-    *before, added = list_sections(target)
-    assert before == list_sections(tmp_path / "a.so")
-    (move,) = (move for move in layout.moves if move.start > len(data))
-    assert added == (".nv_fatbin", move.start, move.address, layout.segment)
-
-    # A second graft makes the segment longer, and the section with it.
-    with library.mapping(target) as mapped:
-        again = library.take_inventory(mapped)
-    assert len(again.blobs) == 4
-    bigger = make_container(*(f"kernel{number}" for number in range(80)), cubins=(80, 89, 90))
-    second = library.write(target, tmp_path / "c.so", again, {again.blobs[0].start: bigger}, {})
-    *before, grown = list_sections(tmp_path / "c.so")
-    assert [name for name, *_ in before] == [name for name, *_ in list_sections(tmp_path / "a.so")]
-    assert grown[:3] == added[:3]
-    assert grown[1] + grown[3] == (tmp_path / "c.so").stat().st_size
-    with library.mapping(tmp_path / "c.so") as mapped:
-        assert sorted(len(blob.container.entries) for blob in library.take_inventory(mapped).blobs) == [3, 3, 4, 4]
-    assert second.segment
-
-
 def test_one_whose_address_stands_in_several_places_is_not_moved(tmp_path: Path) -> None:
     data = make_library(WRAPPED, LOADED, twice=True)
     blob = next(blob for blob in take(tmp_path, data).blobs if blob.section == ".rodata")
@@ -126,15 +86,6 @@ def test_one_whose_address_stands_in_several_places_is_not_moved(tmp_path: Path)
     with pytest.raises(ValueError, match="cannot be moved"):
         write(tmp_path, data, {blob.start: make_container("new", "more", "and", cubins=(80, 89, 90))})
     write(tmp_path, data, {blob.start: make_container("four", cubins=(80,))})  # what fits is written
-
-
-def test_words_are_replaced(tmp_path: Path) -> None:
-    data = make_library(WRAPPED)
-    (tmp_path / "a.so").write_bytes(data)
-    start = data.index(b"jit-compiled")
-    layout = library.write(tmp_path / "a.so", tmp_path / "b.so", take(tmp_path, data), {}, {start: b"JIT"})
-    assert (tmp_path / "b.so").read_bytes() == data.replace(b"jit-compiled", b"JIT-compiled")
-    assert layout.changed == ((start, start + 3),)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 70, 300, 2000])

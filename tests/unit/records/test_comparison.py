@@ -24,12 +24,6 @@ def make(folder: Path, lines: list[dict[str, Any]] | None = None, weights: str =
     return RunRecord(folder=folder, value=value)
 
 
-def test_equal_runs_differ_in_nothing_but_time(tmp_path: Path) -> None:
-    slower = [{**line, "seconds": 99.0} for line in LINES]
-    found = comparison.compare(make(tmp_path / "a", LINES), make(tmp_path / "b", slower, train_seconds=9.0))
-    assert (found.equal, found.first, found.compared) == (True, None, 3)
-
-
 @pytest.mark.parametrize(
     ("index", "name", "said"),
     [
@@ -50,12 +44,6 @@ def test_a_missing_record_and_another_end_are_differences(tmp_path: Path) -> Non
     assert str(found.first) == "record of the epoch that ends with step 22: missing, was there"
     found = comparison.compare(make(tmp_path / "c"), make(tmp_path / "d", LINES, weights="b", test_accuracy=0.25))
     assert str(found.first) == "test_accuracy of the result: 0.25, was 0.5"
-
-
-def test_records_that_a_killed_process_lost_are_no_difference(tmp_path: Path) -> None:
-    found = comparison.compare(make(tmp_path / "a", LINES[1:]), make(tmp_path / "b", LINES))
-    assert found.holds
-    assert found.compared == 2
 
 
 def test_equal_weights_beside_other_numbers_do_not_hold(tmp_path: Path) -> None:
@@ -91,23 +79,3 @@ def test_each_link_is_compared_and_the_highest_that_is_the_same_is_the_level() -
     assert comparison.rank(walk(False, HOST, {**HOST, "parent": {**WHEEL, "digest": "x"}})) == "R1"
     assert comparison.rank(walk(False, IMAGE, {**IMAGE, "digest": "x"}, keras="4")) == "R0"
     assert comparison.rank(walk(False, None, HOST, keras="4")) == "below R0"
-
-
-def test_the_same_weights_with_other_threads_are_the_highest_level() -> None:
-    assert comparison.rank(walk(True, HOST, HOST, threads=3)) == "R5"
-    assert comparison.rank(walk(False, HOST, HOST, threads=3)) == "R3"
-
-
-def test_what_only_one_of_them_has_is_unknown() -> None:
-    states = {link.id: link.state for link in walk(True, IMAGE, HOST)}
-    assert (states["image"], states["environment"], states["wheel"], states["lock"]) == (
-        "absent",
-        "absent",
-        "absent",
-        "ok",
-    )
-    assert states["training job"] == "absent"
-    assert {link.id: link.state for link in walk(True, None, HOST)}["training job"] == "absent"
-    assert [link.id for link in walk(True, IMAGE, IMAGE)] == ["weights", "image", "lock", "packages"]
-    changed = {**HOST, "code": "sha256:other"}
-    assert {link.id: link.state for link in walk(True, HOST, changed)}["training job"] == "fail"

@@ -19,12 +19,6 @@ def pack(path: Path, files: dict[str, bytes], *, time: int = 1, mode: int = 0o64
     return path
 
 
-def test_equal_wheels_are_r3(tmp_path: Path) -> None:
-    found = rebuild.compare(pack(tmp_path / "1", FILES), pack(tmp_path / "2", FILES))
-    assert found == []
-    assert rebuild.rank(found) == "R3"
-
-
 @pytest.mark.parametrize(
     ("files", "options", "level", "said"),
     [

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,16 +101,6 @@ def test_damaged_metadata_is_a_finding(tmp_path: Path, spoil: Callable[[Path], N
     assert {item.id: item.state for item in compare(Environment(folder=folder, state=folder.parent)).list_findings()}[
         found
     ] == "fail"
-
-
-@pytest.mark.parametrize(
-    "report", [{}, {"schema": 2, "packages": {}}, {"schema": 1, "packages": {"x": {"version": "1"}}}]
-)
-def test_a_record_of_packages_of_another_form_is_an_error(tmp_path: Path, report: object) -> None:
-    folder = maker.make_environment(tmp_path)
-    (folder / "packages.json").write_text(json.dumps(report))
-    with pytest.raises(IntegrityError, match="is no record of packages"):
-        compare(Environment(folder=folder, state=folder.parent)).list_findings()
 
 
 def test_a_parent_of_another_type_is_not_followed(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.makers.publication import finish_build, publish
-from tests.unit.records import maker
 from toolkit.base import digest, manifest, seals
 from toolkit.base.findings import Finding
 from toolkit.cli import app
-from toolkit.records import BuiltWheel, Environment, compare, origins
+from toolkit.records import BuiltWheel, Environment, compare
 from toolkit.wheel import inspection, wheel_folder
 
 ZERO = "sha256:" + "0" * 64
@@ -27,18 +26,6 @@ class Made(Environment):
 def check_origin(folder: Path, parent: Mapping[str, Any]) -> list[Finding]:
     manifest.write(folder, manifest.Manifest(kind="environment", digest=ZERO, parent=parent))
     return compare(Made(folder=folder, state=folder)).list_findings()
-
-
-def test_a_chain_is_read_from_the_nearest_link_on() -> None:
-    assert [link["kind"] for link in origins.flatten(maker.describe_wheel())] == ["wheel", "lock"]
-    assert origins.flatten(None) == []
-
-
-def test_a_locked_set_is_known_by_its_digest(tmp_path: Path) -> None:
-    (found,) = check_origin(tmp_path, maker.describe_wheel())
-    assert (found.id, found.state, found.evidence) == ("lock", "ok", "cpu.txt of this clone")
-    (other,) = check_origin(tmp_path, {"kind": "lock", "name": "cpu.txt", "digest": ZERO})
-    assert (other.id, other.state) == ("lock", "absent")
 
 
 def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,11 +301,3 @@ def test_an_option_for_another_way_is_refused(tmp_path: Path, words: list[str], 
     done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
     assert done.exit_code == 2, done.output
     assert f"{option} is not for" in done.output
-
-
-def test_a_wheel_takes_no_option_of_runs(tmp_path: Path) -> None:
-    (tmp_path / "tensorflow.whl").touch()
-    for words in (["--keep"], ["--engine", "host"], ["--no-gpu"]):
-        done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
-        assert done.exit_code == 2, done.output
-        assert "is not for a wheel" in done.output

@@ -1,5 +1,4 @@
 import io
-import json
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from tests.unit.records.maker import change_json
 from toolkit.base.errors import CheckError
 from toolkit.base.findings import require
 from toolkit.records import Run, compare
-from toolkit.records.run import _check_version, check_run, describe_unfinished
+from toolkit.records.run import _check_version
 from train.errors import IntegrityError
 from train.record import reader
 from train.record.reader import read_record
@@ -201,18 +200,6 @@ def test_files_that_no_record_covers_are_named(run: Path, state: Path) -> None:
         assert name not in name_others(run, state)
 
 
-def test_a_run_of_an_earlier_version_holds_and_its_drawings_are_named(run: Path, state: Path) -> None:
-    maker.change_json(run / "manifest.json", lambda value: value.pop("drawn"))
-    edit_manifest(parent__reference=str(maker.plan_environment(state).folder))(run)
-    assert others(run, state) == {}
-    assert "confusion.png" in name_others(run, state)
-
-
-def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Path) -> None:
-    next(state.glob("*/venv/lib/*/site-packages/tensorflow.py")).write_text("VERSION = '2.18.0'\n")
-    assert others(run, state) == {"environment.files": "fail", "environment.content": "fail"}
-
-
 @pytest.mark.parametrize(
     ("held", "used", "state"),
     [
@@ -224,13 +211,6 @@ def test_a_parent_that_does_not_hold_is_found_below_the_run(run: Path, state: Pa
 )
 def test_a_grafted_wheel_has_the_version_that_tensorflow_says(held: str, used: str, state: str) -> None:
     assert _check_version("environment", held, used).state == state
-
-
-def test_how_often_a_run_was_saved_is_no_part_of_what_it_is(run: Path, state: Path) -> None:
-    edit_manifest(config__checkpoint_every=7)(run)
-    edit_text("config.yaml", lambda text: text.replace("checkpoint_every: 0", "checkpoint_every: 7"))(run)
-    edit_manifest(parent__reference=str(maker.plan_environment(state).folder))(run)
-    assert others(run, state) == {}
 
 
 def test_an_image_is_not_looked_for_without_an_engine(run: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,12 +225,6 @@ def test_a_run_that_went_on_elsewhere_says_so(run: Path, state: Path) -> None:
     findings = {item.id: item for item in compare(Run(folder=run, state=state)).list_findings()}
     assert findings["environment"].state == "ok"
     assert "resumed after step 22 where devices is" in findings["environment"].evidence
-
-
-def test_an_unfinished_run_is_not_taken_for_a_whole_one(run: Path, state: Path) -> None:
-    (run / "manifest.json").unlink()
-    assert others(run, state) == {"manifest": "fail"}
-    assert "its newest checkpoint is of step 44" in describe_unfinished(run)
 
 
 @pytest.mark.parametrize(
@@ -273,13 +247,3 @@ def test_a_parent_that_is_no_object_is_damage(run: Path, state: Path, parent: ob
 def test_a_parent_without_a_digest_is_not_found(run: Path, state: Path, value: object) -> None:
     change_json(run / "manifest.json", lambda record: record["parent"].update(digest=value))
     assert others(run, state)["parent"] in {"absent", "fail"}
-
-
-def test_a_validation_split_is_what_the_curves_show(tmp_path: Path) -> None:
-    run = maker.train(tmp_path / "runs", "--validation", "100", "--epochs", "1")
-    found = {item.id: item for item in check_run(read_record(run))}
-    assert {item.state for item in found.values()} == {"ok", "skipped"}
-    assert "validation accuracy" in found["metrics"].evidence
-    manifest = json.loads((run / "manifest.json").read_text())
-    edit_manifest(result__validation_accuracy=manifest["result"]["test_accuracy"] / 2)(run)
-    assert {item.id for item in check_run(read_record(run)) if item.state == "fail"} == {"metrics"}

@@ -54,12 +54,6 @@ def test_a_bad_key_is_refused_before_anything_starts(toolkit: Run, words: tuple[
     assert toolkit.started == []
 
 
-def test_a_report_about_any_image_is_not_signed(toolkit: Run) -> None:
-    done = toolkit("smoke", "--image", "x", "--sign", "key")
-    assert done.returncode == 2, done.stderr
-    assert "--sign is for a report of what the toolkit made" in done.stderr
-
-
 def test_a_report_is_signed_until_it_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(_engine: HostEngine, _environment: Environment, _job: Job, listener: Listener) -> int:
         listener(json.dumps({"report": signed.REPORT}))

@@ -9,8 +9,6 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
 from toolkit import records, report
 from toolkit.base import digest, signing
-from toolkit.records import find
-from toolkit.report import chain
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
 
@@ -100,12 +98,6 @@ def test_a_run_without_the_toolkit_names_no_parent(place: Place) -> None:
     assert states(follow(place)) == {"weights": "ok", "run": "ok", "environment": "absent"}
 
 
-def test_a_large_record_is_cut(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "LARGEST", 100)
-    root = parse(place.write().read_text(encoding="utf-8"))
-    assert "bytes more are left out." in root.find("ol", class_="chain")[0].text
-
-
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
     policy = records.read_policy(Path(world.root / name) for name in trust)
     made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
@@ -123,11 +115,6 @@ def test_signatures_are_named(world: signed.World) -> None:
     assert "trainer signed" in root.find("ol", class_="chain")[0].text
 
 
-def test_without_a_policy_signatures_are_not_checked(world: signed.World) -> None:
-    found, _ = read(world, world.run)
-    assert all("not checked" in link.signature for link in found.links if link.name in {"run", "wheel"})
-
-
 def test_a_removed_signature_is_shown_and_the_record_is_read_no_further(world: signed.World) -> None:
     signing.discard(world.run)
     found, _ = read(world, world.run, "policy.yaml")
@@ -135,13 +122,6 @@ def test_a_removed_signature_is_shown_and_the_record_is_read_no_further(world: s
     assert run.signed == "absent"
     assert "is not signed" in run.signature
     assert "read no further" in run.findings[0].evidence
-
-
-def test_a_forged_signature_fails(world: signed.World) -> None:
-    world.sign(world.run, "stranger")
-    found, root = read(world, world.run, "policy.yaml")
-    assert next(link for link in found.links if link.name == "run").signed == "fail"
-    assert "which is not trusted" in root.find("ol", class_="chain")[0].text
 
 
 @pytest.mark.parametrize("kind", ["wheel", "environment", "image", "report"])
@@ -163,14 +143,6 @@ def test_a_page_of_a_wheel_says_what_it_holds(world: signed.World) -> None:
     signed.flip(world.archive)
     found, _ = read(world, world.wheel)
     assert found.links[0].state == "fail"
-
-
-def test_an_image_by_name_has_the_same_page(world: signed.World) -> None:
-    found, _ = report.compose([signed.TAG], PageContext(state=signed.STATE))
-    assert found.title == signed.TAG
-    assert found.chain is not None
-    assert states(found.chain) == {"image": "ok", "smoke": "absent", "lock": "ok"}
-    assert find(signed.TAG, Path()).kind == "image"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "hole of 1 TB"])

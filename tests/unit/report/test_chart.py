@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.report import chart
@@ -24,14 +24,6 @@ NUMBERS = st.floats(-1e9, 1e9)
 )
 def test_ticks_are_round_numbers(low: float, high: float, unit: str, labels: list[str]) -> None:
     assert [label for _, label in chart.list_ticks(Range(low, high), unit=unit)] == labels
-
-
-@given(st.lists(NUMBERS, min_size=1, max_size=50))
-@example([5e-324])
-def test_points_lie_in_the_plot(values: list[float]) -> None:
-    axis = chart.spread(values, 0.06)
-    assert axis.low < axis.high
-    assert all(-1e-9 <= axis.place(value) <= 1 + 1e-9 for value in values)
 
 
 @given(st.lists(NUMBERS, min_size=30, max_size=90), st.integers(10, 25))
@@ -61,11 +53,6 @@ def test_flat_curves_have_an_axis(ys: list[float]) -> None:
     drawn = chart.draw(Chart(id="a", title="a", x="step", y="y", series=[series], text="a"))
     assert "nan" not in "".join(drawn.paths)
     assert drawn.y_ticks
-
-
-def test_shades_are_shares_of_a_row() -> None:
-    assert [chart.shade(count, [0, 1, 9, 90]) for count in (0, 1, 9, 90)] == [0, 1, 1, 9]
-    assert chart.shade(7, [7]) == chart.SHADES
 
 
 def test_large_matrices_are_drawn_and_huge_ones_listed() -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from toolkit.records import Environment
 from train.config.configuration import digest_fields
-from train.use.compare import list_different
 
 
 def repeat(place: Place, seed: int, rate: float, **result: float) -> Path:
@@ -30,11 +28,6 @@ def others(place: Place) -> list[Path]:
 
 def read(place: Place, *targets: Path) -> Element:
     return parse(place.write(*targets).read_text(encoding="utf-8"))
-
-
-def test_a_value_with_a_comma_in_it_names_no_option() -> None:
-    configs = [{"class_names": ["cat", name], "learning_rate": 0.1} for name in ("dog", "red fox")]
-    assert list_different(configs) == ["class_names"]
 
 
 def test_runs_are_side_by_side(place: Place, others: list[Path]) -> None:
@@ -77,13 +70,3 @@ def test_many_runs_are_rows_of_their_options_and_have_curves_of_their_own(place:
     (table,) = root.find("section", id="configuration")[0].find("table")
     rows = [[cell.text for cell in row.find("td")] for row in table.find("tr")[1:]]
     assert rows == [[str(seed)] for seed in range(10, 19)]
-
-
-def test_an_environment_is_read_once_for_all_runs(
-    place: Place, others: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    check = Environment.check
-    monkeypatch.setattr(Environment, "check", lambda environment: asked.append(environment) or check(environment))
-    place.describe(*others)
-    assert len(asked) == 1

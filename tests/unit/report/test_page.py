@@ -1,4 +1,3 @@
-import itertools
 import re
 from pathlib import Path
 
@@ -40,13 +39,6 @@ def test_a_page_asks_nobody_for_anything(place: Place, tmp_path: Path, chromium:
     chromium.open(alone)
     assert chromium.requests == [alone.as_uri()]
     assert chromium.complaints == []
-
-
-def test_headings_are_in_order(root: Element) -> None:
-    levels = [int(each.tag[1]) for each in root.walk() if re.fullmatch("h[1-6]", each.tag)]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_what_is_seen_has_a_name_for_those_who_do_not_see(root: Element) -> None:

@@ -16,7 +16,7 @@ from toolkit.base.errors import IntegrityError, ToolkitError, UsageError
 from toolkit.report import page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chart
-from toolkit.report.run_files import RunFolder, show_bytes, show_seconds
+from toolkit.report.run_files import RunFolder
 
 
 def read(place: Place, **options: object) -> Element:
@@ -169,11 +169,6 @@ def test_curves_and_the_words_and_numbers_beside_them_are_those_of_the_epochs(pl
     )
 
 
-def test_times_and_sizes_have_units_that_fit() -> None:
-    assert [show_seconds(seconds) for seconds in (7.96, 120, 7300)] == ["8.0 s", "2.0 min", "2 h 2 min"]
-    assert [show_bytes(count) for count in (12, 4200, 8.3e8, 2.5e9)] == ["12 bytes", "4 kB", "830 MB", "2.50 GB"]
-
-
 VALUES = [None, True, -1, 1e308, "<script>", [], {}, [[]], {"a": 1}]
 
 
@@ -214,12 +209,6 @@ def test_a_record_that_lacks_its_numbers_is_named(place: Place) -> None:
     place.change(result={"epochs": 2, "steps": 44})
     with pytest.raises(IntegrityError, match=r"a record of .* is damaged"):
         place.write()
-
-
-@pytest.mark.parametrize("bins", [None, [], [[0, 0.5, 0.5]], [[-1, 0.5, 0.5]], [[1, 1.5, 0.5]], [[1, 0.5]], ["<b>"]])
-def test_a_calibration_that_is_none_is_left_out(place: Place, bins: object) -> None:
-    maker.change_json(place.run / "manifest.json", lambda value: value["result"].update(calibration=bins))
-    assert not read(place).find("section", id="calibration")
 
 
 def test_what_is_no_number_is_left_out_of_curves(place: Place) -> None:

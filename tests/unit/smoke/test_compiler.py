@@ -131,11 +131,6 @@ def test_what_xla_does_not_take_is_passed_over(
     assert compiler.ptxas(ASKED)["file"] == str(file)
 
 
-def test_without_libnvvm_the_evidence_says_what_was_not_tried(alone: Site) -> None:
-    alone.write(LIBDEVICE, BITCODE)
-    assert compiler.libdevice(ASKED)["linked"] == "not tried: libnvvm.so is not installed"
-
-
 NVVM = """
 #include <string.h>
 typedef void *program;

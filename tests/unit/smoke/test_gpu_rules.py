@@ -39,11 +39,6 @@ def test_cudnn_is_compared_as_tensorflow_does(built: str, present: str, conflict
     assert gpu_rules.compare_cudnn(built, present) == conflict
 
 
-@pytest.mark.parametrize(("built", "present", "conflict"), [("12.5.1", "12.6.1", ""), ("12.8", "13.0", "major")])
-def test_cuda_is_compared_by_its_major_version(built: str, present: str, conflict: str) -> None:
-    assert gpu_rules.compare_cuda(built, present) == conflict
-
-
 @pytest.mark.parametrize(
     ("flags", "abi", "architecture"),
     [

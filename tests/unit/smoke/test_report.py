@@ -73,11 +73,6 @@ def read_xml(file: Path) -> ET.Element:
     return ET.parse(file).getroot()  # noqa: S314 - written a moment ago
 
 
-@given(reports)
-def test_json_and_back(value: Report) -> None:
-    assert runner.from_json(json.loads(json.dumps(value.to_json()))) == value
-
-
 @given(reports, st.lists(texts, max_size=3))
 def test_a_report_is_found_among_other_lines(value: Report, noise: list[str]) -> None:
     lines = [*noise, json.dumps({"check": {"id": "x"}}), json.dumps({"report": value.to_json()}), "later noise"]

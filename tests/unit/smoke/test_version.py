@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from importlib import metadata
 from importlib.metadata import PackagePath
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,20 +13,6 @@ from toolkit.smoke.checks.check import Expectation, Fail
 def test_the_asked_version_passes(site: Site) -> None:
     site.install()
     assert installation.version(Expectation(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
-
-
-@pytest.mark.parametrize(
-    ("asked", "module", "installed"),
-    [
-        ("2.19.0", "2.19.0+cuda126", "2.19.0+cuda126"),
-        ("2.19.0rc1", "2.19.0-rc1", "2.19.0rc1"),
-        ("", "2.20.0-dev20250301", "2.20.0.dev20250301"),
-    ],
-)
-def test_spellings_of_one_version_agree(site: Site, asked: str, module: str, installed: str) -> None:
-    site.install(version=installed)
-    site.module.__version__ = module
-    installation.version(Expectation(version=asked))
 
 
 @pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])
@@ -62,18 +47,6 @@ def overwrite_library(site: Site) -> None:
 
 def forget_hashes(site: Site) -> None:
     (site.install() / "RECORD").write_text("tensorflow/__init__.py,,\n")
-
-
-def test_a_lost_file_is_found_where_python_lists_only_those_that_exist(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.12 and later do."""
-    every = vars(metadata.Distribution)["files"].fget
-    existing = property(lambda self: [file for file in every(self) or () if Path(file.locate()).exists()])
-    monkeypatch.setattr(metadata.Distribution, "files", existing)
-    lose_file(site)
-    with pytest.raises(Fail, match="1 files missing"):
-        installation.files(Expectation())
 
 
 @pytest.mark.parametrize(

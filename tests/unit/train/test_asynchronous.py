@@ -13,10 +13,10 @@ from train.config.resolution import resolve
 from train.data import Dataset, Split
 from train.errors import InterruptionError
 from train.input.batches import Batch, Batches, make_ahead
-from train.model import densenet, formulation
+from train.model import formulation
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
-from train.run import job, loop
+from train.run import job
 from train.step import optimizer, packing, runtime, state, training
 from train.system.signals import StopSignal
 
@@ -108,52 +108,6 @@ def test_no_variable_is_int32() -> None:
     assert tf.int32 not in {variable.dtype for variable in variables}
     compared = [op for op in walk(graph) if op.type in ("Equal", "NotEqual")]
     assert tf.int32 not in {op.inputs[0].dtype for op in compared if op.inputs[0].shape.rank}
-
-
-def test_weights_are_drawn_on_the_host() -> None:
-    with tf.device("CPU:0"):
-        expected = densenet.he_normal(0, "a")((3, 3, 4, 4))
-    graph = tf.Graph()
-    with graph.as_default(), tf.device("GPU:0"):
-        densenet.he_normal(0, "a")((3, 3, 4, 4))
-    drawn = [op.device for op in graph.get_operations() if "Random" in op.type]
-    assert drawn
-    assert all("CPU" in device for device in drawn)
-    assert np.array_equal(expected, densenet.he_normal(0, "a")((3, 3, 4, 4)))
-
-
-class Lazy:
-    def __init__(self, number: int, events: list[str]) -> None:
-        self.number, self.events = number, events
-
-    def read(self) -> tuple[float, int]:
-        self.events.append(f"read {self.number}")
-        return 0.0, 0
-
-
-def drive(count: int, settled: set[int]) -> list[str]:
-    events: list[str] = []
-
-    def run(number: int, *_: Any) -> Any:
-        events.append(f"begin {number}")
-        return Lazy(number, events)
-
-    def report(outcome: Any, *, last: bool = True) -> None:
-        outcome.read()
-        if last:
-            events.append("close")
-
-    batches: Any = ((number, None, None) for number in range(1, count + 1))
-    loop.run_late(run, batches, report, lambda done: done in settled)
-    return events
-
-
-def test_results_are_read_when_the_next_step_is_under_way() -> None:
-    assert drive(5, {1, 4, 5}) == [
-        *("begin 1", "read 1", "close"),
-        *("begin 2", "begin 3", "read 2", "begin 4", "read 3", "read 4", "close"),
-        *("begin 5", "read 5", "close"),
-    ]
 
 
 def test_batches_made_ahead_are_the_same_and_their_errors_come_through() -> None:

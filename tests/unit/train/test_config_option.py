@@ -50,15 +50,6 @@ def test_a_manifest_will_do(tmp_path: Path) -> None:
     assert parse(["--config", str(tmp_path / "manifest.json")]).digest == first.digest
 
 
-def test_a_file_of_an_older_version_lacks_fields(tmp_path: Path) -> None:
-    first = parse(["digits"])
-    path = write(tmp_path, first)
-    values = yaml.safe_load(path.read_text())
-    del values["tf32"]
-    path.write_text(yaml.safe_dump(values))
-    assert parse(["--config", str(path)]).digest == first.digest
-
-
 def test_places_and_presentation_are_the_command_lines(tmp_path: Path) -> None:
     path = write(tmp_path, parse(["digits", "--progress", "quiet", "--json", "--keep", "7"]))
     config = parse(["--config", str(path), "--out", "elsewhere", "--data-dir", "copy", "--keep", "1"])

@@ -63,10 +63,6 @@ def test_quotas_are_read(case: str, tmp_path: Path) -> None:
     assert read_quota(make(tmp_path, cgroup, mount, files)) == quota
 
 
-def test_a_process_without_these_files_has_no_quota(tmp_path: Path) -> None:
-    assert read_quota(tmp_path / "missing") is None
-
-
 @pytest.mark.parametrize(
     ("quota", "cores"), [("max", 8), ("50000", 1), ("100000", 1), ("150000", 2), ("400000", 4), ("9900000", 8)]
 )

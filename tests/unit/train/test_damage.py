@@ -115,16 +115,6 @@ def test_an_image_that_is_missing_or_broken_is_named_by_its_row(tmp_path: Path, 
         read(write_rows(tmp_path, rows, [0] * len(rows)))
 
 
-def test_a_column_without_images_is_refused(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for name in ("train", "test"):
-        pq.write_table(pa.table({"img": [3], "label": [0]}), tmp_path / f"{name}.parquet")
-    with pytest.raises(DataError, match="cannot read"):
-        read(tmp_path)
-
-
 def test_a_label_that_is_missing_is_named_by_its_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"row 2 of the split train of {tmp_path} has no label"):
         read(write_rows(tmp_path, [encode("RGB")] * 4, [1, 2, None, 3]))

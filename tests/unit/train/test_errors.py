@@ -29,11 +29,6 @@ def test_a_known_error_ends_with_its_message_and_exit_code(
     assert capsys.readouterr() == ("", "error: it failed\n  why: a reason\n  try: a remedy\n")
 
 
-def test_an_interruption_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fail(InterruptionError("stopped after step 3", remedy="The same command goes on"))() == 130
-    assert capsys.readouterr() == ("", "stopped after step 3. The same command goes on.\n")
-
-
 def test_an_interrupt_ends_with_the_exit_code_of_a_signal(capsys: pytest.CaptureFixture[str]) -> None:
     assert fail(KeyboardInterrupt())() == 130
     assert capsys.readouterr() == ("", "interrupted\n")
@@ -43,13 +38,3 @@ def test_an_interrupt_ends_with_the_exit_code_of_a_signal(capsys: pytest.Capture
 def test_another_exception_is_not_hidden(error: BaseException) -> None:
     with pytest.raises(type(error)):
         fail(error)()
-
-
-def test_a_program_gets_its_arguments_and_returns_its_own_code(capsys: pytest.CaptureFixture[str]) -> None:
-    @explain_errors
-    def program(code: int, *, more: int) -> int:
-        return code + more
-
-    assert program(2, more=3) == 5
-    assert program.__name__ == "program"
-    assert capsys.readouterr() == ("", "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from train.errors import PreflightError
-from train.system.files import explain_path, read_regular, replacing, replacing_folder, sweep, writing
+from train.system.files import explain_path, read_regular, replacing, replacing_folder, sweep
 
 
 def test_a_file_whose_writing_fails_leaves_the_old_one(tmp_path: Path) -> None:
@@ -41,12 +41,6 @@ def test_a_folder_takes_the_place_of_its_like_only(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="cannot write"), replacing_folder(path / "one" / "below", ("one",)):
         raise AssertionError
     assert sorted(entry.name for entry in path.iterdir()) == ["one", "two"]
-
-
-def test_the_systems_reason_is_given(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError) as caught, writing(tmp_path):
-        Path("/dev/full").write_text("a", encoding="utf-8")
-    assert caught.value.why == "No space left on device"
 
 
 def test_what_is_read_before_it_is_trusted_is_a_regular_file_of_a_bounded_size(tmp_path: Path) -> None:

@@ -121,22 +121,3 @@ def test_names_of_any_kind_are_drawn_without_a_warning_and_read_back(tmp_path: P
         plot.draw_records([record], parse([str(tmp_path / name)]), tmp_path / "curves.png")
     for name in ("confusion.png", "curves.png"):
         assert imread(tmp_path / name).size
-
-
-@pytest.mark.parametrize("shape", [(8, 8, 1), (32, 32, 3), (300, 200, 3), (1, 400, 3)])
-def test_images_of_any_shape_fill_their_place(shape: tuple[int, int, int]) -> None:
-    tile = gallery.Tile(np.full(shape, 255, np.uint8) * np.uint8(1), (("a $name$", "black"),))
-    dark = gallery.Tile(np.full(shape, 16, np.uint8), ())
-    sheet = gallery.render([tile], "title")
-    assert sheet.shape[1] == gallery.COLUMNS * (gallery.SIDE + gallery.GAP) + gallery.GAP
-    assert gallery.render([dark], "title").min(axis=2).max() >= 240
-    assert max(gallery._scale(tile.image).shape) == gallery.SIDE
-    assert gallery.render([], "nothing").shape[2] == 3
-
-
-def test_each_image_is_where_it_is_said_to_be() -> None:
-    colors = np.arange(1, 20, dtype=np.uint8) * 13
-    tiles = [gallery.Tile(np.full((8, 8, 3), color, np.uint8), (("name", "black"),)) for color in colors]
-    sheet = gallery.render(tiles, "title")
-    for color, (left, top) in zip(colors, gallery._place(tiles), strict=True):
-        assert (sheet[top : top + gallery.SIDE, left : left + gallery.SIDE] == color).all()

@@ -13,7 +13,6 @@ import pytest
 from tests.makers.data_files import assert_same, make_split, write_parquet
 from tests.makers.hugging_face import make_saved
 from tests.server import QuietHandler, running
-from tests.unit.train.own.making import write_image
 from train.cli import main, parse
 from train.data import download, load
 from train.errors import DataError, IntegrityError
@@ -112,15 +111,6 @@ def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_p
     assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
 
 
-def test_a_file_that_was_altered_in_the_cache_is_noticed(mirror: type[Hub], tmp_path: Path) -> None:
-    folder = download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
-    victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
-    victim.resolve().write_bytes(b"altered")
-    with pytest.raises(IntegrityError, match="is not the file we know"):
-        load(parse(["svhn", "--no-extra", "--data-dir", str(tmp_path / "cache")]))
-    assert victim.exists()  # files in a user's folder are never removed
-
-
 def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path) -> None:
     folder = download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
@@ -166,15 +156,6 @@ def test_any_set_of_the_hub_can_be_trained_on(mirror: type[Hub], tmp_path: Path)
     other = parse([f"hf:{REPOSITORY}/nothing", "--cache-dir", str(tmp_path / "cache")])
     with pytest.raises(DataError, match="there is no nothing/"):
         load(other)
-
-
-def test_an_image_of_the_hub_is_named_by_its_repository(mirror: type[Hub], tmp_path: Path) -> None:
-    image = write_image(tmp_path / "0.png").read_bytes()
-    mirror.files = {"pets/cat/0.png": image, "pets/cat/1.png": b"no image", "pets/dog/0.png": image}
-    mirror.digests = {name: hashlib.sha256(content).hexdigest() for name, content in mirror.files.items()}
-    with pytest.raises(DataError) as caught:
-        load(parse([f"hf:{REPOSITORY}/pets", "--cache-dir", str(tmp_path / "cache")]))
-    assert caught.value.what == f"cannot read hf:{REPOSITORY}/pets/cat/1.png"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -87,14 +86,6 @@ def test_a_run_that_starts_from_another_resumes_to_the_bit(source: Path, tmp_pat
     assert manifest["resumed_after"] == [2]
     assert manifest["weights_sha256"] == expected
     assert manifest["environment"]["mean"] == network.load(source).position.environment["mean"]
-
-
-def test_the_digest_of_a_run_names_the_weights_and_not_their_place(source: Path, tmp_path: Path) -> None:
-    shutil.copytree(source, tmp_path / "elsewhere")
-    config = parse(["digits", "--init-from", str(source)])
-    assert parse(["digits", "--init-from", str(tmp_path / "elsewhere")]).digest == config.digest
-    assert parse(["digits", "--depth", "10"]).digest != config.digest
-    assert parse(["digits", "--init-from", str(source), "--freeze", "1"]).digest != config.digest
 
 
 def test_other_weights_than_recorded_are_refused(source: Path, learnt: Path, tmp_path: Path) -> None:

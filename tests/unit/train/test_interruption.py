@@ -121,19 +121,6 @@ def test_without_any_good_checkpoint_it_says_that_it_begins_anew(
 STOCK = ("--kernels", "stock")
 
 
-def test_a_loss_that_is_no_number_in_the_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = "sparse_softmax_cross_entropy_with_logits"
-    original = getattr(tf.nn, name)
-    monkeypatch.setattr(tf.nn, name, lambda *arguments: original(*arguments) * np.nan)
-    assert run(tmp_path, *STOCK) == 7
-    said = capsys.readouterr().err
-    assert "the loss of step 1 is nan" in said
-    assert "none, this was before the first" in said
-    assert not list(find_folder(tmp_path, *STOCK).rglob("step-*"))
-
-
 def test_what_a_relu_hides_from_the_loss_is_found_when_the_state_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,3 @@
-import io
 import json
 import unicodedata
 from collections.abc import Callable
@@ -61,12 +60,6 @@ def test_a_name_with_a_newline_makes_no_message_of_its_own(kind: type[Exception]
     error = kind("cannot read a\nerror: b", why="c\nerror: d")  # type: ignore[call-arg]
     assert [line for line in str(error).splitlines() if not line.startswith(" ")] == ["cannot read a\\nerror: b"]
     assert describe(Prediction("a\nb.png", problem="c\nd"), 3).count("\n") == 0
-
-
-def test_a_warning_with_a_newline_stays_one_message() -> None:
-    stream = io.StringIO()
-    Display("plain", stream=stream).warn("left out: a\nerror: b")
-    assert stream.getvalue() == "warning: left out: a\n    error: b\n"
 
 
 @given(st.text(), st.integers())

@@ -58,12 +58,6 @@ def test_a_container_writes_the_list_of_broken_images_beside_others_of_the_user(
     assert (str(tmp_path / "lists"), "/report", False) in asked.mounts
 
 
-def test_a_job_without_mounts_gets_no_names() -> None:
-    from toolkit.engine import Job
-
-    assert container.describe(Job(title="x", argv=("-V",)), image="image").environment == {}
-
-
 def test_compose_names_its_mounts() -> None:
     text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
     (value,) = re.findall(r"TOOLKIT_PATHS: '(.*)'", text)

@@ -1,6 +1,5 @@
 import importlib
 import io
-import itertools
 import json
 import shutil
 import sys
@@ -117,16 +116,6 @@ def test_the_heat_is_that_of_the_gradient(run: Path) -> None:
     assert expected.max() > 0
     found = prediction.compute_heat(trained, image, 3)
     assert found == pytest.approx(expected / expected.max(), abs=1e-5)
-
-
-def test_images_of_any_size_and_mode_are_classified(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for mode, size in itertools.product(("L", "RGB", "RGBA", "CMYK", "1"), ((8, 8), (300, 200), (5, 90))):
-        Image.new(mode, size).save(tmp_path / f"{mode}-{size[0]}.tif")
-    found = predict(capsys, run, tmp_path)
-    assert len(found) == 15
-    assert not any(each["problem"] for each in found)
 
 
 def test_a_folder_that_is_no_run_and_a_run_without_weights_are_refused(

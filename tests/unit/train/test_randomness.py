@@ -41,13 +41,6 @@ def test_a_mask_follows_seed_and_place_and_not_the_batch() -> None:
     assert (draw(0.5, FOR_CPU, place=3) != expected).any()
 
 
-@pytest.mark.parametrize("rate", RATES)
-def test_values_that_stay_make_up_for_those_that_are_dropped(rate: float) -> None:
-    maps, variable = tf.zeros((2, 4, 3, 6)), tf.Variable([7, 3], dtype=tf.int64)
-    mask = make_dropout(rate, variable, FOR_CPU).at(0).mask(maps, FOR_CPU).numpy()
-    assert set(mask.flat) == {0, np.float32(1 / (1 - rate))}
-
-
 def test_each_part_of_a_network_has_masks_of_its_own() -> None:
     layers = list_layers(resolve("cifar10", depth=22, augment=False, dropout=0.2), FOR_CPU)
     places = [layer.place for layer in layers if hasattr(layer, "place")]

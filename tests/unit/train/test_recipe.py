@@ -80,26 +80,6 @@ def test_a_square_is_cut_out_around_its_place() -> None:
         assert np.array_equal(image, expected)
 
 
-def test_a_batch_is_mixed_with_itself_by_one_share() -> None:
-    generator = np.random.default_rng(0)
-    images = generator.integers(0, 256, (6, 4, 4, 3)).astype(np.uint8)
-    targets = np.eye(6, dtype=np.float32)
-    mixed, shares = augmentation.mix(images, targets, 1.0, 0, 5)
-    assert shares.sum(1) == pytest.approx(np.ones(6))
-    assert len(np.unique(shares.round(6))) <= 4, "0, 1, and the two shares"
-    assert np.abs(mixed - np.tensordot(shares, images.astype(np.float64), 1)).max() <= 0.5001
-    again, _ = augmentation.mix(images, targets, 1.0, 0, 5)
-    other, _ = augmentation.mix(images, targets, 1.0, 0, 6)
-    assert np.array_equal(mixed, again)
-    assert not np.array_equal(mixed, other)
-
-
-def test_a_square_is_cut_out_of_an_image_that_is_wider_than_high() -> None:
-    images, fill = np.full((1, 4, 10, 1), 7, np.uint8), np.array([1], np.uint8)
-    cut = augmentation.cut_out(images, np.array([[0.5, 0.75]]), 2, fill)[0, :, :, 0]
-    assert np.argwhere(cut == 1).tolist() == [[1, 6], [1, 7], [2, 6], [2, 7]]
-
-
 def test_the_rate_rises_before_the_schedule_begins() -> None:
     rates = [rate_at("cosine", 1.0, number, 100, warm_up=10) for number in range(100)]
     assert rates[:10] == pytest.approx(np.arange(1, 11) / 10)

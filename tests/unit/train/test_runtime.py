@@ -10,11 +10,9 @@ import tensorflow as tf
 
 from tests.loaded import ROOT
 from tests.native import needs_native
-from train.cli import parse
 from train.native import library
 from train.run import job
-from train.step import budget, runtime
-from train.system import memory
+from train.step import runtime
 
 
 class Said:
@@ -34,11 +32,6 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
         assert tf.config.experimental.tensor_float_32_execution_enabled() is tf32
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(False)
-
-
-def test_float32_is_float32_unless_asked_otherwise() -> None:
-    assert not parse(["digits"]).tf32
-    assert parse(["digits", "--tf32"]).tf32
 
 
 def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,23 +74,6 @@ def test_a_run_that_goes_on_with_something_else_says_so(name: str) -> None:
     job._note_changes(before, before | {name: "two"}, said)
     assert len(said.lines) == 1
     assert said.lines[0].startswith(f"note: {name} was one, is two")
-
-
-def test_the_memory_of_a_gpu_is_the_budget_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "measure_peak", lambda config, threads, size: (500 + 10 * size) * 1_000_000)
-    monkeypatch.setattr(budget, "read_device_memory", lambda: 2_500_000_000)
-    monkeypatch.setattr(memory, "read_free", lambda: 50_000_000_000)
-    config = parse(["cifar10", "--batch-size", "auto"])
-    assert budget.choose_batch_size(config, 2, 50_000, 1_900_000_000) == 144
-
-
-def test_without_a_driver_tensorflow_is_not_asked_for_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(budget, "GPU_FILES", (tmp_path / "nvidiactl",))
-    monkeypatch.setattr(budget, "_ask", lambda *_: pytest.fail("asked"))
-    assert budget.read_device_memory() == 0
-    (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(budget, "_ask", lambda *_: 7)
-    assert budget.read_device_memory() == 7
 
 
 PLUGIN = """

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -71,19 +70,6 @@ def test_a_signal_that_another_handler_takes_does_not_keep_the_program(capsys: p
     assert time.monotonic() - began < 20
     assert taken
     assert signal.getsignal(signal.SIGTERM) == before
-    assert capsys.readouterr() == ("", "interrupted\n")
-
-
-def test_a_thread_that_ends_by_an_interrupt_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    def start() -> int:
-        with suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        thread = threading.Thread(target=signals.check)
-        thread.start()
-        thread.join()
-        return 0
-
-    assert signals.run(start) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.command import Run
 from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit.base import interpreters, manifest, project, seals
+from toolkit.base import interpreters, manifest, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import GpuError, IntegrityError, PreflightError, UsageError
 from toolkit.doctor.decision import Decision
@@ -181,15 +181,6 @@ def test_what_is_in_the_way_of_a_wheel_is_not_removed(tmp_path: Path, kind: str)
     with pytest.raises(PreflightError, match="is in the way"):
         wheel_folder.require_free(target)
     assert target.exists()
-
-
-def test_both_pages_say_the_rule_in_the_same_words() -> None:
-    rules = []
-    for page in ("SECURITY.md", "docs/trust.md"):
-        paragraphs = project.locate(page).read_text().split("\n\n")
-        rules += [text.strip() for text in paragraphs if text.strip().startswith("**What you name is trusted")]
-    assert len(rules) == 2
-    assert rules[0] == rules[1]
 
 
 def test_machine_code_that_somebody_else_has_put_into_the_cache_of_grafts_is_made_anew(

@@ -38,9 +38,6 @@ STARTERS = {
 """The modules that start programs by themselves, and which. All others do it by `toolkit.base.programs`."""
 
 
-OTHERS = ("exec", "spawn", "posix_spawn", "system", "popen")
-
-
 def _list_starts(tree: ast.AST) -> Iterator[ast.Call]:
     names = {"run", "Popen", "call", "check_call", "check_output", "starting"}
     for node in ast.walk(tree):

@@ -31,20 +31,6 @@ def test_a_reference_names_its_distribution(reference: str, codename: str | None
 
 
 @pytest.mark.parametrize(
-    ("base", "changes", "compilers"),
-    [
-        ("trixie", {}, ("17", "14")),
-        ("bookworm", {}, ("19", "12")),
-        ("bookworm", {"tensorflow": "2.21.0", "cuda": "12.8.1", "capabilities": ["12.0"]}, ("22", "12")),
-        ("noble", {}, ("17", "14")),
-    ],
-)
-def test_a_set_is_compiled_by_what_the_base_has(base: str, changes: dict[str, Any], compilers: tuple[str, str]) -> None:
-    spec = versions.choose_versions(TABLE, base=base, **changes)
-    assert (spec.clang, spec.gcc) == compilers
-
-
-@pytest.mark.parametrize(
     ("base", "changes", "why"),
     [
         ("jammy", {}, "ubuntu:22.04 packages none that can, and this set is compiled by clang 17, 18"),

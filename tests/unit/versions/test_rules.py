@@ -123,13 +123,6 @@ def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, st
     assert any("upstream documents" in line for line in found.warnings) == (clang != documented)
 
 
-def test_all_reasons_at_once() -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        versions.choose_versions(TABLE, cuda="13.0.1", cudnn="9.13.0", python="3.14", capabilities=["9.9"])
-    for part in ("Python 3.14", "CUDA 13.0.1", "cuDNN 9.13.0", "capability 9.9"):
-        assert part in str(caught.value)
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -173,13 +166,6 @@ def test_the_ptx_version_of_xla_is_a_matter_of_version_cuda_and_card(
     asked = {"tensorflow": [tensorflow], "cuda": [cuda], "cudnn": ["9.10.2"], "capability": [capability]}
     assert failure.affects(**asked) == touched
     assert not failure.refuse
-
-
-def test_failures_of_an_older_version_are_not_shown_for_a_newer_one() -> None:
-    newer = versions.choose_versions(TABLE, tensorflow="2.20.0")
-    told = [*newer.warnings, *newer.answered]
-    assert not [line for line in told if line.startswith(("P3:", "P13:", "and-cuda:"))]
-    assert any(line.startswith("P4:") for line in told)
 
 
 @pytest.mark.parametrize(
@@ -292,10 +278,3 @@ def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, as
 )
 def test_capabilities_as_tensorflow_reads_them(asked: list[str], named: tuple[str, ...]) -> None:
     assert numbers.normalize_capabilities(asked) == named
-
-
-@given(st.lists(st.sampled_from(["5.0", "6.1", "7.5", "8.9", "9.0", "9.0a", "12.0"]), min_size=1))
-def test_capabilities_keep_their_numbers(asked: list[str]) -> None:
-    named = numbers.normalize_capabilities(asked)
-    assert {numbers.to_plain(item) for item in named} == set(asked)
-    assert numbers.normalize_capabilities(named) == named

@@ -48,13 +48,6 @@ def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item:
     assert all(str(each.specifier).startswith("==") for found in on.values() for each in found.values())
 
 
-def test_tools_and_toolchains_are_the_same_on_both_platforms() -> None:
-    for name in ("toolkit", "dev", "uv", *filter(None, (row.parts for row in TABLE.cuda_rows.values()))):
-        here, there = (read_requirements(name, place.machine).keys() for place in TABLE.platforms.values())
-        assert here, name
-        assert here ^ there <= {"tensorflow", "tensorflow-cpu"}, name
-
-
 def test_a_set_that_was_locked_on_demand_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project, "ROOT", tmp_path)
     asked = ("2.18.1", "3.12", "12.6.1", "9.3.0")

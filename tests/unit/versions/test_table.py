@@ -1,6 +1,4 @@
-from collections.abc import Callable
 from pathlib import Path
-from time import thread_time
 
 import pytest
 import yaml
@@ -8,7 +6,7 @@ import yaml
 from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import ToolkitError, UnsupportedError, UsageError
-from toolkit.versions import numbers, table
+from toolkit.versions import table
 from toolkit.versions.sets import name_wheel
 
 TABLE = versions.load_table()
@@ -49,12 +47,6 @@ def test_locked_parts_are_those_of_their_release() -> None:
 @pytest.mark.parametrize(("component", "wheel"), [("cuda-nvcc", "nvidia-cuda-nvcc"), ("cudnn", "nvidia-cudnn-cu13")])
 def test_since_cuda_13_only_libraries_with_releases_of_their_own_have_a_suffix(component: str, wheel: str) -> None:
     assert name_wheel(component, "13.0.0") == wheel
-
-
-def test_unknown_tensorflow_names_the_nearest() -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        TABLE.tensorflow("2.23.0")
-    assert "2.21.0" in caught.value.remedy
 
 
 def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
@@ -100,41 +92,6 @@ def test_missing_or_garbled_table_is_named(tmp_path: Path) -> None:
     for path in (garbled, tmp_path / "none.yaml"):
         with pytest.raises(ToolkitError, match="version table"):
             versions.load_table(path)
-
-
-@pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no parser in C")
-def test_loading_costs_less_than_half_of_what_a_parser_in_python_takes() -> None:
-    """Each command pays for it. A collection of garbage may fall into one of the counts."""
-
-    def measure(load: Callable[[], object]) -> float:
-        start = thread_time()
-        load()
-        return thread_time() - start
-
-    text = table.PATH.read_text()
-    slow = measure(lambda: yaml.safe_load(text))
-    assert min(measure(lambda: table.build_table(table.read_yaml(text))) for _ in range(3)) < slow / 2
-
-
-@pytest.mark.parametrize(
-    ("asked", "nearest"),
-    [("12.6", "12.6.3"), ("12.6.9", "12.6.3"), ("13.0.1", "13.0.0"), ("12.7.0", "12.6.3"), ("1.0", "11.8")],
-)
-def test_nearest_cuda(asked: str, nearest: str) -> None:
-    assert numbers.find_nearest(asked, TABLE.cuda_rows) == nearest
-
-
-def test_preferred_wins_among_equals() -> None:
-    assert numbers.find_nearest("12.6", TABLE.cuda_rows, prefer="12.6.1") == "12.6.1"
-    assert numbers.find_nearest("12.5", TABLE.cuda_rows, prefer="12.6.1") == "12.5.1"
-
-
-def test_a_failure_affects_the_versions_of_its_specifier() -> None:
-    failure = table.Failure(id="x", issues=(), symptom="", ours="", when={"cuda": ">=12.8,<13"})
-    asked = ("12.6.3", "12.8", "12.8.0", "12.9.1", "13.0.0")
-    assert [failure.affects(cuda=[text]) for text in asked] == [False, True, True, True, False]
-    assert table.split_span(">=12.8,<13") == {"since": "12.8", "before": "13"}
-    assert table.split_span("<13") == {"since": "", "before": "13"}
 
 
 def test_each_advisory_has_a_dated_source_and_affects_versions_of_the_table(tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 import json
 from typing import Any
 
-import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.makers.fitness import GOOD
-from tests.makers.provenance import COMMIT, FOLDER, IMAGE, LOCK, RAN, TABLE
+from tests.makers.provenance import IMAGE, LOCK, RAN, TABLE
 from toolkit.wheel import build_documents, wheel_documents
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
@@ -32,13 +31,6 @@ def test_pinned_commit_is_the_wheels_source() -> None:
         "type": "vcs",
         "url": f"git+https://github.com/tensorflow/tensorflow.git@{LOCK.pins['tensorflow-commit']}",
     }
-
-
-@pytest.mark.parametrize("source", [COMMIT, FOLDER])
-def test_tree_that_was_brought_along_is_named_by_content(source: BuildContext) -> None:
-    subject = write(source=source)["metadata"]["component"]
-    assert "externalReferences" not in subject
-    assert {"name": "io.github.tensorflow-toolkit.source", "value": source.identity} in subject["properties"]
 
 
 def test_wheel_has_the_name_that_advisory_databases_have_for_tensorflow() -> None:

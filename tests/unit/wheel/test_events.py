@@ -36,12 +36,6 @@ def read(*objects: object) -> bazel_output.Outcome:
     return bazel_output.read_events(json.dumps(item) for item in objects)
 
 
-def test_a_good_build() -> None:
-    found = read({"id": {"started": {}}}, finished(None), METRICS)
-    assert (found.exit_code, found.executed, found.cached, found.seconds) == (0, 18, 11, 55.645)
-    assert found.failures == ()
-
-
 def test_cached_actions_are_recorded_by_kind_and_said() -> None:
     record = read(finished(None), METRICS).record()
     assert record["cached_by"] == {"disk cache hit": 9, "remote cache hit": 2}
@@ -50,16 +44,6 @@ def test_cached_actions_are_recorded_by_kind_and_said() -> None:
         "18 actions, 11 of them from a cache (9 disk cache hits, 2 remote cache hits), "
         "3 more unchanged since an earlier build"
     )
-
-
-def test_remote_actions_are_said() -> None:
-    record = bazel_output.Outcome(executed=11, runners={"total": 11, "remote": 11}).record()
-    assert bazel_output.describe_outcome(record) == "11 actions, none of them from a cache, 11 on the remote executor"
-
-
-def test_a_record_of_an_earlier_version_is_described() -> None:
-    record = {"executed": 2, "cached": 1, "runners": {"total": 2, "disk cache hit": 1}}
-    assert bazel_output.describe_outcome(record) == "2 actions, 1 of them from a cache (1 disk cache hit)"
 
 
 def test_a_failed_build_names_its_actions() -> None:

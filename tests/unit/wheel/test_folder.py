@@ -1,5 +1,3 @@
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,12 +12,6 @@ def dist(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(name)
     wheel_folder.write_sums(tmp_path)
     return tmp_path
-
-
-def test_sums_are_those_of_coreutils(dist: Path) -> None:
-    assert set(wheel_folder.check_sums(dist)) == {"x.whl", "build.log"}
-    if shutil.which("sha256sum"):
-        subprocess.run(["sha256sum", "--check", "--strict", "--quiet", wheel_folder.SUMS], cwd=dist, check=True)
 
 
 def test_every_change_is_noticed(dist: Path) -> None:

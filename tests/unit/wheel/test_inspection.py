@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit.base import digest
 from toolkit.base.errors import IntegrityError, ToolkitError, UnsupportedError, UsageError
-from toolkit.wheel import archive, elf, fatbin, inspection
+from toolkit.wheel import elf, fatbin, inspection
 
 
 @pytest.fixture
@@ -131,19 +131,6 @@ def test_a_library_for_another_processor_than_the_wheel_names_is_refused(tmp_pat
     assert caught.value.why == "it is for linux_x86_64, and tensorflow/x.so for aarch64"
 
 
-def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
-    whole = make_elf(make_fatbin(("sm", 75)))
-    broken = whole.replace((len(make_fatbin(("sm", 75)))).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"))
-    assert broken != whole
-    with pytest.raises(IntegrityError, match="damaged library"):
-        inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": broken}))
-
-
-def test_the_highest_version_of_all_libraries_is_needed() -> None:
-    versions = [("GLIBC", "2.9"), ("GLIBC", "2.17"), ("CXXABI", "1.3")]
-    assert elf.find_highest(versions) == {"GLIBC": "2.17", "CXXABI": "1.3"}
-
-
 @pytest.mark.parametrize(
     ("symbols", "platforms", "host"),
     [
@@ -188,12 +175,6 @@ def test_no_text_crashes_the_build_info_reader(text: str) -> None:
         assert isinstance(inspection.parse_build_info(text), inspection.BuildInfo)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["sm", "compute"]), st.integers(10, 130)), min_size=1), st.integers(0, 64))
-def test_fat_binaries_are_read_back(entries: list[tuple[str, int]], padding: int) -> None:
-    data = make_fatbin(*entries[:1]) + b"\0" * padding + make_fatbin(*entries)
-    assert elf.read_architectures(data) == {f"{kind}_{number}" for kind, number in entries}
-
-
 @given(st.binary(max_size=200))
 def test_no_bytes_crash_the_fat_binary_reader(noise: bytes) -> None:
     whole = make_fatbin(("sm", 75))
@@ -226,12 +207,6 @@ def test_metadata_in_a_deeper_folder_is_not_that_of_the_wheel(tmp_path: Path) ->
     path.write_bytes(path.read_bytes().replace(b"tensorflow-2.19.0.dist-info", b"tensorflow-2.19/0.dist-info"))
     with pytest.raises(IntegrityError, match="is not a whole wheel"):
         inspection.inspect(path)
-
-
-def test_archive_reads_no_more_than_it_needs(cuda_wheel: Path) -> None:
-    with archive.open_wheel(cuda_wheel) as opened:
-        assert opened.read_text("tensorflow/none.txt") is None
-        assert opened.read_text("tensorflow/readme.txt") == "text"
 
 
 def test_a_wheel_is_inspected_once_where_digests_are_remembered(

@@ -1,18 +1,14 @@
 import json
 import os
 import shutil
-import signal
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command import Run
-from tests.ending import end_in_child
 from tests.unit.graft import maker
 from toolkit.base import digest, files, findings
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
@@ -83,14 +79,6 @@ def test_a_label_that_is_none_is_refused(tmp_path: Path, label: str, why: str) -
     assert not (tmp_path / "variants").exists()
 
 
-def test_code_that_no_property_can_name_is_left_out(tmp_path: Path) -> None:
-    found = inspection.inspect(variant.find_wheel(make(tmp_path)).path)
-    described = variant.describe(replace(found, architectures=("sm_90", "sm_90a", "compute_90")))
-    assert described.properties["nvidia"]["sm_arch"] == ["90_real"]
-    with pytest.raises(UnsupportedError, match="sm_90a, for one GPU alone"):
-        variant.describe(replace(found, architectures=("sm_90a",)))
-
-
 @pytest.mark.parametrize(("version", "label"), [("2.21.0+repaired", ""), ("2.21.0+mine", "null")])
 def test_a_repaired_wheel_is_for_all_machines_that_no_other_variant_fits(
     tmp_path: Path, version: str, label: str
@@ -116,19 +104,6 @@ def test_a_repaired_wheel_is_the_plain_one_of_an_index(tmp_path: Path) -> None:
     assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
     listed = json.loads((tmp_path / "site/tensorflow/index.json").read_text())["files"]
     assert {made.name, graft.name} < {item["filename"] for item in listed}
-
-
-def test_a_label_of_many_cards_names_the_first_and_the_last(tmp_path: Path) -> None:
-    made = variant.make(make(tmp_path / "dist", "2.21.0", 60, 70, 80, 89, 120), tmp_path / "variants")
-    assert made.name.endswith("-sm60_to_sm120.whl")
-
-
-def test_another_variant_of_the_same_name_is_kept(tmp_path: Path) -> None:
-    variant.make(make(tmp_path / "one", "2.21.0+sm120", 80, 120), tmp_path / "variants")
-    before = read(tmp_path / "variants")
-    with pytest.raises(UsageError, match="is there already"):
-        variant.make(make(tmp_path / "two", "2.21.0+sm120.only", 120), tmp_path / "variants")
-    assert read(tmp_path / "variants") == before
 
 
 def test_an_index_names_each_wheel_with_hash_metadata_and_variants(tmp_path: Path, sources: list[Path]) -> None:
@@ -312,18 +287,6 @@ def test_what_is_not_of_an_index_is_never_removed(tmp_path: Path, name: str, ind
     assert path.exists()
 
 
-def test_an_index_of_another_draft_is_left_alone(tmp_path: Path, sources: list[Path]) -> None:
-    site = tmp_path / "site"
-    package_index.make(site, sources)
-    record = json.loads((site / package_index.RECORD).read_text())
-    (site / package_index.RECORD).write_text(json.dumps(record | {"variants": "v0.9.9"}))
-    before = read(site)
-    for use in (lambda: package_index.make(site, sources), lambda: package_index.verify(site)):
-        with pytest.raises(UnsupportedError, match="another draft"):
-            use()
-    assert read(site) == before
-
-
 def test_a_disk_that_fills_up_leaves_the_old_index(
     tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,38 +302,6 @@ def test_a_disk_that_fills_up_leaves_the_old_index(
     with pytest.raises(PreflightError, match="No space left"):
         package_index.make(site, sources)
     assert read(site) == before
-
-
-@pytest.mark.parametrize(
-    ("owner", "name", "call"),
-    [(Path, "hardlink_to", 2), (os, "copy_file_range", 2), (files, "write_atomically", 3), (files, "set_mode", 1)],
-)
-def test_a_command_that_is_killed_leaves_the_old_index_and_nothing_in_the_way(
-    tmp_path: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int
-) -> None:
-    site = tmp_path / "site"
-    package_index.make(site, sources[:1])
-    before, function, calls = read(site), getattr(owner, name), []
-
-    def kill(*arguments: Any) -> Any:
-        result = function(*arguments)
-        calls.append(name)
-        if len(calls) == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    def replace_index() -> None:
-        monkeypatch.setattr(owner, name, kill)
-        package_index.make(site, sources)
-
-    for again in (sources[:1], sources):  # the first of them finds the index as it should be
-        assert end_in_child(replace_index) == signal.SIGKILL
-        assert read(site) == before
-        assert not findings.list_wrong(package_index.verify(site))
-        package_index.make(site, again)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["dist", "site", "variants"]
-    package_index.make(tmp_path / "other", sources)
-    assert read(site) == read(tmp_path / "other")
 
 
 def test_where_folders_cannot_be_exchanged_a_failure_brings_the_old_index_back(
@@ -445,18 +376,6 @@ def test_a_wheel_that_changes_while_its_index_is_made_is_refused(
     with pytest.raises(IntegrityError, match="while it was copied"):
         package_index.make(tmp_path / "site", [wheel])
     assert not (tmp_path / "site").exists()
-
-
-def test_a_disk_that_fills_up_leaves_no_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = make(tmp_path / "dist", "2.21.0+sm120", 120)
-
-    def fill(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(repack, "repack", fill)
-    with pytest.raises(PreflightError, match="No space left"):
-        variant.make(source, tmp_path / "variants")
-    assert list((tmp_path / "variants").iterdir()) == []
 
 
 def test_a_change_of_an_index_is_found(tmp_path: Path, sources: list[Path]) -> None:

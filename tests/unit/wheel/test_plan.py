@@ -83,12 +83,6 @@ def test_what_is_known_by_its_name_alone_floats() -> None:
     assert known.level == "R0"
 
 
-def test_an_empty_pin_that_is_replaced_does_not_float() -> None:
-    without = lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, "tensorflow-commit": "", "bazel-sha256": ""})
-    assert plan(without, BuildOptions(), BuildInputs(source=SOURCE, bazel=SOURCE)).level == "R0"
-    assert without.floating == ("tensorflow-commit", "bazel-sha256")
-
-
 def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_text("")
@@ -135,17 +129,6 @@ def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
     assert secrets == [["id=ca", f"src={file}"], ["id=bazelrc", f"src={file}"]]
     assert next(csv.reader([argv[argv.index("--output") + 1]])) == ["type=local", "dest=a,b"]
     assert not any("canary" in word for word in argv)
-
-
-def test_the_name_of_a_run_is_no_part_of_the_cache_key_of_the_step() -> None:
-    planned = plan(LOCK, BuildOptions())
-    argv = planned.command(Path("out"), run_name=Path("name"))
-    assert argv == (*planned.command(Path("out"))[:-1], "--secret", "id=run,src=name", argv[-1])
-
-
-def test_the_instance_of_a_service_is_handed_over() -> None:
-    options = BuildOptions(remote_executor="grpc://x", remote_instance_name="main")
-    assert "REMOTE_INSTANCE_NAME=main" in plan(LOCK, options).command(Path("out"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import pytest
 
 from tests.command import Run
 from toolkit.base import naming
-from toolkit.base.errors import UnsupportedError
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
@@ -35,29 +34,6 @@ def test_native_is_written_out_as_what_the_processor_has(
     assert found == [f"--copt={flag}" for flag in flags]
     assert {*cpu_targets.list_instructions(found)} <= {*has.split()}
     assert "avx2" in cpu_targets.list_instructions(found)
-
-
-@pytest.mark.parametrize(
-    ("lacks", "remedy"), [("fma", "leave --cpu-target out"), ("avx", "--cpu-target x86-64-v2 needs no AVX")]
-)
-def test_an_older_processor_has_nothing_more_than_the_default(
-    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
-) -> None:
-    monkeypatch.setattr(cpu_targets, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
-    with pytest.raises(UnsupportedError, match=f"x86-64-v3 needs {lacks} too") as caught:
-        cpu_targets.list_flags("native")
-    assert caught.value.remedy == remedy
-
-
-def test_the_default_adds_no_flag_and_needs_no_more_than_the_published_wheel() -> None:
-    assert cpu_targets.list_flags("avx") == []
-    assert cpu_targets.list_instructions([]) == ()
-
-
-def test_a_level_needs_its_instructions_also_where_the_user_passed_its_flag() -> None:
-    for flags in (cpu_targets.list_flags("x86-64-v3"), ["--copt=-march=x86-64-v3", "--config=mkl"]):
-        assert {*cpu_targets.list_instructions(flags)} == {*V3.split()} - {"avx"}
-    assert "avx512vl" in cpu_targets.list_instructions(cpu_targets.list_flags("x86-64-v4"))
 
 
 def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_for_it(

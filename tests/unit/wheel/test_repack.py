@@ -2,8 +2,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, cast
 
 import pytest
 
@@ -72,15 +70,6 @@ def test_the_extra_gets_other_bounds(tmp_path: Path) -> None:
     ]
 
 
-def test_the_bytes_do_not_depend_on_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repack, "_PIECE", 4096)
-    content, seen = b"".join(number.to_bytes(4, "big") for number in range(20_000)), set()
-    for cores in (1, 2, 7):
-        monkeypatch.setattr(repack, "count_cores", lambda cores=cores: cores)
-        seen.add(write(tmp_path, content).read_bytes())
-    assert len(seen) == 1
-
-
 def test_pip_installs_it(tmp_path: Path) -> None:
     made, target = write(tmp_path, b"new"), tmp_path / "there"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
@@ -95,23 +84,6 @@ def test_pip_installs_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (target / "tensorflow" / "a.so").read_bytes() == b"new"
     assert (target / "tensorflow-2.21.0+sm120.dist-info").is_dir()
-
-
-def test_entries_of_other_forms_are_copied(tmp_path: Path) -> None:
-    source = make(tmp_path)
-    again = tmp_path / "other" / source.name
-    again.parent.mkdir()
-    # A stream that cannot seek gets sizes behind the content, and a stored file is not packed.
-    with zipfile.ZipFile(source) as old, again.open("wb") as raw:
-        pipe = SimpleNamespace(write=raw.write, flush=raw.flush)
-        with zipfile.ZipFile(cast("IO[bytes]", pipe), "w", zipfile.ZIP_DEFLATED) as new:
-            for item in old.infolist():
-                kind = zipfile.ZIP_STORED if item.filename.endswith("big") else zipfile.ZIP_DEFLATED
-                new.writestr(item.filename, old.read(item), kind)
-    with zipfile.ZipFile(again) as form:
-        assert any(item.flag_bits & 8 for item in form.infolist())
-    with archive.open_wheel(write(tmp_path, b"new", again)) as opened:
-        assert not list(opened.read_members(b"\x7fELF"))
 
 
 def test_a_wheel_without_the_file_or_of_another_version(tmp_path: Path) -> None:

@@ -113,19 +113,6 @@ def test_a_tree_of_another_version_is_refused(tmp_path: Path, bazel: str, versio
         build_inputs.require_version(str(tmp_path), tensorflow="2.19.0", bazel="6.5.0")
 
 
-def test_a_tree_later_than_2_19_says_its_version_in_another_file(tmp_path: Path) -> None:
-    (tmp_path / ".bazelversion").write_text("7.4.1")
-    (tmp_path / "tensorflow").mkdir()
-    (tmp_path / "tensorflow/tf_version.bzl").write_text('# x\nTF_VERSION = "2.21.0"\n')
-    build_inputs.require_version(str(tmp_path), tensorflow="2.21.0", bazel="7.4.1")
-    with pytest.raises(UnsupportedError, match=r"is TensorFlow 2\.21\.0, and TensorFlow 2\.20\.0 was asked for"):
-        build_inputs.require_version(str(tmp_path), tensorflow="2.20.0", bazel="7.4.1")
-
-
-def test_of_a_repository_elsewhere_nothing_is_known_yet() -> None:
-    build_inputs.require_version("https://a/b.git#" + "0" * 40, tensorflow="2.19.0", bazel="6.5.0")
-
-
 def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,3 @@
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,6 @@ def test_what_bazel_wanted_is_read_once_each() -> None:
     skylib = "github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz"
     assert found[0]["urls"] == [f"storage.googleapis.com/mirror.tensorflow.org/{skylib}", skylib]
     assert collect.read_wanted("INFO: Analyzed target //:wheel", ADDRESS) == []
-
-
-def test_a_checksum_of_another_form_is_the_same_one() -> None:
-    digest = hashlib.sha256(b"a").hexdigest()
-    assert collect.to_sha256(digest) == digest
-    assert collect.to_sha256("sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs=") == digest
 
 
 @given(st.text())

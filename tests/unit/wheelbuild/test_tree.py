@@ -1,4 +1,3 @@
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -164,14 +163,3 @@ def test_a_failure_is_reported_and_tried_again(kernels: tree.Kernels, tmp_path: 
     assert list(kernels.kept.iterdir()) == []
     (tmp_path / "source").write_text("kernel")
     assert kernels.compile(source).cause == ""
-
-
-def test_an_object_file_without_its_report_is_made_again(kernels: tree.Kernels) -> None:
-    """The report is written last, so that an interrupted proof leaves no half result behind."""
-    (source,) = write_tree(kernels.tree, 1)
-    kept = kernels.compile(source).kept
-    (kernels.kept / f"{kept}.json").unlink()
-    (kernels.kept / f"{kept}.o").write_text("half")
-    assert kernels.compile(source).kernels == 4
-    assert (kernels.kept / f"{kept}.o").read_text() == "made\n"
-    assert json.loads((kernels.kept / f"{kept}.json").read_text())["registers"] == 255

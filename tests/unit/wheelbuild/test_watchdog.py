@@ -72,10 +72,3 @@ def test_bazel_is_asked_to_end_and_killed_if_it_does_not(tmp_path: Path, deaf: s
     ended = bazel.run(argv, environment={}, folder=tmp_path, log=tmp_path / "log", watchdog=watchdog)
     assert ended.code in {code, -signal.SIGINT}
     assert ended.trouble.endswith(GONE)
-
-
-def test_bazel_that_ends_by_itself_leaves_no_trouble(tmp_path: Path) -> None:
-    watchdog = Watchdog(URL, silence=600, ask=lambda _: GONE)
-    argv = [sys.executable, "-c", "raise SystemExit(34)"]
-    ended = bazel.run(argv, environment={}, folder=tmp_path, log=tmp_path / "log", watchdog=watchdog)
-    assert ended == bazel.Ended(code=34)

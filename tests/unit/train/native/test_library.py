@@ -4,7 +4,6 @@ import os
 import platform
 import shutil
 import stat
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from train.step import kernel_choice
 
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 SAYS_TARGET = f"[ $1 = -dumpmachine ] && echo {platform.machine()}-linux-gnu && exit"
-CPU = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if sys.platform == "linux" else []
 
 
 @pytest.fixture
@@ -55,13 +53,6 @@ def test_it_says_what_it_is() -> None:
     assert found.source_sha256 == library.digest_source()
     assert found.instructions in list_instructions()
     assert found.origin
-
-
-def test_it_is_built_once(tmp_path: Path, quick: list[Path]) -> None:
-    first = library.build(tmp_path)
-    assert library.build(tmp_path) == first
-    assert len(quick) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [first.path.name], "nothing else is left in the cache"
 
 
 @pytest.mark.parametrize("change", ["source", "compiler", "flags"])
@@ -111,16 +102,6 @@ def test_nothing_is_published_that_is_not_checked(
         library.build(tmp_path)
     assert "by avx" in caught.value.why
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("content", [b"", b"\x7fELF and no more"])
-def test_a_damaged_library_is_explained(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "kernels.so"
-    path.write_bytes(content)
-    with pytest.raises(PreflightError, match="does not work") as caught:
-        library.check(path, origin="prebuilt")
-    assert str(path) in caught.value.what
-    assert "remove it" in caught.value.remedy
 
 
 def test_without_a_compiler(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,22 +218,6 @@ def test_an_old_processor_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(library, "explain_processor", lambda: "it has no avx2")
     with pytest.raises(PreflightError, match="this processor"):
         library.find()
-
-
-REFUSED = """
-import ctypes, sys
-
-class Stack(ctypes.Structure):
-    _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
-
-memory = ctypes.create_string_buffer(8192)
-stack = Stack(ctypes.addressof(memory), 0, len(memory))
-assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
-library = ctypes.CDLL(sys.argv[1])
-library.toolkit_instructions.restype = ctypes.c_char_p
-print(library.toolkit_choose(b"amx"), library.toolkit_instructions().decode())
-"""
-"""The kernel grants AMX's registers to no process with a stack for signals that is too small for them."""
 
 
 @pytest.mark.parametrize("change", ["file", "interface"])

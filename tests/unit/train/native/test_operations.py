@@ -1,7 +1,5 @@
 import ctypes
 import functools
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,36 +140,6 @@ def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> 
     assert len(tried) >= 4
 
 
-def count_switches() -> dict[str, int]:
-    """Return how often each thread of this process went to sleep."""
-    found = {}
-    for task in Path("/proc/self/task").iterdir():
-        lines = (task / "status").read_text().splitlines()
-        found[task.name] = next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
-    return found
-
-
-def test_no_thread_is_made_or_woken_that_would_find_nothing_to_do(kernels: ctypes.CDLL) -> None:
-    (x,) = draw([(64, 3, 4, 4)])
-    operations.average_pixels(tf.constant(x[:2]))
-    before = count_switches()
-    kernels.toolkit_set_threads(64)
-    operations.average_pixels(tf.constant(x))
-    assert len(count_switches()) <= len(before) + 31, "a batch has 32 pieces at most"
-    time.sleep(0.2)  # all sleep
-    before = count_switches()
-    operations.average_pixels(tf.constant(x[:2]))
-    time.sleep(0.2)
-    woken = [task for task, number in count_switches().items() if number > before.get(task, number)]
-    assert len(woken) < 16, "two images are two pieces"
-
-
-def test_an_unknown_instruction_set_is_refused(kernels: ctypes.CDLL) -> None:
-    before = kernels.toolkit_instructions()
-    assert not kernels.toolkit_choose(b"sse")
-    assert kernels.toolkit_instructions() == before
-
-
 def test_what_is_no_number_passes_through() -> None:
     (x,) = draw([(2, 3, 4, 4)])
     x[0, 1, 2, 3], x[1, 2, 0, 0], x[1, 2, 0, 1] = np.nan, np.inf, -np.inf
@@ -195,15 +163,3 @@ def test_what_is_no_number_passes_through() -> None:
     block = operations.run_block(tf.constant(x), weights)
     assert np.isnan(block.maps.numpy()[:, 1:]).all(), "a norm spreads it over the channel, a convolution over channels"
     assert np.isfinite(block.maps.numpy()[:, 0]).all()
-
-
-def test_the_gradient_of_images_is_left_out() -> None:
-    x, kernel = draw([(2, 3, 5, 5), (3, 3, 3, 4)])
-    with tf.GradientTape() as tape:
-        tensors = [tf.constant(x), tf.constant(kernel)]
-        tape.watch(tensors)
-        y = operations.convolve(*tensors, first=True)
-    d_x, d_kernel = tape.gradient(y, tensors)
-    assert d_x is None
-    expected = references.convolve_gradient(np.ones(y.shape), *(part.astype(np.float64) for part in (x, kernel)))[1]
-    assert measure(d_kernel.numpy(), expected) < BOUND

@@ -73,13 +73,6 @@ def test_no_operation_depends_on_the_processor(dataset: str, changes: dict[str, 
     assert sum(each.type == "ToolkitBlockGradient" for each in found) == blocks
 
 
-def test_variables_are_those_of_stock_kernels() -> None:
-    stock, native = (build(resolve("digits", kernels=kind)) for kind in ("stock", "native"))
-    assert [variable.path for variable in stock.variables] == [variable.path for variable in native.variables]
-    for one, other in zip(stock.variables, native.variables, strict=True):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-
 @pytest.mark.slow
 @PRECISIONS
 @pytest.mark.parametrize("threads", [1, 3])

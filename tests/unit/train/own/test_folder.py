@@ -45,14 +45,6 @@ def test_folders_for_the_splits(tmp_path: Path, folders: tuple[str, ...], held: 
     assert not dataset.notes
 
 
-def test_splits_can_be_named(tmp_path: Path) -> None:
-    for name, count in (("monday", 3), ("tuesday", 2)):
-        write_classes(tmp_path / "pets" / name, count=count)
-    dataset = open_(tmp_path / "pets", "--split", "monday:tuesday")
-    assert (len(dataset.train), len(dataset.test)) == (6, 4)
-    assert dataset.class_names == ("cat", "dog")
-
-
 def test_names_of_any_script_and_folders_below_a_class(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "写真 [1]", ("кот", "狗", "a b"))
     write_image(folder / "狗" / "дома" / "x*.png")

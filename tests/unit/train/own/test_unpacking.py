@@ -1,7 +1,6 @@
 """Small files that unpack to much. What reads them may have little memory."""
 
 import json
-import mmap
 import resource
 import subprocess
 import sys
@@ -138,31 +137,6 @@ def test_rows_that_may_be_large_are_measured(tmp_path: Path, monkeypatch: pytest
     pq.write_table(pa.table({"name": texts}), path, use_dictionary=False, column_encoding={"name": "DELTA_BYTE_ARRAY"})
     *_, last = unpacking._measure_parquet(path)  # the heads would allow for 2,000 times 4 MB
     assert 4_000_000 < last < 4_100_000
-
-
-@pytest.mark.parametrize("version", ["1.0", "2.0"])
-@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
-def test_pages_of_all_forms_are_found(version: Any, compression: str, tmp_path: Path) -> None:
-    path, count = tmp_path / "some.parquet", 5000
-    texts = [str(number) * 10 for number in range(count)]
-    table = pa.table(
-        {"n": range(count), "t": texts, "l": [[number] * 3 for number in range(count)], "s": [None] * count}
-    )
-    options = {
-        "data_page_size": 1000,
-        "dictionary_pagesize_limit": 3000,
-        "row_group_size": 2000,
-        "write_page_index": True,
-    }
-    pq.write_table(table, path, data_page_version=version, compression=compression, **options)
-    with pq.ParquetFile(path) as file, path.open("rb") as raw:
-        content = mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ)
-        for group in map(file.metadata.row_group, range(3)):
-            for column in map(group.column, range(group.num_columns)):
-                heads = [*unpacking._list_pages(content, column)]
-                assert sum(unpacking._describe_page(head)[0] for head in heads if 7 not in head) == column.num_values
-                assert 0 < sum(head[2] for head in heads) < column.total_uncompressed_size
-    unpacking.check(path, "parquet")
 
 
 def test_texts_of_other_memory_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from tests.unit.train.service.serving import DIGITS, Client, make
 from train.__main__ import start
 from train.errors import UsageError
 from train.service.options import TOKEN, read_token, require_guard
-from train.service.server import bind
 from train.system.network import close_network
 from train.use import network
 
@@ -100,11 +99,6 @@ def test_an_address_that_others_reach_needs_a_token(
     monkeypatch.setenv(TOKEN, "0123456789 with spaces\x07")
     with pytest.raises(UsageError, match="not fit"):
         read_token(None)
-
-
-def test_answers_are_sent_at_once() -> None:
-    with bind("127.0.0.1", 0) as bound:
-        assert bound.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY for it"
 
 
 def test_a_port_that_is_taken_is_refused(trained: network.Network, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.native import needs_native
 from tests.unit.train import runs
 from tests.unit.train.service import serving
-from tests.unit.train.service.serving import DIGITS, PIXELS, Client, conforms, encode, list_guesses, make
-from train.data import images
+from tests.unit.train.service.serving import DIGITS, PIXELS, Client, conforms, list_guesses, make
 from train.record.reader import digest_weights, read_newest_state
 from train.service.server import find_digest
 from train.use import network, prediction
@@ -90,12 +89,6 @@ def test_what_is_not_an_image_is_refused(client: Client, description: dict[str, 
         assert said in answer.value["predictions"][0]["problem"]
         conforms(description, "Predictions", answer.value)
     assert client.send([]).status == 422
-
-
-def test_every_format_that_predict_takes_by_its_suffix_is_read(client: Client) -> None:
-    for form in images.FORMATS:
-        answer = client.send([encode(np.zeros((9, 9, 3), np.uint8), form)])
-        assert answer.status == 200, (form, answer.content)
 
 
 @pytest.mark.parametrize(
