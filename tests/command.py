@@ -15,6 +15,9 @@ from toolkit.__main__ import main
 from toolkit.cli import app
 from toolkit.versions import load_table
 
+NOWHERE = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0"}
+"""Variables that name an index which nobody serves, and which is asked once."""
+
 
 class Run:
     """Run the command in a forked child with its own environment, folder, streams and signals, without an engine or

@@ -49,11 +49,13 @@ def reader(library: Library) -> Iterator[Reader]:
     assert reader.end() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", EXAMPLE_LINES)
 def test_the_example_in_the_help_of_a_command_works(reader: Reader, line: str) -> None:
     assert reader.type(line) == ""
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_found(reader: Reader) -> None:
     assert reader.type("toolkit build-wheel --cuda 12.6.1 --cudnn 9.3.0")
 

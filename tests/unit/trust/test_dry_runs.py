@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Run
+from tests.command import NOWHERE, Run
 from tests.makers.credentials import list_commands
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_wheel
 
@@ -79,11 +79,7 @@ def test_nothing_is_written_or_removed(
     places = {"wheel": str(wheel), "environment": str(environment), "tree": str(tree)}
     variables = {"HOME": str(home), "XDG_DATA_HOME": "", "XDG_CACHE_HOME": "", "PYTHONDONTWRITEBYTECODE": ""}
     # uv keeps a cache of what it has asked for, outside of what the toolkit makes.
-    variables |= {
-        "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
-        "PIP_RETRIES": "0",
-        "UV_CACHE_DIR": str(tmp_path / "uv"),
-    }
+    variables |= {**NOWHERE, "UV_CACHE_DIR": str(tmp_path / "uv")}
     done = run(*(word.format(**places) for word in line), **variables)
     assert "Traceback" not in done.stderr
     assert _take_stock(run.folder, home, tree, environment, tmp_path / "wheel") == before, done.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Run
+from tests.command import NOWHERE, Run
 from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit.base import interpreters, manifest, seals
@@ -227,5 +227,5 @@ def test_a_record_in_an_environment_that_names_files_is_carried_out_only_with_th
         seals.make_key()
         mark = seals.mark(undo._PURPOSE, before)
     (folder / "record.json").write_text(json.dumps({"before": before, "mark": mark}))
-    run("install", "--into", str(environment), "--card", "none", *command, PIP_INDEX_URL="http://127.0.0.1:1/simple")
+    run("install", "--into", str(environment), "--card", "none", *command, **NOWHERE)
     assert (thesis.read_text(), keys.read_text()) == ("precious", "mine")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import Run
+from tests.command import NOWHERE, Run
 from tests.makers.canary import STRANGER, Canary
 from toolkit.base import programs, project
 from toolkit.base.errors import PreflightError
@@ -154,7 +154,7 @@ def test_no_module_of_the_current_folder_runs_in_pythons_that_help(
     run: Run, canary: Canary, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (run.folder / f"{module}.py").write_text(canary.python)
-    run("doctor", "--engine", "host", PYTHONPATH=str(run.folder), PIP_INDEX_URL="http://127.0.0.1:1/simple")
+    run("doctor", "--engine", "host", PYTHONPATH=str(run.folder), **NOWHERE)
     assert any(sys.executable in line for line in run.started), "pip is asked"
     monkeypatch.chdir(run.folder)
     assert programs.python("-c", "import json, site").run(seconds=60).returncode == 0
@@ -226,5 +226,5 @@ def test_a_program_of_the_current_folder_is_not_found(run: Run, canary: Canary) 
         (run.folder / name).write_text(f"#!/bin/sh\n{canary.shell}\n")
         (run.folder / name).chmod(0o755)
     for path in (f".:{os.environ['PATH']}", f":{os.environ['PATH']}"):
-        run("doctor", "--engine", "host", PATH=path, PIP_INDEX_URL="http://127.0.0.1:1/simple")
+        run("doctor", "--engine", "host", PATH=path, **NOWHERE)
     assert not canary.has_sung()
