@@ -4,9 +4,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-
-ENGINE = Path("/var/run/docker.sock")
 
 
 class Relay:
@@ -46,19 +43,6 @@ class Relay:
         self._open += [client, server]
         threading.Thread(target=_pass_on, args=(server, client, self._answer), daemon=True).start()
         _pass_on(client, server, self._hear)
-
-
-def relay_engine(path: Path) -> Relay:
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-
-    def connect() -> socket.socket:
-        engine = socket.socket(socket.AF_UNIX)
-        engine.connect(str(ENGINE))
-        return engine
-
-    return Relay(listener, connect)
 
 
 def _pass_on(source: socket.socket, target: socket.socket, hear: Callable[[bytes], object]) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.relay import relay_engine
 from tests.integration.workspace import CACHE, Workspace
 from tests.makers.mini_tensorflow import edit
 from toolkit import versions
@@ -221,25 +220,3 @@ def test_full_disk_leaves_no_half_wheel(workspace: Workspace, small_disk: Path) 
     assert done.returncode == 4, done.stderr
     assert "error: the disk of" in done.stderr
     assert list(small_disk.iterdir()) == []
-
-
-def test_engine_that_dies_is_named(workspace: Workspace) -> None:
-    packer = workspace.hold_packer()
-    socket = workspace.folder / "engine.sock"
-    relay = relay_engine(socket)
-    workspace.variables["DOCKER_HOST"] = f"unix://{socket}"
-    process = workspace.start()
-    workspace.wait_for(process, packer)
-    relay.cut()
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 5, errors
-    assert "the container engine went away" in errors
-    assert list((workspace.folder / "dist").iterdir()) == []
-
-
-def test_no_engine_is_said_in_a_second(workspace: Workspace) -> None:
-    workspace.variables["DOCKER_HOST"] = "unix:///nowhere.sock"
-    began = time.monotonic()
-    done = workspace.build()
-    assert (done.returncode, time.monotonic() - began < 5) == (5, True), done.stderr
-    assert not (workspace.folder / "dist").exists()

@@ -102,23 +102,6 @@ def test_smoke_names_what_is_wrong(chain: dict[str, object], variables: dict[str
     assert "<failure" in junit.read_text()
 
 
-@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
-def test_a_missing_gpu_is_a_failure_when_one_is_asked_for(chain: dict[str, object], variables: dict[str, str]) -> None:
-    image = chain["environment"]["reference"]  # type: ignore[index]
-    done = _toolkit(variables, "smoke", "--image", image, "--device", "gpu")
-    assert done.returncode == 12
-    assert "GPU" in done.stderr
-
-
-def test_data_out_of_reach_is_a_data_error(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
-    done = _toolkit(variables, "train", "cifar100", "--depth", "22", "--steps", "1")
-    if done.returncode == 0:
-        pytest.skip("this machine reaches the data set")
-    assert done.returncode == 9
-    assert "--data-dir" in done.stderr
-    assert not list((folder / "runs").glob("cifar100-*"))
-
-
 @pytest.mark.weekly
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
@@ -166,12 +149,6 @@ def test_a_folder_with_a_colon_is_a_folder(chain: dict[str, object], variables: 
     done = _toolkit(variables, "train", "digits", "--steps", "1", "--out", str(folder / "a:b"))
     assert done.returncode == 0, done.stderr
     assert list(folder.glob("a:b/digits-*/manifest.json"))
-
-
-def test_a_base_out_of_reach_is_said_and_nothing_is_built(variables: dict[str, str]) -> None:
-    done = _toolkit(variables, "build-image", "--base-image", "localhost:1/nobody/nothing:1")
-    assert done.returncode == 4
-    assert "docker/base/bootstrap" in done.stderr
 
 
 def test_clean_lists_ours_and_leaves_others(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:

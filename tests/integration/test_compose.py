@@ -162,15 +162,6 @@ def test_the_checks_can_fail(clone: Path) -> None:
     assert "version.tensorflow" in done.stdout
 
 
-def test_a_local_copy_that_is_not_there_is_a_data_error(clone: Path) -> None:
-    (clone / "copy").mkdir()
-    mount = f"{clone / 'copy'}:/local:ro"
-    compose = ["docker", "compose", "run", "--rm", "-T", "-v", mount]
-    done = _run(clone, *compose, "train", "cifar10", "--data-dir", "/local")
-    assert done.returncode == 9
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]])
 def test_the_files_join(clone: Path, files: list[str]) -> None:
     argv = ["docker", "compose", *(part for name in files for part in ("-f", name)), "config", "--format", "json"]

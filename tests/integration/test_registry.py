@@ -78,20 +78,6 @@ def test_a_tag_has_a_wheel_for_each_platform_and_one_that_is_absent_is_named(mac
     assert f"{tagged} has no wheel for linux/arm64\n  why: it has linux/amd64" in refused.stderr
 
 
-def test_a_download_goes_on_in_the_next_command(machines: Machines) -> None:
-    dist = machines.root / "first" / "dist" / machines.plan.name
-    assert machines("first", "push", str(dist), machines.where).returncode == 0
-    wheel = next(dist.glob("*.whl"))
-    value = digest.read_file(wheel)
-    part = machines.find_part(value)
-    part.parent.mkdir(parents=True, exist_ok=True)
-    part.write_bytes(wheel.read_bytes()[:1000])
-    done = machines("second", *machines.take, "--out", "other")
-    assert done.returncode == 0, done.stderr
-    assert machines.registry.list_answers("GET", value)[-1] == 206
-    assert not part.exists()
-
-
 def test_who_may_not_read_is_told_what_to_do(machines: Machines) -> None:
     wrong = machines("third", *machines.take)
     assert wrong.returncode == 11, wrong.stderr

@@ -1,4 +1,3 @@
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,13 +33,6 @@ def test_packages_come_from_the_archive_and_of_the_day_asked(archive: snapshot.S
     assert [path for path in archive.asked if path.endswith(".deb")], "the package itself too, not its index alone"
     suites = {path.split("/dists/")[1].split("/")[0] for path in archive.asked if "/dists/" in path}
     assert {"trixie", "trixie-security"} <= suites
-
-
-def test_day_that_the_archive_lacks_is_named(archive: snapshot.SnapshotServer, tmp_path: Path) -> None:
-    done = install("20200101T000000Z", archive.write_settings(tmp_path))
-    assert done.returncode == 5, done.stderr
-    assert "apt cannot read Debian's archive of the day 20200101T000000Z" in done.stderr
-    assert re.search(r"/20200101T000000Z \S+ Release' does not have a Release file", done.stderr)
 
 
 def test_archive_that_does_not_answer_is_an_error_and_not_the_mirror_instead(tmp_path: Path) -> None:
