@@ -53,19 +53,13 @@ def test_what_needs_the_driver_is_left_out_without_one(
     assert len(found["loaded"]) == len(CUDA_12) - 2
 
 
-def test_a_truncated_library_fails(cuda_site: Site) -> None:
-    file = cuda_site.root / CUDNN
-    file.write_bytes(file.read_bytes()[:2000])
+@pytest.mark.parametrize(("cut", "why"), [(2000, "cut short: 2000 bytes"), (None, "undefined symbol: absent")])
+def test_a_library_that_does_not_load_fails(cuda_site: Site, gcc: Compiler, cut: int | None, why: str) -> None:
+    source = "void absent(void); void present(void) { absent(); }"
+    cuda_site.write(CUDNN, gcc(source, "-Wl,-z,lazy")[:cut])
     with pytest.raises(Fail) as caught:
         libraries.load(ASKED)
-    assert "cut short: 2000 bytes" in caught.value.evidence["missing"]["libcudnn.so.9"]
-
-
-def test_an_unbound_symbol_fails(cuda_site: Site, gcc: Compiler) -> None:
-    cuda_site.write(CUDNN, gcc("void absent(void); void present(void) { absent(); }", "-Wl,-z,lazy"))
-    with pytest.raises(Fail) as caught:
-        libraries.load(ASKED)
-    assert "undefined symbol: absent" in caught.value.evidence["missing"]["libcudnn.so.9"]
+    assert why in caught.value.evidence["missing"]["libcudnn.so.9"]
 
 
 @pytest.mark.parametrize(

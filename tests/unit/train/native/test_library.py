@@ -113,38 +113,29 @@ def test_without_a_compiler(tmp_path: Path, fresh: None, monkeypatch: pytest.Mon
     assert "no C++ compiler" in caught.value.why
 
 
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        ("echo 'a.cpp:1: error: no such header' >&2; exit 1", "no such header"),
-        ("exit 3", "exit code 3"),
-        ("exit 0", ""),  # claims to have compiled
-    ],
-)
-def test_a_broken_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str) -> None:
-    program = f"{SAYS_TARGET}; [ $1 = --version ] && echo x && exit; {program}"
-    monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", program)))
-    with pytest.raises(PreflightError) as caught:
-        library.build(tmp_path / "cache")
-    assert why in caught.value.why
-    assert not list((tmp_path / "cache").iterdir())
+VERSION = f"{SAYS_TARGET}; [ $1 = --version ] && echo x && exit"
 
 
 @pytest.mark.parametrize(
     ("program", "why"),
     [
+        (f"{VERSION}; echo 'a.cpp:1: error: no such header' >&2; exit 1", "no such header"),
+        (f"{VERSION}; exit 3", "exit code 3"),
+        (f"{VERSION}; exit 0", ""),  # claims to have compiled
         ("exit 4", "exit code 4"),
         ("echo riscv64-linux-gnu", "for x86_64 and aarch64 processors, and it compiles for riscv64-linux-gnu"),
         ("exit 0", "it compiles for an unknown one"),
         (f"echo {OTHER}-linux-gnu", f"it compiles for {OTHER}, and this is {platform.machine()}"),
     ],
 )
-def test_a_compiler_for_other_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str) -> None:
+def test_a_compiler_that_is_broken_or_for_other_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, why: str
+) -> None:
     monkeypatch.setenv("CXX", str(write_program(tmp_path / "c++", program)))
     with pytest.raises(PreflightError) as caught:
         library.build(tmp_path / "cache")
     assert why in caught.value.why
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").glob("*"))
 
 
 RECORDS = """
