@@ -86,21 +86,30 @@ def render_shared() -> str:
     return f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}."
 
 
+def render_kinds() -> str:
+    """Return a section for each kind of failure."""
+    return BLANK.join(_render_kind(row) for row in diagnosis.load().rows.values() if row.general)
+
+
 def render_failures(*, harmless: bool) -> str:
-    """Return a section for each known failure, or for each message that only frightens."""
-    rows = [row for row in diagnosis.load().rows.values() if row.harmless == harmless]
-    return BLANK.join(_render_failure(row) for row in rows)
+    """Return an item for each known failure that is not a kind, or for each message that only frightens."""
+    rows = [row for row in diagnosis.load().rows.values() if row.harmless == harmless and not row.general]
+    return "\n".join(_render_failure(row) for row in sorted(rows, key=lambda row: row.title.lower()))
+
+
+def _render_kind(row: diagnosis.Row) -> str:
+    example = row.examples[0].splitlines()[-1].strip()
+    return BLANK.join([f"### {_quote(row.title)}", *map(_escape, (row.cause, row.remedy)), f"As in {_quote(example)}."])
 
 
 def _render_failure(row: diagnosis.Row) -> str:
-    cause, remedy = (text.replace("<", "&lt;").replace("*", r"\*") for text in (row.cause, row.remedy))
-    parts = [f"### {_quote(row.title)}", cause if row.certainty == "certain" else f"Most likely: {cause}", remedy]
-    parts += [f"I{PLACES[place][1:]}: {text}" for place, text in row.places.items()]
-    if row.commands:
-        parts.append("\n".join(["```text", *row.commands, "```"]))
-    links = [f"<{link}>" if link.startswith("https:") else link for link in row.links]
-    facts = [f"`--id {row.id}`", *([f"concerns {row.concerns}"] if row.concerns else []), f"from {', '.join(links)}"]
-    return BLANK.join([*parts, f"{'; '.join(facts)}."])
+    where = [f"{PLACES[place]}: {text}" for place, text in row.places.items()]
+    said = " ".join(map(_escape, (row.cause, row.remedy, *where)))
+    return f"- {_quote(row.title)}<br>{said} `--id {row.id}`"
+
+
+def _escape(text: str) -> str:
+    return text.replace("<", "&lt;").replace("*", r"\*")
 
 
 def render_remedies() -> str:
@@ -156,6 +165,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "options": render_options,
     "commands": reference.render_page,
     "shared": render_shared,
+    "kinds": render_kinds,
     "failures": lambda: render_failures(harmless=False),
     "harmless": lambda: render_failures(harmless=True),
 }

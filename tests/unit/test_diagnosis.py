@@ -15,7 +15,7 @@ from tests.command import Run
 from toolkit import diagnosis, doctor, versions
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError
-from toolkit.diagnosis import Diagnosis
+from toolkit.diagnosis import Diagnosis, kinds
 from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
@@ -95,7 +95,7 @@ NEAR_MISSES = {
     "ValueError: Attempt to convert a value (<map object>) with an unsupported type (<class 'map'>) to a Tensor.": [],
     "warning C4819: The file contains a character that cannot be represented in the current code page (936).": [],
     "Skipping registering GPU devices...": [],
-    "failed with 'CUDA_ERROR_INVALID_HANDLE'": [],
+    "failed with 'CUDA_ERROR_INVALID_HANDLE'": ["gpu-code"],
     "HERMETIC_PYTHON_VERSION variable was not set correctly, using default version.": [],
     "warning: defining a type within 'offsetof' is a Clang extension [-Wgnu-offsetof-extensions]": [],
     "clang: warning: argument unused during compilation: '-fno-canonical-system-headers'": [],
@@ -336,3 +336,90 @@ def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> 
     assert "no deterministic GPU version" in caught.value.why
     assert "--id deterministic-operation" in caught.value.remedy
     assert "would fail again" in caught.value.remedy
+
+
+SPECIFIC = {
+    "OSError: libGL.so.1: cannot open shared object file": ("OpenGL", "sudo apt-get install libgl1"),
+    "ImportError: libcudnn.so.8: cannot open shared object file": ("cuDNN 8", "pip install 'nvidia-cudnn-cu12<9'"),
+    "ImportError: libcudart.so.13: cannot open shared object file": (
+        "CUDA 13",
+        "pip install 'nvidia-cuda-runtime-cu13'",
+    ),
+    "x.so: undefined symbol: cublasLtFancy": ("cuBLAS", "unset LD_LIBRARY_PATH"),
+    "x.so: undefined symbol: cuMemFancy_v2": ("driver is too old", "toolkit advise"),
+    "module 'ml_dtypes' has no attribute 'float8_e4mb11'": ("older ml_dtypes", "pip install 'ml_dtypes<0.3'"),
+    "module 'ml_dtypes' has no attribute 'float4_e2m1fn'": (
+        "since ml_dtypes 0.5",
+        "pip install --upgrade 'ml_dtypes>=0.5'",
+    ),
+    "TensorFlow version: 2.17.1\nmodule 'ml_dtypes' has no attribute 'int2'": (
+        "installed ml_dtypes is older",
+        "pip check",
+    ),
+    "AttributeError: module 'numpy' has no attribute 'bool'": ("NumPy 1.24", "pip install 'numpy<1.24'"),
+    "No module named 'numpy._core'": ("since numpy 2.0", "pip install --upgrade 'numpy>=2.0'"),
+    "ImportError: cannot import name 'Mapping' from 'collections'": ("Python 3.10", "uv venv --python 3.9"),
+    "ModuleNotFoundError: No module named 'distutils'": ("Python 3.12", "uv venv --python 3.11"),
+    "cannot import name 'TFAutoModel' from 'transformers'": ("transformers 5", "pip install 'transformers<5'"),
+    "ModuleNotFoundError: No module named 'cv2'": ("no module cv2", "python -m pip install opencv-python-headless"),
+    "a 1.0 requires numpy<2,>=1.2, but you have numpy 2.1.0 which is incompatible": (
+        "too new",
+        "pip install 'numpy<2,>=1.2'",
+    ),
+    "a 1.0 requires numpy>=2.1, but you have numpy 1.26.4 which is incompatible": (
+        "too old",
+        "pip install 'numpy>=2.1'",
+    ),
+    "tensorflow-2.19.0\ntf-models 2.19 requires tf-keras>=2.16, but you have tf-keras 2.15.0 which is incompatible": (
+        "too old",
+        "pip install 'tf-keras~=2.19.0'",
+    ),
+    "nothing provides __glibc >=2.28 needed by x": ("C library", "CONDA_OVERRIDE_GLIBC=2.28 conda install …"),
+    "nothing provides __cuda needed by tensorflow-2.17.0-cuda120": ("CUDA of NVIDIA's driver", "conda info | grep __"),
+    "E x.cc:1] CUDA_ERROR_STUB_LIBRARY": ("stub of libcuda", ""),
+    "subprocess died with <Signals.SIGKILL: 9>": ("memory ran out", "dmesg | tail"),
+    "Could not find a version that satisfies the requirement tensorflow==2.15.0 (from versions: 2.16.1, 2.17.0)": (
+        "Python 3.9 to 3.11",
+        "uv venv --python 3.11 && uv pip install 'tensorflow==2.15.0'",
+    ),
+    "TensorFlow version: 2.21.0\nCould not find cuda drivers on your machine": ("cuSOLVER", "toolkit install"),
+}
+
+
+@pytest.mark.parametrize(("log", "said"), SPECIFIC.items(), ids=[log[-60:] for log in SPECIFIC])
+def test_an_answer_is_computed_from_what_the_line_names(log: str, said: tuple[str, str]) -> None:
+    (cause,) = (cause for cause in read(log).serious if not cause.consequence)
+    assert said[0].lower() in cause.cause.lower()
+    assert said[1] in cause.commands or not said[1]
+
+
+@pytest.mark.parametrize(
+    ("found", "spec", "direction"),
+    [
+        ("2.1", "<2", "new"),
+        ("1.9", ">=2", "old"),
+        ("1.9", "==2.0", "old"),
+        ("2.1", "==2.0.*", "new"),
+        ("2.5", "~=2.18", "old"),
+        ("1.5", ">=1.2,<2", ""),
+        ("one", "<2", ""),
+        ("1.0", "<<2", ""),
+    ],
+)
+def test_a_version_is_too_old_or_too_new(found: str, spec: str, direction: str) -> None:
+    assert kinds.compare(found, spec) == direction
+
+
+def test_of_what_is_not_known_the_first_errors_and_the_last_are_shown() -> None:
+    log = "".join(f"error: unheard of {number} times\n" for number in ("one", "two", "three", "four", "five", "six"))
+    shown = [line.number for line in read(log).unexplained]
+    assert (shown[0], shown[-1], len(shown)) == (1, 6, 5)
+
+
+def test_every_piece_of_knowledge_can_be_read() -> None:
+    known = kinds.load_knowledge()
+    for row in [*known["libraries"], *known["symbols"]]:
+        re.compile(row["match"])
+    for row in known["names"]:
+        assert ("gone" in row) != ("since" in row), row
+        assert kinds.compare("0", f"<{row.get('gone') or row['since']}") == ""

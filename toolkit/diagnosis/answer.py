@@ -3,10 +3,12 @@
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
+from toolkit.diagnosis import kinds
+from toolkit.diagnosis.kinds import Told
 from toolkit.diagnosis.scanning import Line, Match, Scan, scan
 from toolkit.diagnosis.table import Row, load
 from toolkit.versions.numbers import to_number
@@ -24,6 +26,7 @@ REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
 class Cause:
     match: Match
     consequence: bool  # of another failure in the same log
+    facts: Mapping[str, str] = field(default_factory=dict)  # what the log says of versions
 
     @property
     def row(self) -> Row:
@@ -31,11 +34,15 @@ class Cause:
 
     @property
     def cause(self) -> str:
-        return self._fill(self.row.cause)
+        return self._fill(self._told.cause or self.row.cause)
 
     @property
     def remedy(self) -> str:
-        return self._fill(self.row.remedy)
+        return self._fill(self._told.remedy or self.row.remedy)
+
+    @cached_property
+    def _told(self) -> Told:
+        return kinds.tell(self.row.id, self.match.words, self.facts)
 
     @property
     def advice(self) -> str:
@@ -50,7 +57,7 @@ class Cause:
 
     @property
     def commands(self) -> list[str]:
-        return [self._fill(each) for each in self.row.commands]
+        return [self._fill(each) for each in self._told.commands or self.row.commands]
 
     def _fill(self, text: str) -> str:
         words = self.match.words
@@ -88,13 +95,22 @@ class Diagnosis:
     def causes(self) -> list[Cause]:
         """What was found: what ends the program first, then what does not end it, consequences, what is harmless."""
         matches = self.found.matches
-        told = {name for name, match in matches.items() if not match.row.fallback and not match.row.harmless}
+        special = {line.number for match in matches.values() if not match.row.general for line in match.lines}
+        matches = {
+            name: match
+            for name, match in matches.items()
+            if not (match.row.general and all(line.number in special for line in match.lines))
+        }
+        ids = {match.row.id for match in matches.values()}
+        told = any(not match.row.fallback and not match.row.harmless for match in matches.values())
         kept = {
             name: match
             for name, match in matches.items()
-            if not (match.row.fallback and told) and not any(other in matches for other in match.row.unless)
+            if not (match.row.fallback and told) and not ids & {*match.row.unless}
         }
-        causes = [Cause(match, any(name in kept for name in match.row.follows)) for match in kept.values()]
+        facts = self.found.facts
+        kept_ids = {match.row.id for match in kept.values()}
+        causes = [Cause(match, bool(kept_ids & {*match.row.follows}), facts) for match in kept.values()]
         return sorted(causes, key=_order)
 
     @property
@@ -108,7 +124,7 @@ class Diagnosis:
 
     @property
     def unexplained(self) -> list[Line]:
-        """The first lines that look like an error, if nothing that was found ends a program."""
+        """The first lines that look like an error and the last, if nothing that was found ends a program."""
         return [] if any(cause.row.stops for cause in self.serious) else self.found.errors
 
     @cached_property
@@ -132,7 +148,9 @@ class Diagnosis:
             parts.append(f"nothing known was found in {self.found.lines} lines")
         if self.unexplained:
             shown = [_show(line.number, line.text, line.source) for line in self.unexplained]
-            parts.append("\n".join(["the first lines that look like an error and are not known:", *shown]))
+            parts.append(
+                "\n".join(["lines that look like an error and are not known, the first ones and the last:", *shown])
+            )
             parts.append(f"search for them at {REPORT}, and report what is not there")
         facts = [f"{name} {value}" for name, value in self.found.facts.items()]
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []

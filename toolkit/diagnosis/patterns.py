@@ -21,7 +21,21 @@ _KINDS: Final[Mapping[str, str]] = {
     "exception": r"[\w.]*(?:error|exception)",
     "gpu": r"(?:sm|compute)_\d+[af]?",
     "card": r"\w[\w .()/-]*",
+    "library": r"(?:[\w./+-]*/)?(?:lib[\w.+-]+?\.(?:so|dylib)(?:\.\d+)*|[\w.-]+\.dll|[\w.-]+\.so)",
+    "dotted": r"[a-z_]\w*(?:\.\w+)*",
+    "package": r"[a-z0-9](?:[\w.-]*[a-z0-9])?",
+    "spec": r" ?[<>=!~]=?[\w.,<>=!~* ]*[\w*]",
+    "path": r"[^\s'\"`:]+",
+    "virtual": r"__[a-z]+",
+    "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
+    "option": r"-{1,2}[\w-]+",
+    "shape": r"[\[(][\d, none?]*[\])]",
+    "rest": r"\S.*\S",
 }
+_FIXED: Final = {
+    "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_")
+}
+"""Texts of which each word of a kind has one."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
@@ -74,6 +88,8 @@ class Pattern:
             runs.append((self._inner[position : match.start()],))
             if match[1] is not None:
                 runs.append(tuple(match[1].split("|")))
+            elif match[3] in _FIXED:
+                runs.append(_FIXED[match[3]])
             position = match.end()
         runs.append((self._inner[position:],))
         for run in runs:

@@ -56,7 +56,7 @@ class Scan:
     table: FailureTable
     matches: dict[str, Match] = field(default_factory=dict)  # by id
     facts: dict[str, str] = field(default_factory=dict)
-    errors: list[Line] = field(default_factory=list)  # the first lines that look like an error
+    errors: list[Line] = field(default_factory=list)  # the first lines that look like an error, and the last
     lines: int = 0
     _logs: int = 0
     _seen: dict[int, int] = field(default_factory=dict)
@@ -92,9 +92,10 @@ class Scan:
         self._search(block, lowered, self.table.filter, show)
         if block.first <= _FIRST_LINES:
             self._search(block, lowered, self.table.fact_filter, self._learn)
-        if len(self.errors) < _ERRORS and (
-            last or block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
-        ):
+        wanting = len(self.errors) < _ERRORS and (
+            block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
+        )
+        if last or wanting:
             self._search(block, lowered, self.table.error_filter, partial(self._suspect, source), numbers=False)
 
     def _search(
@@ -145,7 +146,8 @@ class Scan:
             return False
         if not _fits(row.when, words) or not near.allows(row):
             return True
-        match = self.matches.setdefault(row.id, Match(row, words, (self._logs, found.number)))
+        name = f"{row.id} {words[row.each].lower()}" if words.get(row.each) else row.id
+        match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
         match.count += 1
         self._explained.add(found.number)
         if len(match.lines) < _KEPT:
@@ -160,10 +162,10 @@ class Scan:
                     self.facts[fact.name] = words.get("value", "yes")
 
     def _suspect(self, source: str, found: "_Found", patterns: list[Pattern]) -> None:
-        if len(self.errors) >= _ERRORS or found.number in self._explained:
+        if found.number in self._explained or all(found.match(pattern) is None for pattern in patterns):
             return
-        if any(found.match(pattern) is not None for pattern in patterns):
-            self.errors.append(Line(found.number, found.raw.strip(), source))
+        line = Line(found.number, found.raw.strip(), source)
+        self.errors[_ERRORS - 1 :] = [line]  # the first ones, and the last
 
 
 @dataclass(frozen=True)

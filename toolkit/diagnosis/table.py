@@ -14,6 +14,7 @@ from toolkit.base.errors import UsageError, refer
 from toolkit.diagnosis.patterns import Filter, Pattern
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
+KINDS: Final = Path(__file__).with_name("kinds.yaml")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
@@ -50,6 +51,8 @@ class Row:
     repeats: bool = True  # whether the same command fails again in the same way
     error: str = "build"  # the kind of error by which a build of the toolkit ends
     known: str = ""  # id of the same failure in the version table
+    each: str = ""  # word by which two failures of this kind are told apart
+    general: bool = False  # whether it is a kind, of which another row may say more
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,8 +143,10 @@ class FailureTable:
 @functools.cache
 def load() -> FailureTable:
     data = yaml.load(PATH.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
-    rows = {row.id: row for row in map(_build, data["failures"])}
-    if len(rows) != len(data["failures"]):
+    kinds = yaml.load(KINDS.read_bytes(), _Loader)["kinds"]  # noqa: S506 - a safe loader, written in C
+    told = [*data["failures"], *kinds]
+    rows = {row.id: row for row in map(_build, told)}
+    if len(rows) != len(told):
         raise ValueError("two failures have the same id")
     named = {name for row in rows.values() for name in (*row.follows, *row.unless)}
     if unknown := named - rows.keys():
@@ -174,7 +179,8 @@ def list_known() -> Mapping[str, str]:
 @functools.cache
 def _split() -> Mapping[str, str]:
     """Return the text of each row by its id."""
-    rows = _ROWS.split(PATH.read_text(encoding="utf-8").partition("\nfailures:\n")[2])
+    texts = (PATH.read_text(encoding="utf-8").partition("\nfailures:\n")[2], KINDS.read_text(encoding="utf-8"))
+    rows = [row for text in texts for row in _ROWS.split(text)]
     return {row.partition("\n")[0]: f"  - id: {row}" for row in rows}
 
 

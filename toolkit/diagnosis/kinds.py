@@ -1,0 +1,393 @@
+"""Computes the answers of kinds of failures from the words of a log, its facts, and what knowledge.yaml knows.
+
+A kind's row in kinds.yaml has the answer for whatever is not known. A function here says more where the library, the
+package or the code in the line is known: what it is, which package brings it, and whether it is too old or too new.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from toolkit.diagnosis.table import load_row
+
+KNOWLEDGE: Final = Path(__file__).with_name("knowledge.yaml")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_ANY: Final = "*"
+
+Words = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer that was computed. An empty field leaves what the row says."""
+
+    cause: str = ""
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@functools.cache
+def load_knowledge() -> Mapping[str, Any]:
+    return yaml.load(KNOWLEDGE.read_bytes(), _Loader)  # type: ignore[no-any-return]  # noqa: S506 - a safe loader
+
+
+def tell(kind: str, words: Words, facts: Words) -> Told:
+    """Return what is known of a failure of a kind. ``facts``: what the log says of versions and of the machine."""
+    told = _TELLERS.get(kind)
+    return told(words, facts) or Told() if told else Told()
+
+
+def name_follower(package: str, facts: Words) -> str:
+    """Return the requirement of a package whose versions follow TensorFlow's, for the TensorFlow of the log."""
+    minor = _read_minor(facts.get("TensorFlow", ""))
+    return f"'{package}~={minor}.0'" if minor else f"'{package}~=X.Y.0' for TensorFlow X.Y"
+
+
+def _read_minor(version: str) -> str:
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else ""
+
+
+def _find(rows: list[Mapping[str, Any]], text: str) -> dict[str, str] | None:
+    """Return the first row whose expression the text begins with, with the text's own numbers filled in."""
+    for row in rows:
+        if match := re.match(row["match"], text, re.IGNORECASE):
+            numbers = {name: value for name, value in match.groupdict().items() if value}
+            return {key: str(value).format(**numbers) for key, value in row.items() if key != "match"}
+    return None
+
+
+def _tell_library(words: Words, _facts: Words) -> Told | None:
+    library = words["library"].rpartition("/")[2]
+    row = _find(load_knowledge()["libraries"], library)
+    if row is None:
+        return Told(cause=f"The shared library {library} is missing, or not where the loader looks for it.")
+    cause = f"The shared library {library} ({row['what']}) is missing, or not where the loader looks for it."
+    match row["of"]:
+        case "driver":
+            remedy = (
+                "Install NVIDIA's driver, which has it; in a container start with --gpus all, because the host's "
+                "driver brings it in. Without an NVIDIA card nothing is wrong, and TensorFlow uses the processor."
+            )
+            return Told(cause, remedy, ("nvidia-smi", "toolkit doctor"))
+        case "tensorflow":
+            remedy = (
+                "Install TensorFlow again in a new environment; a package with an operation of its own wants the "
+                "TensorFlow for which it was built, which is to be imported first."
+            )
+            return Told(cause, remedy, ("pip install --force-reinstall --no-deps tensorflow", "pip check"))
+        case "cuda":
+            commands = ("toolkit install", *_list_installs(row))
+            remedy = "`toolkit install` brings TensorFlow with libraries that belong together. Otherwise install the"
+            return Told(cause, f"{remedy} package of this very number, and leave LD_LIBRARY_PATH empty.", commands)
+    remedy = "Install the package that has it"
+    if "opencv" in row["what"]:
+        return Told(cause, f"{remedy}, or opencv-python-headless in place of opencv-python.", _list_installs(row))
+    return Told(cause, f"{remedy}: with root in the system, without in a conda environment.", _list_installs(row))
+
+
+def _list_installs(row: Mapping[str, str]) -> tuple[str, ...]:
+    forms = {
+        "pip": "pip install '{}'",
+        "apt": "sudo apt-get install {}",
+        "rpm": "sudo dnf install {}",
+        "conda": "conda install -c conda-forge '{}'",
+    }
+    return tuple(form.format(row[name]) for name, form in forms.items() if name in row)
+
+
+def _tell_version(words: Words, _facts: Words) -> Told | None:
+    wanted = words["wanted"]
+    name = wanted.partition("_")[0].upper()
+    if name not in {"GLIBCXX", "CXXABI", "GCC", "OPENSSL", "CUDA", "LIBTINFO", "NCURSES", "OMPI", "HDF5"}:
+        return None
+    what = {
+        "GLIBCXX": "the library of C++ (libstdc++)",
+        "CXXABI": "the library of C++ (libstdc++)",
+        "GCC": "the library of gcc (libgcc)",
+    }.get(name, f"the library that has {name}")
+    return Told(cause=f"A program wants {wanted} of {what}, and the one that was loaded is older.")
+
+
+def _tell_symbol(words: Words, _facts: Words) -> Told | None:
+    symbol = words["symbol"]
+    row = _find(load_knowledge()["symbols"], symbol)
+    if row is None:
+        return None
+    cause = (
+        f"A library wants the function {symbol} of {row['what']}, and the {row['what']} that was loaded does not have "
+        "it: two packages have brought different versions, or LD_LIBRARY_PATH names another one."
+    )
+    if row["what"] == "NVIDIA's driver":
+        return Told(
+            f"A library wants the function {symbol} of NVIDIA's driver, and this driver is too old to have it.",
+            "Update the driver, or use a framework built for an older CUDA.",
+            ("nvidia-smi", "toolkit advise"),
+        )
+    remedy = (
+        "Unset LD_LIBRARY_PATH. If two frameworks share the environment, give each one of its own, or install builds "
+        "that use the same CUDA."
+    )
+    commands = ("unset LD_LIBRARY_PATH", *_list_installs({key: f"{value}" for key, value in row.items()}))
+    if "pip" not in row and "conda" not in row:
+        remedy = "Install the two packages in versions that were built for each other, in one command."
+        commands = ("pip check",)
+    return Told(cause, remedy, commands)
+
+
+def _tell_conflict(words: Words, facts: Words) -> Told | None:
+    package, spec, found, who = (words.get(name, "").strip() for name in ("package", "spec", "found", "who"))
+    who = who or "a package"
+    direction = compare(found, spec)
+    if not direction:
+        return None
+    cause = f"{_title(who)} wants {package}{spec}; {package} {found} is installed, which is too {direction}."
+    if canonicalize_name(package) in load_knowledge()["followers"]:
+        fitting = name_follower(package, facts)
+        return Told(cause, f"Install the {package} of the TensorFlow that is here.", (f"pip install {fitting}",))
+    if canonicalize_name(package) in {"tensorflow", "tensorflow-cpu"}:
+        remedy = f"Install the release of {who} for TensorFlow {found}; another TensorFlow may break what else is here."
+        return Told(cause, remedy, (f"pip install --upgrade {who}", "pip check"))
+    held = _find_wish(package, facts)
+    if held and canonicalize_name(who) != "tensorflow" and not _overlap(spec, held):
+        minor = _read_minor(facts["TensorFlow"])
+        remedy = (
+            f"TensorFlow {minor} wants {package}{held}, so the two do not go together: use another version of {who}, "
+            "or an environment for each."
+        )
+        return Told(cause, remedy, (f"pip install --upgrade {who}", "python -m venv other"))
+    remedy = f"Install a {package} that fits, or {'a newer' if direction == 'new' else 'an older'} {who}."
+    return Told(cause, remedy, (f"pip install '{package}{spec}'", "pip check"))
+
+
+def compare(found: str, spec: str) -> str:
+    """Return ``old`` or ``new`` for a version that a specifier excludes; empty if it does not, or nobody can say."""
+    try:
+        version, wanted = Version(found), SpecifierSet(spec.rstrip(", "))
+    except (InvalidVersion, InvalidSpecifier):
+        return ""
+    for each in wanted:
+        if each.contains(version, prereleases=True):
+            continue
+        limit = Version(each.version.removesuffix(".*"))
+        return "old" if version < limit or each.operator in {">", ">="} else "new"
+    return ""
+
+
+def _find_wish(package: str, facts: Words) -> str:
+    """Return what the TensorFlow of the log wants of a package."""
+    wishes = load_knowledge()["tensorflow"].get(_read_minor(facts.get("TensorFlow", "")), {})
+    return str(wishes.get(package.replace("-", "_"), ""))
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether some version that either specifier names, or one beside it, is in both."""
+    both = SpecifierSet(one) & SpecifierSet(other)
+    limits = {Version(each.version.removesuffix(".*")) for each in both}
+    near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
+    below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}
+    return any(version in both for version in limits | near | below)
+
+
+def _tell_name(words: Words, facts: Words) -> Told | None:
+    module, name = words.get("module", ""), words.get("name", _ANY)
+    row = next(iter(_list_names(module, name)), None)
+    if row is None:
+        return _guess_module(module, name)
+    package = str(row["package"])
+    held = _find_wish(package, facts)
+    what = module if name == _ANY or row["names"] == [_ANY] else f"{module}.{name}"
+    if "gone" in row:
+        gone = str(row["gone"])
+        cause = f"{package} {gone} and later have no {what}; the program was written for an older {package}."
+        instead = f"It is to use {row['instead']}. " if "instead" in row else ""
+        if package == "Python":
+            remedy = f"{instead}Update the package whose file the traceback names, or run it by an older Python."
+            return Told(cause, remedy, (f"uv venv --python {_step_below(gone)}",))
+        remedy = f"{instead}Update the package whose file the traceback names, or install an older {package}"
+        remedy += f"; this TensorFlow takes {package}{held}." if held else "."
+        return Told(cause, remedy, (f"pip install '{package}<{gone}'", "pip check"))
+    since = str(row["since"])
+    cause = f"{what} is there since {package} {since}, and the installed {package} is older."
+    if package == "Python":
+        return Told(cause, "Run it by a newer Python, or take an older release of that package.", ())
+    if held and SpecifierSet(held).prereleases is not True and not _overlap(f">={since}", held):
+        remedy = f"This TensorFlow holds {package} back ({held}): install an older release of the package that asks."
+        return Told(cause, remedy, ("pip check",))
+    remedy = f"Install {package} {since} or later, where what else is installed takes it."
+    return Told(cause, remedy, (f"pip install --upgrade '{package}>={since}'", "pip check"))
+
+
+def _step_below(version: str) -> str:
+    major, _, minor = version.partition(".")
+    return f"{major}.{int(minor) - 1}"
+
+
+def _list_names(module: str, name: str) -> Iterator[Mapping[str, Any]]:
+    for row in load_knowledge()["names"]:
+        known = str(row["module"])
+        if row["names"] == [_ANY]:
+            # `module.part` may be a name of a module, or a module itself.
+            if module == known or module.startswith(f"{known}.") or f"{module}.{name}" == known:
+                yield row
+        elif (module in {known, _shorten(known)} and name in row["names"]) or module in {
+            f"{known}.{each}" for each in row["names"]
+        }:
+            yield row
+
+
+def _shorten(module: str) -> str:
+    """Return the short name by which programs import a module."""
+    return {"numpy": "np", "tensorflow": "tf", "pandas": "pd"}.get(module, module)
+
+
+def _guess_module(module: str, name: str) -> Told | None:
+    top = module.partition(".")[0]
+    if name == _ANY or not top or top[0].isupper() or top in {"str", "list", "dict", "int", "float", "tuple", "set"}:
+        return None
+    cause = (
+        f"The installed {top} has no {name} in {module}: it is older or newer than the program that uses it, or a "
+        f"file or folder named {top} lies where Python looks first."
+    )
+    remedy = f"Compare the version of {top} with what the package in the traceback asks for, and update the older one."
+    return Told(cause, remedy, (f"pip show {top}", f"python -c 'import {top}; print({top}.__file__)'", "pip check"))
+
+
+def _tell_package(words: Words, facts: Words) -> Told | None:
+    module = words["module"]
+    if told := _tell_name({"module": module}, facts):
+        return told
+    top = module.partition(".")[0]
+    if top == module:
+        package = _PACKAGES.get(top, top.replace("_", "-"))
+        install = name_follower(package, facts) if package in load_knowledge()["followers"] else package
+        return Told(commands=(f"python -m pip install {install}",))
+    cause = f"The installed {top} has no module {module}: it is older or newer than the program that asks for it."
+    remedy = f"Compare the version of {top} with what the package in the traceback asks for, and update the older one."
+    return Told(cause, remedy, (f"pip show {_PACKAGES.get(top, top)}", "pip check"))
+
+
+_PACKAGES: Final = {
+    "cv2": "opencv-python-headless",
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "skimage": "scikit-image",
+    "yaml": "pyyaml",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_hub": "tensorflow-hub",
+    "tensorflow_text": "tensorflow-text",
+    "tensorflow_probability": "tensorflow-probability",
+    "tf_keras": "tf-keras",
+    "google": "protobuf",
+    "bs4": "beautifulsoup4",
+    "git": "gitpython",
+    "dotenv": "python-dotenv",
+    "attr": "attrs",
+    "serial": "pyserial",
+    "Crypto": "pycryptodome",
+    "pkg_resources": "'setuptools<82'",
+    "distutils": "setuptools",
+}
+"""The package of a module, where it has another name."""
+
+
+def _tell_virtual(words: Words, _facts: Words) -> Told | None:
+    package = words["package"].lower()
+    spec = words.get("spec", "").strip()
+    wanted = re.search(r"\d+(?:\.\d+)*", spec)
+    what = {
+        "__glibc": "the C library (glibc)",
+        "__cuda": "the CUDA of NVIDIA's driver",
+        "__osx": "macOS",
+        "__linux": "Linux",
+        "__win": "Windows",
+        "__archspec": "the processor",
+        "__unix": "Unix",
+    }.get(package, package)
+    cause = f"The package is for machines where {what} is {spec or 'there'}, and conda finds another, or none."
+    variable = f"CONDA_OVERRIDE_{package.removeprefix('__').upper()}"
+    remedy = (
+        f"If the environment is to run where it is so, say so in {variable}; else take an older build of the package."
+    )
+    value = wanted[0] if wanted else "VERSION"
+    return Told(cause, remedy, (f"{variable}={value} conda install …", "conda info | grep __"))
+
+
+def _tell_code(words: Words, _facts: Words) -> Told | None:
+    code = words["code"].upper()
+    row = load_knowledge()["codes"].get(code)
+    return Told(f"{code}: {row['what']}.", row["try"], ()) if row else None
+
+
+def _tell_signal(words: Words, _facts: Words) -> Told | None:
+    row = load_knowledge()["signals"].get(words["signal"])
+    return Told(cause=f"A process was ended by signal {words['signal']}: {row['what']}.") if row else None
+
+
+def _tell_shapes(words: Words, _facts: Words) -> Told | None:
+    if "one" not in words:
+        return Told(cause="Two tensors have shapes that do not go together.")
+    shapes = f"{words['one']} and {words['other']}"
+    return Told(cause=f"Two tensors have shapes that do not go together: {shapes}.")
+
+
+def _tell_keras(_words: Words, facts: Words) -> Told | None:
+    return Told(commands=(f"pip install {name_follower('tf-keras', facts)}", "export TF_USE_LEGACY_KERAS=1"))
+
+
+def _tell_old_version(words: Words, _facts: Words) -> Told | None:
+    asked = words["asked"]
+    row = load_knowledge()["tensorflow"].get(_read_minor(asked), {})
+    if not words.get("package", "tensorflow").startswith("tensorflow") or "python" not in row:
+        return Told(commands=(f"uv venv --python 3.X && uv pip install '{words.get('package', 'PACKAGE')}=={asked}'",))
+    newest = row["python"].rpartition(" ")[2]
+    cause = (
+        f"TensorFlow {asked} has wheels for Python {row['python']}, and this is another Python: the oldest version "
+        f"that has a wheel for it is {words['first']}."
+    )
+    remedy = f"Use a Python of these for {asked}, or take {words['first']} or a later version."
+    return Told(cause, remedy, (f"uv venv --python {newest} && uv pip install 'tensorflow=={asked}'",))
+
+
+def _tell_gpu_library(_words: Words, facts: Words) -> Told | None:
+    """Return what is known of published 2.21.0, which finds no GPU in an environment that pip has filled."""
+    if _read_minor(facts.get("TensorFlow", "")) != "2.21":
+        return None
+    row = load_row("gpu-library-path")
+    cause = (
+        "A library of CUDA is not found, so that TensorFlow uses no GPU. Published TensorFlow 2.21.0 does not look "
+        "into the folder of cuSOLVER, so that it drops every GPU even where `pip install 'tensorflow[and-cuda]'` has "
+        "installed all libraries."
+    )
+    return Told(cause, row.remedy, row.commands)
+
+
+def _title(text: str) -> str:
+    return "A package" if text == "a package" else text
+
+
+_TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
+    "library-missing": _tell_library,
+    "library-version": _tell_version,
+    "symbol-undefined": _tell_symbol,
+    "versions-exclude": _tell_conflict,
+    "name-missing": _tell_name,
+    "package-missing": _tell_package,
+    "conda-virtual-package": _tell_virtual,
+    "gpu-code": _tell_code,
+    "ended-by-signal": _tell_signal,
+    "shapes-differ": _tell_shapes,
+    "legacy-keras-variable": _tell_keras,
+    "tf-keras-missing": _tell_keras,
+    "pip-version-too-old": _tell_old_version,
+    "cudart-missing": _tell_gpu_library,
+    "gpu-library-missing": _tell_gpu_library,
+}
