@@ -1,17 +1,24 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.command import Run
+from tests.server import running
 from tests.unit.graft import maker
 from toolkit.base import digest, files, findings
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.engine.uv import locate
 from toolkit.wheel import inspection, package_index, repack, variant, wheel_folder
 
 TAG = "cp311-cp311-manylinux_2_17_x86_64"
@@ -104,6 +111,57 @@ def test_a_repaired_wheel_is_the_plain_one_of_an_index(tmp_path: Path) -> None:
     assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
     listed = json.loads((tmp_path / "site/tensorflow/index.json").read_text())["files"]
     assert {made.name, graft.name} < {item["filename"] for item in listed}
+
+
+PROJECT = """
+[project]
+name = "mine"
+version = "0.1"
+requires-python = ">=3.11,<3.13"
+dependencies = ["tensorflow==2.21.0"]
+[[tool.uv.index]]
+url = "{}"
+default = true
+"""
+
+
+@pytest.mark.parametrize("preview", ["", "--preview-features wheel-variants"], ids=["stock", "preview"])
+def test_stock_installers_and_a_lock_take_the_repaired_wheel(tmp_path: Path, preview: str) -> None:
+    """A lock of uv names the plain wheels of all Pythons, and no variant, with its preview too."""
+    tags = [TAG, TAG.replace("311", "312")]
+    wheels = []
+    for tag in tags:
+        repaired = make(tmp_path / "dist", "2.21.0+repaired", tag=tag)
+        wheels.append(variant.make(repaired, tmp_path / f"plain-{tag}", plain=True))
+        graft = make(tmp_path / "dist", "2.21.0+sm120", 120, tag=tag)
+        wheels.append(variant.make(graft, tmp_path / f"variant-{tag}"))
+    package_index.make(tmp_path / "site", wheels)
+    project = tmp_path / "project"
+    project.mkdir()
+    handler = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(tmp_path / "site")))) as server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        (project / "pyproject.toml").write_text(PROJECT.format(address))
+        own = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": address}
+
+        def call(*words: str | Path) -> None:
+            done = subprocess.run(words, cwd=project, env=own, capture_output=True, text=True, check=False)
+            assert not done.returncode, done.stderr
+
+        call(locate(), "lock", *preview.split(), "--python", sys.executable)
+        call(locate(), "sync", *preview.split(), "--python", sys.executable)
+        call(sys.executable, "-m", "pip", "download", "--quiet", "--dest", tmp_path / "pip", "tensorflow")
+    (locked,) = (
+        package
+        for package in tomllib.loads((project / "uv.lock").read_text())["package"]
+        if package["name"] == "tensorflow"
+    )
+    names = [f"tensorflow-2.21.0-{tag}.whl" for tag in tags]
+    assert {item["url"].rpartition("/")[2] for item in locked["wheels"]} == set(names)
+    assert [path.name for path in (tmp_path / "pip").iterdir()] == names[:1]
+    (library,) = (project / ".venv").glob(f"lib/python3*/site-packages/{maker.LIBRARY}")
+    with zipfile.ZipFile(tmp_path / "pip" / names[0]) as archive:
+        assert archive.read(maker.LIBRARY) == library.read_bytes()
 
 
 def test_an_index_names_each_wheel_with_hash_metadata_and_variants(tmp_path: Path, sources: list[Path]) -> None:
