@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from toolkit.doctor import advice
 from toolkit.doctor.cards import find_card
-from toolkit.doctor.decision import Decision, Way, decide
+from toolkit.doctor.decision import Decision, Kind, decide
 from toolkit.doctor.machine import Device, Machine
 from toolkit.versions import load_table
 from train.cluster.tf_config import Cluster
@@ -36,7 +36,7 @@ MARKER = f'<marker id="arrow" markerWidth="8" markerHeight="8" refX="8" refY="4"
 class Step:
     """A question about a card, and what is done if the answer is yes."""
 
-    way: Way
+    way: Kind
     question: tuple[str, ...]
     name: str
     command: str
@@ -59,11 +59,11 @@ STEPS = (
 )
 
 
-def sort_cards() -> dict[Way, list[str]]:
+def sort_cards() -> dict[Kind, list[str]]:
     """Return the cards of each way, as the program decides for a new driver."""
-    ways: dict[Way, list[str]] = {step.way: [] for step in STEPS}
+    ways: dict[Kind, list[str]] = {step.way: [] for step in STEPS}
     for card in CARDS:
-        ways[_decide(card).way].append(card)
+        ways[_decide(card).way.kind].append(card)
     return ways
 
 

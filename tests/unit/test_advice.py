@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.command import Run
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import UsageError
 from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
 from toolkit.graft import graft_plan
 from toolkit.smoke.checks.gpu_rules import find_coverage
@@ -19,11 +19,8 @@ TABLE = versions.load_table()
 
 
 def ask(capability: str, driver: str = "", **flags: str) -> Advice:
-    device, wishes = (
-        Device(name="it", capability=capability, driver=driver),
-        Wishes.from_settings(resolve(flags, environment={})),
-    )
-    return advise(TABLE, device, Machine(), wishes)
+    device = Device(name="it", capability=capability, driver=driver)
+    return advise(TABLE, device, Machine(), resolve(flags, environment={}).asked)
 
 
 def read_flags(command: str) -> dict[str, Any]:
@@ -40,7 +37,7 @@ def read_flags(command: str) -> dict[str, Any]:
 def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: str) -> None:
     found = ask(capability)
     if found.build:
-        spec = versions.choose_versions(TABLE, **read_flags(found.build))
+        spec = choose(TABLE, **read_flags(found.build))
         covered = find_coverage(spec.capabilities, capability)
         assert covered is not None
         assert covered.is_native
@@ -50,8 +47,8 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
     if found.run:
         assert found.published == "native"
         flags = read_flags(found.run)
-        assert versions.find_locked(TABLE, **flags)
-        assert versions.choose_versions(TABLE, **flags, capabilities=[capability])
+        assert versions.find_locked(TABLE, versions.Set.of(flags))
+        assert choose(TABLE, **flags, capabilities=[capability])
 
 
 @pytest.mark.parametrize(

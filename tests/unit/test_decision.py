@@ -10,9 +10,10 @@ import yaml
 
 from toolkit import diagnosis
 from toolkit.base.errors import UnsupportedError
-from toolkit.doctor.decision import Decision, Wishes, decide
+from toolkit.doctor.decision import AUTO, Decision, decide
 from toolkit.doctor.drivers import REFERENCES
 from toolkit.doctor.machine import Device, Fault, Machine
+from toolkit.versions import Set
 
 MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/decisions.yaml").read_text())
 
@@ -40,7 +41,7 @@ def play(row: dict[str, Any]) -> Machine:
 
 
 def judge(found: Decision) -> list[str]:
-    return [found.way, found.tensorflow, found.cuda, found.cudnn, found.capability, found.driver]
+    return [found.to_json()[name] for name in ("way", "tensorflow", "cuda", "cudnn", "capability", "driver")]
 
 
 @pytest.mark.parametrize("row", MACHINES, ids=lambda row: row["id"])
@@ -70,11 +71,11 @@ T4 = meet(("Tesla T4", "7.5", "560.35.03"))
     ],
 )
 def test_what_was_asked_for_is_honoured(wishes: dict[str, str], right: list[str]) -> None:
-    assert judge(decide(T4, Wishes(**wishes))) == right
+    assert judge(decide(T4, Set.of(wishes), card=wishes.get("card", AUTO))) == right
 
 
 def test_who_asks_for_a_cuda_is_told_what_a_build_would_link_against() -> None:
-    found = decide(meet(("Tesla T4", "7.5", "560")), Wishes(cuda="12.6.1", cudnn="9.5.0"))
+    found = decide(meet(("Tesla T4", "7.5", "560")), Set(cuda="12.6.1", cudnn="9.5.0"))
     assert found.driver == "exact"
     assert any(
         "a build links against 12.6.1" in line or "build links against 12.6.1" in line for line in found.warnings
@@ -94,7 +95,7 @@ def test_who_asks_for_a_cuda_is_told_what_a_build_would_link_against() -> None:
 )
 def test_what_cannot_be_had_is_refused_with_the_nearest(capability: str, wishes: dict[str, str], nearest: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        decide(meet(("it", capability, "580.65.06")), Wishes(**wishes))
+        decide(meet(("it", capability, "580.65.06")), Set(**wishes))
     assert nearest in caught.value.remedy
 
 
@@ -115,7 +116,7 @@ def test_cards_of_a_machine_get_one_set_and_the_others_are_left_out(
     cards: list[str], driver: str, right: list[str], visible: str, words: str
 ) -> None:
     found = decide(meet(*((*card.rsplit(" ", 1), driver) for card in cards)))
-    assert [found.way, found.capability, found.driver] == right
+    assert [found.to_json()[name] for name in ("way", "capability", "driver")] == right
     assert found.visible == visible
     assert any(f"CUDA_VISIBLE_DEVICES={visible}" in line for line in found.warnings)
     assert words in " ".join(found.warnings)
@@ -136,7 +137,7 @@ def test_the_driver_is_judged_and_the_remedy_leads_to_one_that_runs(machine: Mac
     found = decide(machine)
     assert found.driver == driver
     assert words in found.remedy
-    assert found.uses_gpu == (found.way != "build" and driver in {"minor", "exact", "unknown"})
+    assert found.uses_gpu == (found.way.kind != "build" and driver in {"minor", "exact", "unknown"})
 
 
 @pytest.mark.parametrize(
@@ -167,9 +168,9 @@ def test_the_json_has_the_documented_names() -> None:
 def test_all_lines_of_an_answer_name_one_tensorflow() -> None:
     for row in MACHINES:
         found = decide(play(row))
-        if found.way != "cpu" and found.uses_gpu:
-            named = {each.tensorflow for each in found.alternatives if each.way != "cpu"}
-            assert named <= {found.tensorflow}
+        if found.way.kind != "cpu" and found.uses_gpu:
+            named = {each.versions.tensorflow for each in found.others if each.kind != "cpu"}
+            assert named <= {found.versions.tensorflow}
 
 
 def test_a_driver_that_is_too_old_names_the_failure_that_explains_it() -> None:

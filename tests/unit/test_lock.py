@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import CheckError, UsageError
 from toolkit.versions import lock
 
 TABLE = versions.load_table()
-SPEC = versions.choose_versions(TABLE)
+SPEC = choose(TABLE)
 FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
@@ -32,7 +33,7 @@ def test_lock_holds_every_pin_of_the_chain() -> None:
 
 
 def test_a_wheel_has_the_day_of_its_own_version() -> None:
-    newer = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
+    newer = choose(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
     epochs = [int(lock.collect(spec, TABLE, **FULL).pins["source-date-epoch"]) for spec in (SPEC, newer)]
     assert epochs == [TABLE.default.source_date_epoch, TABLE.tensorflow("2.21.0").source_date_epoch]
     assert epochs[0] < epochs[1]

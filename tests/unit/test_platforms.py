@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.command import Run
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError, UnsupportedError
 from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
-from toolkit.doctor.decision import Wishes
 from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
 from toolkit.jobs import pipeline
@@ -32,7 +32,9 @@ def refuse(run: Run, code: int, *arguments: str, **environment: str) -> str:
 
 def ask(card: str) -> Advice:
     found = cards.find_card(card)
-    return advise(TABLE, Device(name=card, capability=found.capability, platform=found.platform), Machine(), Wishes())
+    return advise(
+        TABLE, Device(name=card, capability=found.capability, platform=found.platform), Machine(), versions.OPEN
+    )
 
 
 def test_the_platform_of_this_machine_is_the_default_and_a_flag_wins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,15 +55,15 @@ def test_an_unknown_platform_is_refused(run: Run) -> None:
 @pytest.mark.parametrize("version", [row.version for row in TABLE.rows() if row.version < "2.21"])
 def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that_is_built(version: str) -> None:
     with pytest.raises(UnsupportedError, match="is not built for linux/arm64") as caught:
-        versions.choose_versions(TABLE, tensorflow=version, platform=ARM)
+        choose(TABLE, tensorflow=version, platform=ARM)
     assert "flags for this platform were read in the tree of 2.21.0 alone" in caught.value.what
     assert "nearest that works: --platform linux/arm64 --tensorflow 2.21.0" in caught.value.remedy
 
 
 def test_a_set_says_what_was_not_run() -> None:
-    spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
+    spec = choose(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
     assert TABLE.platform(ARM).untried in spec.warnings
-    assert "" not in versions.choose_versions(TABLE).warnings
+    assert "" not in choose(TABLE).warnings
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:
     plans = {}
     for name in TABLE.platforms:
-        spec = versions.choose_versions(TABLE, tensorflow="2.21.0", cuda="12.9.1", cudnn="9.8.0", platform=name)
+        spec = choose(TABLE, tensorflow="2.21.0", cuda="12.9.1", cudnn="9.8.0", platform=name)
         plans[name] = plan(lock.collect(spec, TABLE, base_image="python:3.11-slim-trixie"), BuildOptions())
     here, there = plans[AMD], plans[ARM]
     hashes = TABLE.bazel_rows["7.4.1"].sha256

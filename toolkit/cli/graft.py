@@ -82,7 +82,7 @@ def graft(
         print_plan(Plan(steps=()), console)
         return
     folder, facts = project.shorten(grafted.folder), grafted.record.facts
-    flags, host = " ".join(planned.runtime_flags), inspection.describe_host(facts["inspection"])
+    flags, host = " ".join(planned.lock.versions.flags()), inspection.describe_host(facts["inspection"])
     console.result(
         {
             "wheel": str(grafted.wheel),

@@ -186,16 +186,16 @@ def _decide(
         return settings, wheel
     console.add({"decision": decision.to_json()})
     name = describe_cards(decision.devices) if decision.devices else "none"
-    console.heading("card", f"{name}: {decision.reason}")
+    console.heading("card", f"{name}: {decision.way.reason}")
     for line in decision.warnings:
         console.say(f"  {line}")
     if decision.remedy:
-        later = "" if decision.way == "cpu" else "; until then it computes on the processor"
+        later = "" if decision.way.kind == "cpu" else "; until then it computes on the processor"
         console.say(f"  first: {decision.remedy}{later}")
     gpus.grant(decision.visible)
-    asked = settings.python if settings.sources["python"] != "default" else ""
+    asked = settings.asked.python
     settings, found = choice.apply(decision, settings, python or asked, DIST)
-    if decision.way == "graft" and found is None:
+    if decision.way.kind == "graft" and found is None:
         found = _graft(session, settings, decision.grafted, yes=yes, dry_run=dry_run)
         return (settings, found) if found else None
     return settings, found
@@ -226,7 +226,7 @@ def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | N
     """Return the Python of an environment, or that for a new one. Raises UsageError if another one was asked for."""
     from toolkit.install import choice, target
 
-    asked = settings.python if settings.sources["python"] != "default" else ""
+    asked = settings.asked.python
     if place is None:
         return target.choose_python(choice.list_pythons(settings, wheel), asked)
     if asked and asked != place.python.minor:

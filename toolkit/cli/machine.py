@@ -72,24 +72,20 @@ def advise(
     ] = "",
 ) -> None:
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
-    from dataclasses import replace
-
     from toolkit.doctor import advice
-    from toolkit.doctor.decision import Wishes, decide
-    from toolkit.versions import load_table
+    from toolkit.doctor.decision import AUTO, decide
+    from toolkit.versions import Set, load_table
 
     console, settings, table = session.console, session.settings, load_table()
     named = [card for card in (name, gpu) if card]
     if len(named) > 1:
         raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
     machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=machine_glibc)
-    wishes = Wishes.from_settings(settings)
-    wishes = replace(wishes, cuda=wanted_cuda or wishes.cuda, cudnn=wanted_cudnn or wishes.cudnn)
-    if named or settings.card != NONE:
-        wishes = replace(wishes, card="")
-    decision = decide(machine, wishes, table)
-    gpus = [advice.advise(table, device, machine, wishes).to_json() for device in dict.fromkeys(machine.devices)]
-    value = {"decision": decision.to_json(), "command": decision.command, "gpus": gpus}
+    asked = settings.asked.merge(Set(cuda=wanted_cuda, cudnn=wanted_cudnn))
+    card = AUTO if named or settings.card != NONE else NONE
+    decision = decide(machine, asked, card=card, table=table)
+    gpus = [advice.advise(table, device, machine, asked, card).to_json() for device in dict.fromkeys(machine.devices)]
+    value = {"decision": decision.to_json(), "command": decision.way.command, "gpus": gpus}
     console.result(value, advice.render(decision, machine, table))
 
 

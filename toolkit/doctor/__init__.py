@@ -8,7 +8,7 @@ from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, services
 from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
-from toolkit.versions import find_locked, load_table
+from toolkit.versions import Set, find_locked, load_table
 from toolkit.versions.settings import Settings
 
 ENV_FILE = Path(".env")
@@ -60,8 +60,7 @@ def _name_gpu_set(finding: Finding) -> dict[str, str]:
     facts = finding.facts
     if finding.state != "ok":
         return {}
-    asked = (facts["tensorflow"], facts["python"], facts["cuda"], facts["cudnn"])
-    locked = find_locked(load_table(), *asked)
+    locked = find_locked(load_table(), Set.of(facts))
     return {"TOOLKIT_REQUIREMENTS": locked.requirements, "TOOLKIT_TENSORFLOW": locked.tensorflow} if locked else {}
 
 

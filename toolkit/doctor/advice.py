@@ -7,13 +7,13 @@ from typing import Any, Literal
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.findings import Finding
 from toolkit.doctor.cards import find_card, find_note
-from toolkit.doctor.decision import Decision, Wishes, decide, describe_cards
+from toolkit.doctor.decision import AUTO, Decision, Way, decide, describe_cards
 from toolkit.doctor.drivers import DriverRules
 from toolkit.doctor.hardware import estimate_build
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.smoke.checks.gpu_rules import Coverage, find_coverage
-from toolkit.versions import Table, load_table, numbers, rules
+from toolkit.versions import Set, Table, load_table, numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.settings import Settings, find_own_platform
@@ -49,13 +49,13 @@ class Advice:
         return asdict(self)
 
 
-def advise(table: Table, device: Device, machine: Machine, wishes: Wishes) -> Advice:
+def advise(table: Table, device: Device, machine: Machine, asked: Set, card: str = AUTO) -> Advice:
     """Return what to run or to build for one card of a machine.
 
     Raises what :func:`decide` raises.
     """
     alone = replace(machine, devices=(device,), platform=device.platform or machine.platform)
-    return _describe(table, decide(alone, wishes, table), device, alone)
+    return _describe(table, decide(alone, asked, card=card, table=table), device, alone)
 
 
 def _describe(table: Table, decision: Decision, device: Device, machine: Machine) -> Advice:
@@ -66,26 +66,26 @@ def _describe(table: Table, decision: Decision, device: Device, machine: Machine
     coverage = find_coverage(code.capabilities, plain) if place.gpu_code and plain else None
     generated = find_coverage(code.generated, plain) if plain else None
     published = "none" if coverage is None else "native" if coverage.is_native else "ptx"
-    ways = {choice.way: choice.command for choice in (*decision.alternatives, decision)}
+    ways = {way.kind: way.command for way in reversed(decision.ways)}
     drivers = DriverRules(table=table, machine=machine)
-    driver = drivers.check(device, decision.cuda) if _judges(decision, device) else None
-    plan = _read_build(table, ways.get("build", ""))
-    versions = {choice.tensorflow for choice in (decision, *decision.alternatives) if choice.way != "cpu"}
+    driver = drivers.check(device, decision.versions.cuda) if _judges(decision, device) else None
+    plan = next((way.versions for way in decision.ways if isinstance(way.versions, VersionRequest)), None)
+    versions = {way.versions.tensorflow for way in decision.ways if way.kind != "cpu"}
     warned = (rules.warn_of_advisories(table, version) for version in sorted(versions))
     return Advice(
         card=device.name,
         capability=device.capability,
         platform=place.name,
         driver=device.driver,
-        way="none" if decision.way == "cpu" else decision.way,
+        way="none" if decision.way.kind == "cpu" else decision.way.kind,
         published=published,
         why=_explain(published, coverage, generated, table, place),
         run=ways.get("published", ""),
         graft=ways.get("graft", ""),
         build=ways.get("build", ""),
-        cuda=decision.cuda,
+        cuda=decision.versions.cuda,
         driver_says=driver.evidence if driver else "",
-        remedy=decision.remedy or (_NONE if decision.way == "cpu" else driver.remedy if driver else ""),
+        remedy=decision.remedy or (_NONE if decision.way.kind == "cpu" else driver.remedy if driver else ""),
         graft_cost=estimate_graft(table) if "graft" in ways else "",
         build_cost=_estimate_build(place) if "build" in ways else "",
         toolchain=_describe_toolchain(table, plan) if plan else "",
@@ -99,28 +99,17 @@ _NONE = "no set of the table runs on this card: `toolkit up --card none` runs on
 
 
 def _judges(decision: Decision, device: Device) -> bool:
-    return bool(device.driver and decision.cuda and decision.driver not in {"unknown", "n/a"})
-
-
-def _read_build(table: Table, command: str) -> VersionRequest | None:
-    """Return the versions that a command of `toolkit build-wheel` has."""
-    words = command.split()
-    pairs = [(name.removeprefix("--"), value) for name, value in zip(words[2::2], words[3::2], strict=False)]
-    given = {name: value for name, value in pairs if name in {"tensorflow", "python", "cuda", "cudnn", "platform"}}
-    cards = [value for name, value in pairs if name == "compute-capability"]
-    if not given:
-        return None
-    return rules.read(table, **{"platform": None, **given}, capabilities=cards)
+    return bool(device.driver and decision.versions.cuda and decision.driver not in {"unknown", "n/a"})
 
 
 def render(decision: Decision, machine: Machine, table: Table) -> str:
     """Return a decision for people: verdict, reason, what to do first, the command, and then what else works."""
     shown = [f"{describe_cards(machine.devices)}: {_name_verdict(decision)}"]
-    shown += [f"  {'because':<10} {decision.reason}"]
+    shown += [f"  {'because':<10} {decision.way.reason}"]
     shown += [f"  {'first':<10} {decision.remedy}"] if decision.remedy else []
     shown += [f"  {'note' if not index else '':<10} {line}" for index, line in enumerate(decision.warnings)]
     place = table.platform(machine.platform)
-    for index, choice in enumerate((decision, *decision.alternatives)):
+    for index, choice in enumerate(decision.ways):
         name = "command" if not index else "or" if index == 1 else ""
         cost = _estimate(choice, place, table)
         also = f"{choice.reason}{'; ' if cost else ''}{cost}" if index else cost
@@ -129,22 +118,17 @@ def render(decision: Decision, machine: Machine, table: Table) -> str:
 
 
 def _name_verdict(decision: Decision) -> str:
-    if decision.way == "cpu":
-        return f"TensorFlow {decision.tensorflow} on the processor"
-    versions = f"TensorFlow {decision.tensorflow} with CUDA {decision.cuda} and cuDNN {decision.cudnn}"
-    how = {"published": "as published", "graft": "grafted in minutes", "build": "built in hours"}[decision.way]
-    later = "" if decision.driver not in {"too-old", "too-new"} else ", after a change of the driver"
-    return f"{versions}, {how}{later}"
+    later = ", after a change of the driver" if decision.driver in {"too-old", "too-new"} else ""
+    return f"{decision.way.describe()}{later}"
 
 
-def _estimate(decision: Decision, place: PlatformRow, table: Table) -> str:
+def _estimate(way: Way, place: PlatformRow, table: Table) -> str:
     """Return what a way costs on this machine, and whether its toolchain was proven."""
-    if decision.way == "graft":
+    if way.kind == "graft":
         return estimate_graft(table)
-    if decision.way != "build":
+    if not isinstance(way.versions, VersionRequest):
         return ""
-    plan = _read_build(table, decision.command)
-    toolchain = f"toolchain {_describe_toolchain(table, plan)}" if plan else ""
+    toolchain = f"toolchain {_describe_toolchain(table, way.versions)}"
     return "; ".join(filter(None, (_estimate_build(place), toolchain)))
 
 
@@ -172,7 +156,7 @@ def check_gpu(settings: Settings) -> Iterator[Finding]:
         yield Finding(id=f"gpu-{index}", state="absent" if machine.fault else "ok", evidence=summary)
     drivers = DriverRules(table=table, machine=machine)
     try:
-        decision = decide(machine, Wishes.from_settings(settings), table)
+        decision = decide(machine, settings.asked, card=settings.card, table=table)
     except (UnsupportedError, UsageError) as error:
         yield from _compare_driver(drivers, machine.devices, settings.cuda)
         yield Finding(id="gpu", state="fail", advisory=True, evidence=error.what, remedy=error.remedy)
@@ -191,18 +175,18 @@ def _compare_driver(drivers: DriverRules, devices: Sequence[Device], cuda: str) 
 
 def _judge(decision: Decision, machine: Machine) -> Finding:
     """Return the finding that says what was decided. It is a warning where a GPU is left unused."""
-    evidence = f"{_name_verdict(decision)}: {decision.reason}"
+    evidence = f"{_name_verdict(decision)}: {decision.way.reason}"
     notes = f"; {'; '.join(decision.warnings)}" if decision.warnings else ""
-    facts = {**decision.to_json(), "command": decision.command}
+    facts = {**decision.to_json(), "command": decision.way.command}
     if not machine.devices and not machine.fault:
         return Finding(id="gpu", state="absent", evidence=evidence, facts=facts)
-    fine = decision.uses_gpu and decision.way == "published"
+    fine = decision.uses_gpu and decision.way.kind == "published"
     return Finding(
         id="gpu",
         state="ok" if fine else "fail",
         advisory=True,
         evidence=f"{evidence}{notes}",
-        remedy="" if fine else decision.remedy or decision.command,
+        remedy="" if fine else decision.remedy or decision.way.command,
         facts=facts,
     )
 

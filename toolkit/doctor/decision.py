@@ -12,7 +12,7 @@ it out. It takes the first of these that is left:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
 from toolkit.base.errors import UnsupportedError, UsageError
@@ -20,11 +20,11 @@ from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version, reaches
 from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.versions import Locked, Table, find_locked, grafts, load_table, numbers, rules
+from toolkit.versions import OPEN, Locked, Set, Table, find_locked, grafts, load_table, numbers, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.settings import DECIDED, Settings
+from toolkit.versions.set import VERSIONS
 
-Way = Literal["published", "graft", "build", "cpu"]
+Kind = Literal["published", "graft", "build", "cpu"]
 AUTO, NONE = "auto", "none"
 """Values of `--card` that name no card: the cards of this machine, and none of them."""
 
@@ -36,30 +36,34 @@ _WITHOUT_DRIVER = frozenset({"no-driver", "nouveau", "wsl1", "wsl2-without-drive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the user asks for. An empty text leaves the choice to :func:`decide`."""
+class Way:
+    """One way to have a TensorFlow."""
 
-    tensorflow: str = ""
-    python: str = ""
-    cuda: str = ""
-    cudnn: str = ""
-    engine: str = ""  # docker | host | apptainer
-    card: str = AUTO  # auto: those of the machine; none: the processor; else a card by its name or capability
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> "Wishes":
-        """Return what was asked for by flags, variables and toolkit.yaml; defaults are no wishes."""
-        names = ("tensorflow", "python", "cuda", "cudnn", "engine")
-        asked = [name for name in names if settings.sources.get(name, "default") not in {"default", DECIDED}]
-        given = {name: getattr(settings, name) for name in asked}
-        given = {name: value for name, value in given.items() if (name, value) != ("engine", "auto")}
-        return cls(**given, card=settings.card)
+    kind: Kind
+    versions: Set  # of the run-time set; of a build, a VersionRequest
+    named: Set = OPEN  # those that its command names
+    made_for: tuple[str, ...] = ()  # compute capabilities for which a graft makes machine code
+    needed: bool = True  # whether the published wheel alone will not do
+    reason: str  # one sentence
 
     @property
-    def versions(self) -> str:
-        """The versions that were asked for, as options."""
-        names = ("tensorflow", "python", "cuda", "cudnn")
-        return " ".join(f"--{name} {getattr(self, name)}" for name in names if getattr(self, name))
+    def command(self) -> str:
+        flags = self.named.flags()
+        cards = tuple(f"--compute-capability {item}" for item in self.made_for)
+        if self.kind == "build":
+            return " ".join(("toolkit build-wheel", *flags))
+        if self.kind == "graft" and (len(cards) > 1 or not self.needed):
+            return " ".join(("toolkit graft", *cards, *flags))
+        # An installation makes the graft for one card.
+        card = {"cpu": (f"--card {NONE}",), "graft": (f"--card {''.join(self.made_for)}",)}.get(self.kind, ())
+        return " ".join(("toolkit install --into my-env", *card, *flags))
+
+    def describe(self) -> str:
+        """Return what is installed or made, in words."""
+        if self.kind == "cpu":
+            return f"TensorFlow {self.versions.tensorflow} on the processor"
+        how = {"published": "as published", "graft": "grafted in minutes", "build": "built in hours"}[self.kind]
+        return f"{self.versions.describe()}, {how}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,46 +71,57 @@ class Decision:
     """What to run on a machine, and why."""
 
     way: Way
-    tensorflow: str
-    python: str
-    cuda: str = ""  # cuda, cudnn: of the run-time set, or of the build; empty for the CPU set
-    cudnn: str = ""
-    capability: str = ""  # the highest of the cards that it is for; empty if there is none, or if it is not known
+    others: tuple[Way, ...] = ()  # what else serves the cards
     driver: Fit
-    reason: str  # one sentence
     warnings: tuple[str, ...] = ()
     remedy: str = ""  # what to do first; empty if nothing
-    command: str = ""
-    alternatives: tuple["Decision", ...] = ()
     devices: tuple[Device, ...] = ()  # the cards that it is for, or that no set is for
     capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
-    grafted: tuple[str, ...] = ()  # of them those for which a graft has to be made
     visible: str = ""  # numbers of the cards that it is for, as CUDA_VISIBLE_DEVICES has them; empty: it is for all
     on_host: bool = False  # whether it must run in no container, because containers get no GPU
 
     @property
+    def ways(self) -> tuple[Way, ...]:
+        return (self.way, *self.others)
+
+    @property
+    def versions(self) -> Set:
+        return self.way.versions
+
+    @property
     def uses_gpu(self) -> bool:
         """Whether a command uses the GPU now: nothing has to be built, and the driver is not in the way."""
-        return self.way in {"published", "graft"} and self.driver in RUNNING
+        return self.way.kind in {"published", "graft"} and self.driver in RUNNING
+
+    @property
+    def grafted(self) -> tuple[str, ...]:
+        """The capabilities for which a graft has to be made."""
+        return self.way.made_for
 
     def to_json(self) -> dict[str, Any]:
-        names = ("way", "tensorflow", "python", "cuda", "cudnn", "capability", "driver", "reason")
-        return {**{name: getattr(self, name) for name in names}, "warnings": [*self.warnings], "remedy": self.remedy}
+        return {
+            "way": self.way.kind,
+            **{name: getattr(self.versions, name) for name in VERSIONS},
+            "capability": "".join(self.capabilities[-1:]),
+            "driver": self.driver,
+            "reason": self.way.reason,
+            "warnings": [*self.warnings],
+            "remedy": self.remedy,
+        }
 
 
-def decide(machine: Machine, wishes: Wishes | None = None, table: Table | None = None) -> Decision:
-    """Return what to run on a machine.
+def decide(machine: Machine, asked: Set = OPEN, *, card: str = AUTO, table: Table | None = None) -> Decision:
+    """Return what to run on a machine. What was not asked for is chosen.
 
-    Raises UnsupportedError, with the nearest that works, if what was asked for does not run there; UsageError if a wish
-    is no version or no card.
+    ``card``: auto for those of the machine, none for the processor, or the name or capability of one. Raises
+    UnsupportedError, with the nearest that works, if what was asked for does not run there. Raises UsageError if it is
+    no version or no card.
     """
-    wishes, table = wishes or Wishes(), table or load_table()
-    if wishes.engine:
-        machine = replace(machine, engine=wishes.engine)
-    if wishes.card in {"", AUTO, NONE}:
-        return _Decider(table=table, machine=machine, wishes=wishes).decide()
-    named = name_card(machine, wishes.card)
-    decision = _Decider(table=table, machine=named, wishes=wishes).decide()
+    table = table or load_table()
+    if card in {AUTO, NONE}:
+        return _Decider(table=table, machine=machine, asked=asked, card=card).decide()
+    named = name_card(machine, card)
+    decision = _Decider(table=table, machine=named, asked=asked).decide()
     same = [number for number, device in enumerate(machine.devices) if device.capability == named.devices[0].capability]
     return replace(decision, visible=_list_visible(same, machine))
 
@@ -159,7 +174,7 @@ class _Card:
 
     index: int  # its number, as CUDA_VISIBLE_DEVICES counts
     device: Device
-    way: Way
+    kind: Kind
 
     @property
     def plain(self) -> str:
@@ -170,8 +185,8 @@ class _Card:
 class _Decider:
     table: Table
     machine: Machine
-    wishes: Wishes
-    warnings: list[str] = field(default_factory=list)
+    asked: Set
+    card: str = AUTO
 
     @property
     def drivers(self) -> DriverRules:
@@ -179,26 +194,26 @@ class _Decider:
 
     def decide(self) -> Decision:
         machine = self.machine
-        if self.wishes.card == NONE:
+        if self.card == NONE:
             return self._choose_cpu("the processor was asked for", driver="n/a")
         if machine.system == "jetson":
             return self._decide_jetson()
         cards = [self._classify(index, device) for index, device in enumerate(machine.devices)]
-        if cards and all(card.way == "cpu" for card in cards):
+        if cards and all(card.kind == "cpu" for card in cards):
             return self._refuse_cards(cards)
         if machine.fault:
             return self._report_fault()
         if not cards:
             return self._choose_cpu("this machine has no NVIDIA GPU", driver="n/a")
-        served = [card for card in cards if card.way in {"published", "graft"}]
+        served = [card for card in cards if card.kind in {"published", "graft"}]
         return self._use_published(cards, served) if served else self._build(cards)
 
     # ways
 
     def _classify(self, index: int, device: Device) -> _Card:
-        return _Card(index=index, device=device, way=self._find_way(device.capability))
+        return _Card(index=index, device=device, kind=self._find_kind(device.capability))
 
-    def _find_way(self, capability: str) -> Way:
+    def _find_kind(self, capability: str) -> Kind:
         table = self.table
         place = table.platform(self.machine.platform)
         if place.gpu_code and not parse_capability(capability):
@@ -218,7 +233,7 @@ class _Decider:
         """Take a published wheel, grafted if one of the cards needs that, for all cards that it can serve."""
         running = [card for card in served if self._compare_alone(card)[0] in RUNNING]
         used = running or list(served)
-        grafted = [card for card in used if card.way == "graft"]
+        grafted = [card for card in used if card.kind == "graft"]
         chosen = self._choose_graft(used) if grafted else self._choose_set(used)
         if chosen is None:
             oldest = min((item.glibc for item in self.table.published if item.glibc), key=numbers.parse)
@@ -227,27 +242,28 @@ class _Decider:
                 driver=self.drivers.compare(used[0].device, self.table.default.cuda),
             )
         fit = self._compare_all(used, chosen.cuda)
-        self._warn_of_set(chosen)
-        self._warn_of_cards(cards, used, grafted, fit)
-        decision = Decision(
-            way="graft" if grafted else "published",
-            tensorflow=chosen.tensorflow,
-            python=self._choose_python(chosen.python),
-            cuda=chosen.cuda,
-            cudnn=chosen.cudnn,
-            capability=self._name_highest(used),
-            driver=fit,
+        versions = chosen.choose(self._choose_python(chosen.python))
+        way = Way(
+            kind="graft" if grafted else "published",
+            versions=versions,
+            named=self._graft_wish if grafted else versions,
+            made_for=_list_capabilities(grafted),
             reason=self._explain_published(used, grafted, chosen.cuda, fit),
+        )
+        decision = Decision(
+            way=way,
+            driver=fit,
+            warnings=(
+                *self._warn_of_set(chosen, grafted=bool(grafted)),
+                *self._warn_of_cards(cards, used, grafted, fit),
+            ),
             remedy=self.drivers.find_remedy(used[0].device, chosen.cuda, fit),
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
-            grafted=_list_capabilities(grafted),
             visible=_list_visible([card.index for card in used], self.machine),
             on_host=self._is_on_host,
         )
-        command = self._name_grafting(grafted, chosen) if grafted else self._name_install(decision)
-        alternatives = self._list_alternatives(decision, grafted)
-        return replace(decision, warnings=tuple(self.warnings), command=command, alternatives=alternatives)
+        return replace(decision, others=tuple(self._find_others(decision)))
 
     def _choose_set(self, cards: Sequence[_Card]) -> Locked | None:
         """Return the best locked set for cards; None if the machine's C library is too old for all of them.
@@ -256,7 +272,7 @@ class _Decider:
         """
         capabilities = [card.plain for card in cards if card.plain]
         items = [item for item in self._list_sets() if self._fits(item, capabilities)]
-        wished = [item for item in items if self._is_wished(item)]
+        wished = [item for item in items if item.serves(self.asked)]
         if items and not wished:
             raise self._make_unsupported(items, cards)
         usable = [item for item in wished if self._has_glibc(item)]
@@ -264,28 +280,20 @@ class _Decider:
 
     def _list_sets(self) -> list[Locked]:
         """Return the sets of the table for CUDA, and the one that was asked for if `toolkit lock` has made it."""
-        wishes, items = self.wishes, [item for item in self.table.published if item.cuda]
-        if wishes.cuda and wishes.cudnn:
-            tensorflow = wishes.tensorflow or self.table.default.tensorflow
-            locked = find_locked(self.table, tensorflow, self._choose_python(()), wishes.cuda, wishes.cudnn)
+        asked, items = self.asked, [item for item in self.table.published if item.cuda]
+        if asked.cuda and asked.cudnn:
+            usual = Set(tensorflow=self.table.default.tensorflow, python=self._choose_python(()))
+            locked = find_locked(self.table, usual.merge(asked))
             items += [locked] if locked and locked not in items else []
         return items
 
     def _fits(self, item: Locked, capabilities: Sequence[str]) -> bool:
         asked = VersionRequest(
-            tensorflow=item.tensorflow,
-            python=self.table.default.python,
-            cuda=item.cuda,
-            cudnn=item.cudnn,
+            **item.choose(self.table.default.python).named(),
             capabilities=tuple(f"sm_{capability.replace('.', '')}" for capability in capabilities),
             base=self.table.default_base.codename,
         )
         return not rules.find_refused(self.table, asked)
-
-    def _is_wished(self, item: Locked) -> bool:
-        wishes = self.wishes
-        same = all(getattr(wishes, name) in {"", getattr(item, name)} for name in ("tensorflow", "cuda", "cudnn"))
-        return same and (not wishes.python or wishes.python in item.python)
 
     def _has_glibc(self, item: Locked) -> bool:
         """Return whether the machine's C library is new enough. A container brings its own."""
@@ -308,103 +316,91 @@ class _Decider:
         )
 
     def _make_unsupported(self, items: Sequence[Locked], cards: Sequence[_Card]) -> UnsupportedError:
-        wishes = self.wishes
-        for name, label in (("tensorflow", "TensorFlow"), ("python", "Python"), ("cuda", "CUDA"), ("cudnn", "cuDNN")):
-            if getattr(wishes, name):
-                numbers.parse(getattr(wishes, name), label)
-        if wishes.tensorflow:
-            self.table.tensorflow(wishes.tensorflow)  # raises if it is not known
+        asked = self.asked
+        for label, value in zip(("TensorFlow", "Python", "CUDA", "cuDNN"), astuple(asked), strict=False):
+            if value:
+                numbers.parse(value, label)
+        if asked.tensorflow:
+            self.table.tensorflow(asked.tensorflow)  # raises if it is not known
 
         def distance(item: Locked) -> tuple[int, ...]:
-            pairs = ((wishes.tensorflow, item.tensorflow), (wishes.cuda, item.cuda), (wishes.cudnn, item.cudnn))
+            pairs = ((asked.tensorflow, item.tensorflow), (asked.cuda, item.cuda), (asked.cudnn, item.cudnn))
             return tuple(
                 abs(numbers.to_number(built) - numbers.to_number(other)) if built else 0 for built, other in pairs
             )
 
         nearest = min(items, key=lambda item: (*distance(item), -numbers.to_number(item.tensorflow)))
-        python = numbers.find_nearest(wishes.python, nearest.python) if wishes.python else self.table.default.python
+        python = numbers.find_nearest(asked.python, nearest.python) if asked.python else self.table.default.python
         named = describe_card(cards[0].device)
         return UnsupportedError(
-            f"no locked set with a published wheel for {named} is what was asked for: {wishes.versions}",
-            why="locked: " + "; ".join(dict.fromkeys(_name_set(item) for item in items)),
-            remedy=f"the nearest: {_list_flags(nearest, python)}; `toolkit lock` makes others, and "
+            f"no locked set with a published wheel for {named} is what was asked for: {' '.join(asked.flags())}",
+            why="locked: " + "; ".join(dict.fromkeys(item.choose("").describe() for item in items)),
+            remedy=f"the nearest: {' '.join(nearest.choose(python).flags())}; `toolkit lock` makes others, and "
             "`toolkit build-wheel` builds a wheel for them",
         )
 
     def _choose_graft(self, cards: Sequence[_Card]) -> Locked:
         """Return the set of a grafted wheel for cards. Raises UnsupportedError if it is not what was asked for."""
-        table, wishes = self.table, self.wishes
+        table, asked = self.table, self.asked
         sets = [item for item in table.published if item.cuda]
-        fitting = [item for item in sets if self._is_base(item)]
+        fitting = [item for item in sets if item.serves(self._graft_wish)]
         if not fitting:
             raise self._make_unsupported(sets, cards)
         base = max(fitting, key=lambda item: (not table.list_advisories(item.tensorflow), numbers.to_number(item.cuda)))
-        capabilities = [card.plain for card in cards if card.way == "graft"]
-        python = self._choose_python(base.python)
-        cuda, cudnn = grafts.choose_cuda(table, base.tensorflow, python, capabilities)
-        chosen = find_locked(table, base.tensorflow, python, cuda, cudnn)
-        if chosen is None:
-            flags = f"--tensorflow {base.tensorflow} --python {python} --cuda {cuda} --cudnn {cudnn}"
-            self.warnings.append(f"no run-time set is locked for this graft: `toolkit lock {flags}` makes it")
-            chosen = replace(base, cuda=cuda, cudnn=cudnn)
-        if wishes.cuda not in {"", cuda} or wishes.cudnn not in {"", cudnn}:
-            named = ", ".join(describe_card(card.device) for card in cards if card.way == "graft")
+        capabilities = [card.plain for card in cards if card.kind == "graft"]
+        chosen = grafts.choose(table, base.choose(self._choose_python(base.python)), capabilities)
+        if not chosen.keeps(asked.libraries):
+            named = ", ".join(describe_card(card.device) for card in cards if card.kind == "graft")
             raise UnsupportedError(
-                f"a graft for {named} has CUDA {cuda} and cuDNN {cudnn}, and other versions were asked for: "
-                f"{wishes.versions}",
-                why=f"CUDA {cuda} is the first of the locked sets that knows the card",
-                remedy=f"the nearest: {_list_flags(chosen, python)}",
+                f"a graft for {named} has CUDA {chosen.cuda} and cuDNN {chosen.cudnn}, and other versions were asked "
+                f"for: {' '.join(asked.flags())}",
+                why=f"CUDA {chosen.cuda} is the first of the locked sets that knows the card",
+                remedy=f"the nearest: {' '.join(chosen.flags())}",
             )
-        return chosen
+        return find_locked(table, chosen) or replace(base, cuda=chosen.cuda, cudnn=chosen.cudnn)
 
-    def _is_base(self, item: Locked) -> bool:
-        wishes = self.wishes
-        named = wishes.tensorflow in {"", item.tensorflow}
-        return named and (not wishes.python or wishes.python in item.python)
+    @property
+    def _graft_wish(self) -> Set:
+        """What was asked for of that which a graft lets one choose."""
+        return replace(self.asked, cuda="", cudnn="")
 
     def _build(self, cards: Sequence[_Card]) -> Decision:
         """Name the build for the cards that published wheels have no code for."""
         place = self.table.platform(self.machine.platform)
-        used = [card for card in cards if card.way == "build"]
+        used = [card for card in cards if card.kind == "build"]
         plan = self._plan_build(_list_capabilities(used))
         if plan is None:
             raise AssertionError("a card that can be built for has a build")
         fit = self._compare_all(used, plan.cuda)
-        self._warn_of_build(plan)
-        self._warn_of_cards(cards, used, [], fit)
         named = _join(describe_card(card.device) for card in used)
         lacking = f"for {named}" if place.gpu_code else f"for a GPU on {place.shown}"
-        decision = Decision(
-            way="build",
-            tensorflow=plan.tensorflow,
-            python=plan.python,
-            cuda=plan.cuda,
-            cudnn=plan.cudnn,
-            capability=self._name_highest(used),
+        reason = f"published wheels have no code {lacking}; a build of hours has it"
+        of_place = [f"published wheels for {place.shown} have no GPU code ({', '.join(place.issues)})"]
+        return Decision(
+            way=_build(plan, reason + self.drivers.explain(used[0].device, plan.cuda, fit)),
+            others=(self._name_cpu(),),
             driver=fit,
-            reason=f"published wheels have no code {lacking}; a build of hours has it"
-            + self.drivers.explain(used[0].device, plan.cuda, fit),
+            warnings=(
+                *self._warn_of_build(plan),
+                *self._warn_of_cards(cards, used, [], fit),
+                *(of_place if place.issues else []),
+                _UNTIL_BUILT,
+            ),
             remedy=self.drivers.find_remedy(used[0].device, plan.cuda, fit),
-            command=f"toolkit build-wheel {plan.render()}",
             devices=tuple(card.device for card in used),
             capabilities=_list_capabilities(used),
             visible=_list_visible([card.index for card in used], self.machine),
         )
-        if issues := place.issues:
-            self.warnings.append(f"published wheels for {place.shown} have no GPU code ({', '.join(issues)})")
-        self.warnings.append("until the wheel is built, everything runs on the processor")
-        cpu = self._name_cpu()
-        return replace(decision, warnings=tuple(self.warnings), alternatives=(cpu,))
 
     def _plan_build(self, capabilities: Sequence[str], *, relaxed: bool = False) -> VersionRequest | None:
         """Return the set to build for cards; None if no set of the table can be.
 
         Raises UnsupportedError if it is not what was asked for, unless the question is ``relaxed``.
         """
-        table, wishes = self.table, Wishes() if relaxed else self.wishes
-        tensorflow, cuda, cudnn = wishes.tensorflow or None, wishes.cuda or None, wishes.cudnn or None
+        table, wanted = self.table, OPEN if relaxed else self.asked
+        asked = replace(wanted, platform=self.machine.platform)
         default = table.cuda_rows[table.default.cuda]
-        if cuda is None and not set(capabilities) <= {*default.capabilities}:
+        if not asked.cuda and not set(capabilities) <= {*default.capabilities}:
             knowing = [
                 row.version
                 for row in table.cuda_rows.values()
@@ -417,23 +413,15 @@ class _Decider:
             newest = max(
                 (item for item in table.published if item.cuda), key=lambda item: numbers.to_number(item.tensorflow)
             )
-            tensorflow, cudnn = tensorflow or newest.tensorflow, cudnn or newest.cudnn
-        asked = rules.read(
-            table,
-            tensorflow=tensorflow,
-            python=wishes.python or None,
-            cuda=cuda,
-            cudnn=cudnn,
-            capabilities=capabilities,
-            platform=self.machine.platform,
-        )
-        suggestion = rules.suggest(table, asked)
-        if suggestion and any(getattr(wishes, name) not in {"", getattr(suggestion, name)} for name in _VERSIONS):
-            reasons = rules.find_reasons(table, asked)
+            asked = Set(tensorflow=newest.tensorflow, cuda=cuda, cudnn=newest.cudnn).merge(asked)
+        request = rules.read(table, asked, capabilities)
+        suggestion = rules.suggest(table, request)
+        if suggestion and not suggestion.keeps(wanted):
+            reasons = rules.find_reasons(table, request)
             raise UnsupportedError(
-                reasons[0] if reasons else f"no build for this card has {wishes.versions}",
+                reasons[0] if reasons else f"no build for this card has {' '.join(wanted.flags())}",
                 why="; ".join(reasons[1:]),
-                remedy=f"the nearest: {suggestion.render()}",
+                remedy=f"the nearest: {' '.join(suggestion.flags())}",
             )
         return suggestion
 
@@ -456,98 +444,71 @@ class _Decider:
         try:
             plan = self._plan_build((capability,)) if capability else None
         except UnsupportedError:
-            if self.wishes.versions:
+            if self.asked.named():
                 raise
             plan = None
         if plan is None:
             return self._choose_cpu("no set of the table is for this Jetson", driver="n/a")
         note = find_note(device.name) if device else ""
         usual = "build on the board, with the CUDA of its JetPack: NVIDIA's packages for servers do not fit a Jetson"
-        self.warnings.append(note or usual)
-        self._warn_of_build(plan)
-        self.warnings.append("until the wheel is built, everything runs on the processor")
         named = describe_card(device) if device else f"a Jetson ({capability})"
-        decision = Decision(
-            way="build",
-            tensorflow=plan.tensorflow,
-            python=plan.python,
-            cuda=plan.cuda,
-            cudnn=plan.cudnn,
-            capability=capability,
+        return Decision(
+            way=_build(plan, f"published wheels have no code for {named}, and a build on the board has it"),
+            others=(self._name_cpu(),),
             driver="n/a",
-            reason=f"published wheels have no code for {named}, and a build on the board has it",
-            command=f"toolkit build-wheel {plan.render()}",
+            warnings=(note or usual, *self._warn_of_build(plan), _UNTIL_BUILT),
             devices=(device,) if device else (),
             capabilities=(capability,),
         )
-        return replace(decision, warnings=tuple(self.warnings), alternatives=(self._name_cpu(),))
 
     def _refuse_cards(self, cards: Sequence[_Card]) -> Decision:
         """Return the CPU set, because no TensorFlow of the table runs on any of the cards."""
         device = cards[0].device
         branch = self.drivers.find_branch(device)
         ends = f", and {branch.last} is the last branch of its drivers" if branch else ""
-        if branch and not branch.install:
-            self.warnings.append(f"install no newer driver for it: branch {branch.next} and later do not know the card")
+        newer = f"install no newer driver for it: branch {branch.next} and later do not know the card" if branch else ""
         named = _join(dict.fromkeys(describe_card(card.device) for card in cards))
         refused = self._choose_cpu(f"no TensorFlow of the table runs on {named}{ends}", driver="n/a")
-        return replace(refused, devices=tuple(card.device for card in cards))
+        warnings = (*([newer] if branch and not branch.install else []), *refused.warnings)
+        return replace(refused, devices=tuple(card.device for card in cards), warnings=warnings)
 
     def _report_fault(self) -> Decision:
         """Return the CPU set, because the driver does not answer, and say what to do first."""
         fault = self.machine.fault
         if fault is None:
             raise AssertionError("there is no fault")
-        later: tuple[Decision, ...] = ()
+        later: tuple[Way, ...] = ()
         if self.machine.devices:
-            after = replace(self, machine=replace(self.machine, fault=None), warnings=[]).decide()
-            later = (after,) if after.way != "cpu" else ()
+            after = replace(self, machine=replace(self.machine, fault=None)).decide()
+            later = (after.way,) if after.way.kind != "cpu" else ()
         driver: Fit = "n/a" if fault.id in _WITHOUT_DRIVER else "unknown"
-        return self._choose_cpu(fault.cause, driver=driver, remedy=fault.remedy, alternatives=later)
+        return replace(self._choose_cpu(fault.cause, driver=driver, remedy=fault.remedy), others=later)
 
-    def _choose_cpu(
-        self, reason: str, *, driver: Fit, remedy: str = "", alternatives: tuple[Decision, ...] = ()
-    ) -> Decision:
-        named = self._name_cpu()
-        self._warn_of_host()
-        if self.wishes.tensorflow:
-            self._warn_of_advisories(named.tensorflow)
-        warnings = tuple(self.warnings)
-        return replace(named, reason=reason, driver=driver, remedy=remedy, warnings=warnings, alternatives=alternatives)
+    def _choose_cpu(self, reason: str, *, driver: Fit, remedy: str = "") -> Decision:
+        way = self._name_cpu(reason)
+        known = self._warn_of_advisories(way.versions.tensorflow) if self.asked.tensorflow else ()
+        return Decision(way=way, driver=driver, remedy=remedy, warnings=(*self._warn_of_host(), *known))
 
-    def _name_cpu(self) -> Decision:
+    def _name_cpu(self, reason: str = "it runs on the processor at once") -> Way:
         """Return the CPU set: that of the TensorFlow asked for, or the newest that the machine can have."""
-        wishes = self.wishes
+        asked = self.asked
         items = [item for item in self.table.published if not item.cuda and self._has_glibc(item)]
-        named = [item for item in items if wishes.tensorflow in {"", item.tensorflow}]
+        named = [item for item in items if asked.tensorflow in {"", item.tensorflow}]
         best = max(
             named or items,
             key=lambda item: (not self.table.list_advisories(item.tensorflow), numbers.to_number(item.tensorflow)),
             default=None,
         )
-        tensorflow = wishes.tensorflow or (best.tensorflow if best else self.table.default.tensorflow)
-        python = self._choose_python(best.python if best else ())
-        return Decision(
-            way="cpu",
-            tensorflow=tensorflow,
-            python=python,
-            driver="n/a",
-            reason="it runs on the processor at once",
-            command=f"{_INSTALL} --card none{f' --tensorflow {tensorflow}' if wishes.tensorflow else ''}",
-        )
+        tensorflow = asked.tensorflow or (best.tensorflow if best else self.table.default.tensorflow)
+        versions = Set(tensorflow=tensorflow, python=self._choose_python(best.python if best else ()))
+        return Way(kind="cpu", versions=versions, named=Set(tensorflow=asked.tensorflow), reason=reason)
 
     # the driver
 
     def _compare_alone(self, card: _Card) -> tuple[Fit, str]:
         """Compare the driver of a card with the best set for this card alone, and return its CUDA too."""
-        chosen = self._choose_graft_alone(card) if card.way == "graft" else self._choose_set([card])
+        chosen = self._choose_graft([card]) if card.kind == "graft" else self._choose_set([card])
         return (self.drivers.compare(card.device, chosen.cuda), chosen.cuda) if chosen else ("unknown", "")
-
-    def _choose_graft_alone(self, card: _Card) -> Locked:
-        kept = [*self.warnings]
-        chosen = self._choose_graft([card])
-        self.warnings[:] = kept
-        return chosen
 
     def _compare_all(self, cards: Sequence[_Card], cuda: str) -> Fit:
         """Return what the driver is for the least of the cards."""
@@ -569,28 +530,31 @@ class _Decider:
         kind = "machine code" if native else "PTX, which its driver compiles,"
         return f"published wheels have {kind} for {named}{driver}"
 
-    def _warn_of_set(self, chosen: Locked) -> None:
-        table, wishes = self.table, self.wishes
-        self._warn_of_advisories(chosen.tensorflow)
+    def _warn_of_set(self, chosen: Locked, *, grafted: bool) -> Iterator[str]:
+        table, asked = self.table, self.asked
+        versions = chosen.choose(self._choose_python(chosen.python))
+        if grafted and not find_locked(table, versions):
+            yield f"no run-time set is locked for this graft: `toolkit lock {' '.join(versions.flags())}` makes it"
+        yield from self._warn_of_advisories(chosen.tensorflow)
         built = table.published_code.cuda
-        if wishes.cuda and wishes.cuda != built:
-            self.warnings.append(
-                f"the published wheel was built with CUDA {built} and runs with the libraries of {wishes.cuda}; only a "
-                f"build links against {wishes.cuda}"
+        if asked.cuda and asked.cuda != built:
+            yield (
+                f"the published wheel was built with CUDA {built} and runs with the libraries of {asked.cuda}; only a "
+                f"build links against {asked.cuda}"
             )
-        self._warn_of_host(chosen)
+        yield from self._warn_of_host(chosen)
 
-    def _warn_of_advisories(self, tensorflow: str) -> None:
+    def _warn_of_advisories(self, tensorflow: str) -> Iterator[str]:
         if line := rules.warn_of_advisories(self.table, tensorflow):
-            self.warnings.append(line)
+            yield (line)
 
-    def _warn_of_host(self, chosen: Locked | None = None) -> None:
+    def _warn_of_host(self, chosen: Locked | None = None) -> Iterator[str]:
         """Warn of what of this machine is too old for a set outside of a container."""
         machine, table = self.machine, self.table
         if machine.engine in {"docker", "apptainer"} and machine.has_nvidia_runtime is not False:
             return
         if chosen and machine.has_nvidia_runtime is False:
-            self.warnings.append(
+            yield (
                 "Docker has no NVIDIA runtime, so that containers see no GPU: use --engine host, or install NVIDIA's "
                 "container toolkit"
             )
@@ -598,102 +562,102 @@ class _Decider:
             return
         pythons = chosen.python if chosen else table.published[-1].python
         if machine.python and _shorten_python(machine.python) not in pythons:
-            self.warnings.append(
+            yield (
                 f"Python {_shorten_python(machine.python)} has no locked set: install Python {_join(pythons, 'or')}, "
                 "or use --engine docker"
             )
         if machine.glibc and is_version(machine.glibc):
-            self._warn_of_glibc(chosen)
+            yield from self._warn_of_glibc(chosen)
 
-    def _warn_of_glibc(self, chosen: Locked | None) -> None:
+    def _warn_of_glibc(self, chosen: Locked | None) -> Iterator[str]:
         here = numbers.parse(self.machine.glibc, "glibc")[:2]
         if chosen and chosen.glibc and here < numbers.parse(chosen.glibc):
             older = [item for item in self.table.published if item.cuda and item.glibc]
             older = [item for item in older if here >= numbers.parse(item.glibc)]
             most = f", which takes {older[-1].tensorflow} at most" if older else ""
-            self.warnings.append(
+            yield (
                 f"TensorFlow {chosen.tensorflow} needs glibc {chosen.glibc}, and this machine has "
                 f"{self.machine.glibc}: use --engine docker or apptainer in place of the host engine{most}"
             )
         elif here < numbers.parse(self.table.job_glibc):
-            self.warnings.append(
+            yield (
                 f"the packages of the training job need glibc {self.table.job_glibc}, and this machine has "
                 f"{self.machine.glibc}: train in a container"
             )
 
-    def _warn_of_build(self, plan: VersionRequest) -> None:
-        self._warn_of_advisories(plan.tensorflow)
+    def _warn_of_build(self, plan: VersionRequest) -> Iterator[str]:
+        yield from self._warn_of_advisories(plan.tensorflow)
         if untried := self.table.platform(plan.platform).untried:
-            self.warnings.append(untried)
+            yield (untried)
         if numbers.parse(plan.cuda) >= rules.NO_IMAGE_SINCE:
-            self.warnings.append(f"there is no run-time set and no image for CUDA {plan.cuda}")
+            yield (f"there is no run-time set and no image for CUDA {plan.cuda}")
 
     def _explain_left(self, card: _Card) -> str:
         """Return why a card is left out."""
         named, driver = describe_card(card.device), card.device.driver
-        if card.way == "cpu":
+        if card.kind == "cpu":
             return f"no TensorFlow of the table runs on {named}"
-        if card.way == "build":
+        if card.kind == "build":
             return f"published wheels have no code for {named}"
         fit, cuda = self._compare_alone(card)
         if fit == "too-old":
             return f"driver {driver} is too old for {named}, which takes {self.drivers.name_least(card.device, cuda)}"
         return f"driver {driver} is too new for {named}"
 
-    def _warn_of_dropped(self, left: Sequence[_Card]) -> None:
+    def _warn_of_dropped(self, left: Sequence[_Card]) -> Iterator[str]:
         """Warn of cards beside those that are used, which the driver that these need does not know."""
         for card in left:
             branch = self.drivers.find_branch(card.device)
             if branch and not branch.install:
-                self.warnings.append(
+                yield (
                     f"{describe_card(card.device)} stops working with the newer driver, and so does a screen on it: "
                     f"{branch.last} is the last branch that knows it"
                 )
 
-    def _warn_of_cards(self, cards: Sequence[_Card], used: Sequence[_Card], grafted: Sequence[_Card], fit: Fit) -> None:
+    def _warn_of_cards(
+        self, cards: Sequence[_Card], used: Sequence[_Card], grafted: Sequence[_Card], fit: Fit
+    ) -> Iterator[str]:
         machine = self.machine
         left = [card for card in cards if card not in used]
         if left:
             reasons = _join(dict.fromkeys(self._explain_left(card) for card in left))
-            self.warnings.append(
+            yield (
                 f"{reasons}: what the toolkit starts does not see it, and programs of your own need "
                 f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(str(card.index) for card in used)}"
             )
         if fit == "too-old":
-            self._warn_of_dropped(left)
+            yield from self._warn_of_dropped(left)
         if grafted and len({card.plain for card in used}) > 1:
-            self.warnings.append(
-                "one grafted wheel serves all of these cards: it keeps the machine code for the others"
-            )
-        self.warnings.extend(dict.fromkeys(_explain_unknown(card.device) for card in used if not card.plain))
+            yield ("one grafted wheel serves all of these cards: it keeps the machine code for the others")
+        yield from (dict.fromkeys(_explain_unknown(card.device) for card in used if not card.plain))
         for branch in dict.fromkeys(filter(None, (self.drivers.find_branch(card.device) for card in used))):
             those = dict.fromkeys(card.device.name for card in used if self.drivers.find_branch(card.device) == branch)
-            self.warnings.append(
+            yield (
                 f"{branch.last} is the last branch of drivers for {_join(those)}: do not install {branch.next} or later"
             )
         if machine.system == "wsl2":
-            self.warnings.append("WSL2 uses the driver of Windows: update it there, and install none in Linux")
+            yield ("WSL2 uses the driver of Windows: update it there, and install none in Linux")
         if any(card.device.is_mig for card in used):
-            self.warnings.append(
+            yield (
                 "MIG is on: a process sees one instance and its memory alone; CUDA_VISIBLE_DEVICES=MIG-… names it, and "
                 "`nvidia-smi -L` lists them"
             )
         if any(card.device.is_virtual for card in used):
-            self.warnings.append("this is a vGPU: driver and licence are the host's, and CUDA stops without a licence")
-        self.warnings.extend(filter(None, dict.fromkeys(find_note(card.device.name) for card in used)))
+            yield ("this is a vGPU: driver and licence are the host's, and CUDA stops without a licence")
+        yield from (filter(None, dict.fromkeys(find_note(card.device.name) for card in used)))
         if not grafted and used:
-            self._warn_of_generated(used)
+            yield from self._warn_of_generated(used)
 
-    def _warn_of_generated(self, used: Sequence[_Card]) -> None:
+    def _warn_of_generated(self, used: Sequence[_Card]) -> Iterator[str]:
         """Warn of a card for which the kernels that MLIR generated are PTX."""
         code = self.table.published_code
-        partly = [card for card in used if card.way == "published" and card.plain]
+        partly = [card for card in used if card.kind == "published" and card.plain]
         partly = [card for card in partly if not _has_machine_code(code.generated, card.plain)]
         if not partly:
             return
         device, needed = partly[0].device, self.table.cuda_rows[code.cuda].driver
         old = is_version(device.driver) and self.machine.system != "wsl2" and not reaches(device.driver, needed)
-        self.warnings.append(
+        yield (
             f"the elementwise kernels for {describe_card(device)} are PTX of CUDA {code.cuda}"
             + (
                 f", which minor-version compatibility does not cover: graft the wheel, or install driver {needed}"
@@ -702,56 +666,41 @@ class _Decider:
             )
         )
 
-    def _list_alternatives(self, decision: Decision, grafted: Sequence[_Card]) -> tuple[Decision, ...]:
-        """Return what else serves the cards: a graft that is not needed, a build of these versions, the processor."""
-        return tuple(self._find_alternatives(decision, grafted))
-
-    def _find_alternatives(self, decision: Decision, grafted: Sequence[_Card]) -> Iterator[Decision]:
-        cpu = self._name_cpu()
+    def _find_others(self, decision: Decision) -> Iterator[Way]:
+        """Yield what else serves the cards: a graft that is not needed, a build of these versions, the processor."""
         if not decision.uses_gpu:
-            yield replace(cpu, reason="it runs on the processor until the driver is changed")
-        other = replace(decision, warnings=(), alternatives=(), remedy="")
+            yield self._name_cpu("it runs on the processor until the driver is changed")
         code, capabilities = self.table.published_code, decision.capabilities
-        texts = [name for name in capabilities if not _has_machine_code(code.generated, name)]
-        if texts and not grafted:
+        texts = tuple(name for name in capabilities if not _has_machine_code(code.generated, name))
+        if texts and not decision.grafted:
             try:
                 grafts.list_knowing(self.table, texts)
             except UnsupportedError:
-                texts = []
-        if texts and not grafted:
-            named = self._list_graft_flags(texts, decision.tensorflow)
+                texts = ()
+        if texts and not decision.grafted:
             why = "it has machine code for the kernels that are PTX in the published wheel"
-            yield replace(other, way="graft", reason=why, command=f"toolkit graft {named}")
-        if built := self._find_same_build(decision):
-            linked = f" and links against CUDA {decision.cuda}" if built.cuda == decision.cuda else ""
-            why = f"a build of hours has machine code for the card alone{linked}"
-            yield replace(
-                other,
-                way="build",
-                cuda=built.cuda,
-                cudnn=built.cudnn,
-                python=built.python,
+            yield Way(
+                kind="graft",
+                versions=decision.versions,
+                named=self._graft_wish,
+                made_for=texts,
+                needed=False,
                 reason=why,
-                command=f"toolkit build-wheel {built.render()}",
             )
+        if built := self._find_same_build(decision):
+            same = built.cuda == decision.versions.cuda
+            linked = f" and links against CUDA {built.cuda}" if same else ""
+            yield _build(built, f"a build of hours has machine code for the card alone{linked}")
         if decision.uses_gpu:
-            yield cpu
+            yield self._name_cpu()
 
     def _find_same_build(self, decision: Decision) -> VersionRequest | None:
         """Return the build of the same TensorFlow and, if it can be, of the same CUDA and cuDNN."""
         if not decision.capabilities:
             return None
-        asked = rules.read(
-            self.table,
-            tensorflow=decision.tensorflow,
-            python=decision.python,
-            cuda=decision.cuda,
-            cudnn=decision.cudnn,
-            capabilities=decision.capabilities,
-            platform=self.machine.platform,
-        )
-        suggestion = rules.suggest(self.table, asked)
-        return suggestion if suggestion and suggestion.tensorflow == decision.tensorflow else None
+        wanted = replace(decision.versions, platform=self.machine.platform)
+        suggestion = rules.suggest(self.table, rules.read(self.table, wanted, decision.capabilities))
+        return suggestion if suggestion and suggestion.tensorflow == wanted.tensorflow else None
 
     # commands
 
@@ -759,34 +708,11 @@ class _Decider:
         """Return the Python that was asked for, that of the host engine, or the usual one."""
         here = _shorten_python(self.machine.python)
         usual = here if self.machine.engine == "host" and here in known else self.table.default.python
-        return self.wishes.python or usual
-
-    def _name_install(self, decision: Decision) -> str:
-        flags = f"--tensorflow {decision.tensorflow} --python {decision.python}"
-        return f"{_INSTALL} {flags} --cuda {decision.cuda} --cudnn {decision.cudnn}"
-
-    def _name_grafting(self, grafted: Sequence[_Card], chosen: Locked) -> str:
-        """Name the installation, which makes the graft. For cards of several kinds, the graft is named."""
-        capabilities = _list_capabilities(grafted)
-        if len(capabilities) != 1:
-            return f"toolkit graft {self._list_graft_flags(capabilities, chosen.tensorflow)}"
-        asked = f" --tensorflow {chosen.tensorflow}" if self.wishes.tensorflow else ""
-        python = f" --python {self.wishes.python}" if self.wishes.python else ""
-        return f"{_INSTALL} --card {capabilities[0]}{asked}{python}"
-
-    def _list_graft_flags(self, capabilities: Sequence[str], tensorflow: str) -> str:
-        named = " ".join(f"--compute-capability {item}" for item in capabilities)
-        asked = f" --tensorflow {tensorflow}" if self.wishes.tensorflow else ""
-        return f"{named}{asked}{f' --python {self.wishes.python}' if self.wishes.python else ''}"
-
-    def _name_highest(self, cards: Sequence[_Card]) -> str:
-        return max((card.plain for card in cards if card.plain), key=numbers.order, default="")
+        return self.asked.python or usual
 
 
-_INSTALL = "toolkit install --into my-env"
-
+_UNTIL_BUILT = "until the wheel is built, everything runs on the processor"
 _ORDER: tuple[Fit, ...] = ("n/a", "exact", "minor", "unknown", "too-new", "too-old")
-_VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 
 
 def _list_visible(indexes: Sequence[int], machine: Machine) -> str:
@@ -807,12 +733,8 @@ def _list_capabilities(cards: Sequence[_Card]) -> tuple[str, ...]:
     return tuple(sorted({card.plain for card in cards if card.plain}, key=numbers.order))
 
 
-def _list_flags(item: Locked, python: str) -> str:
-    return f"--tensorflow {item.tensorflow} --python {python} --cuda {item.cuda} --cudnn {item.cudnn}"
-
-
-def _name_set(item: Locked) -> str:
-    return f"TensorFlow {item.tensorflow} with CUDA {item.cuda} and cuDNN {item.cudnn}"
+def _build(plan: VersionRequest, reason: str) -> Way:
+    return Way(kind="build", versions=plan, named=plan, reason=reason)
 
 
 def _join(words: Iterable[str], last: str = "and") -> str:

@@ -127,16 +127,9 @@ def check_build(settings: Settings) -> Iterator[Finding]:
 
 
 def _check_versions(settings: Settings) -> Finding:
-    asked = f"TensorFlow {settings.tensorflow} with CUDA {settings.cuda} and cuDNN {settings.cudnn}"
+    asked = settings.versions.describe()
     try:
-        choose_versions(
-            load_table(),
-            tensorflow=settings.tensorflow,
-            python=settings.python,
-            cuda=settings.cuda,
-            cudnn=settings.cudnn,
-            platform=settings.platform,
-        )
+        choose_versions(load_table(), settings.versions)
     except ToolkitError as error:
         return Finding(
             id="versions", state="fail", advisory=True, evidence=f"{asked}: {error.what}", remedy=error.remedy

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from toolkit.base.errors import ToolkitError
-from toolkit.doctor.decision import Decision, Wishes, decide, describe_card
+from toolkit.doctor.decision import Decision, decide, describe_card
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
-from toolkit.versions import load_table, numbers, propose
-from toolkit.versions.settings import DECIDED, Settings
+from toolkit.versions import Set, load_table, numbers, propose
+from toolkit.versions.settings import Settings
 
 ANSWER_SECONDS = 5
 """How long a command that needs no GPU waits for the driver to name those of this machine."""
@@ -22,33 +22,30 @@ def name_flags(settings: Settings, machine: Machine | None = None) -> str:
     """
     most = Machine(devices=(Device(name="a card", capability=""),), platform=settings.platform)
     decision = _decide(machine or most, settings)
-    if decision is None or decision.way != "published" or not decision.uses_gpu:
+    if decision is None or decision.way.kind != "published" or not decision.uses_gpu:
         return ""
-    usual = load_table().default.tensorflow
-    implied = (
-        settings.tensorflow if settings.sources.get("tensorflow", "default") not in {"default", DECIDED} else usual
-    )
-    other = f"--tensorflow {decision.tensorflow} " if decision.tensorflow != implied else ""
-    return f"{other}--cuda {decision.cuda} --cudnn {decision.cudnn}"
+    implied = settings.asked.tensorflow or load_table().default.tensorflow
+    chosen = decision.versions
+    other = chosen.tensorflow if chosen.tensorflow != implied else ""
+    return " ".join(replace(chosen.libraries, tensorflow=other).flags())
 
 
-def name_wheel_flags(tensorflow: str, python: str, cuda: str) -> str:
-    """Return the options of the set in which a wheel that was built for a CUDA runs; empty if none is known.
+def find_set(built: Set) -> Set | None:
+    """Return the set in which a wheel runs that was built for a TensorFlow, Python and CUDA; None if none is known.
 
-    A set that is not one of the table's is made by `toolkit lock`, which the command then names.
+    One that is not of the table is made by `toolkit lock`, which the command then names.
     """
-    table = load_table()
+    table, unlinked = load_table(), replace(built, cuda="", cudnn="")
     for item in table.published:
-        same = item.tensorflow == tensorflow and python in item.python and item.cuda
-        if same and numbers.parse(item.cuda) >= numbers.parse(cuda):
-            return f"--cuda {item.cuda} --cudnn {item.cudnn}"
+        if item.cuda and item.serves(unlinked) and numbers.parse(item.cuda) >= numbers.parse(built.cuda):
+            return item.choose(built.python)
     try:
-        proposal = propose(table, tensorflow, python, cuda, None)
+        proposal = propose(table, replace(built, cudnn=""))
     except ToolkitError:
-        return ""
-    if proposal is None or proposal.tensorflow != tensorflow or numbers.parse(proposal.cuda) < numbers.parse(cuda):
-        return ""
-    return f"--cuda {proposal.cuda} --cudnn {proposal.cudnn}"
+        return None
+    if proposal is None or proposal.tensorflow != built.tensorflow:
+        return None
+    return proposal if numbers.parse(proposal.cuda) >= numbers.parse(built.cuda) else None
 
 
 def advise_flags(settings: Settings, *, here: bool) -> str:
@@ -94,6 +91,6 @@ def describe_unused(settings: Settings, why: str, remedy: str = "") -> str:
 def _decide(machine: Machine, settings: Settings) -> Decision | None:
     """Return the decision for the TensorFlow and Python of the settings; None if there is no such set."""
     try:
-        return decide(machine, replace(Wishes.from_settings(settings), cuda="", cudnn="", card=""))
+        return decide(machine, replace(settings.asked, cuda="", cudnn=""))
     except ToolkitError:
         return None

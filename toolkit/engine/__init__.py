@@ -10,6 +10,7 @@ from typing import Protocol
 from toolkit.base import digest, naming, project
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError
+from toolkit.versions.set import Set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +58,7 @@ Listener = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvironmentSpec:
-    tensorflow: str
-    python: str  # ``X.Y``
-    cuda: str = ""  # cuda, cudnn: releases ``X.Y.Z`` of the component wheels; empty for the CPU set
-    cudnn: str = ""
+class EnvironmentSpec(Set):
     requirements: str = "cpu"  # name of the locked set, a file of docker/requirements without its ending
     wheel: Path | None = None  # a file to install in place of the published wheel
     cuda_wheel: bool = True  # whether this wheel has code for GPUs; the published one has it in a set for CUDA

@@ -42,6 +42,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
+from toolkit.versions.set import Set
 from train.system.progress import Work
 
 SIF: Final = "image.sif"
@@ -62,6 +63,11 @@ class Archive:
     identity: str  # digest of the image's configuration, which names its layers: the engine's image id
     labels: Mapping[str, str]
     layers: Mapping[str, str]  # the digest that each layer has when unpacked, by its name in the archive
+
+    @property
+    def versions(self) -> Set:
+        names = ("tensorflow", "cuda", "cudnn")
+        return Set.of({name: self.labels.get(f"{naming.LABEL_PREFIX}.{name}") for name in names})
 
 
 def read_archive(path: Path) -> Archive:
@@ -346,19 +352,18 @@ def _stop(process: subprocess.Popen[str], *, grace: float) -> None:
 
 
 def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
-    names = {"tensorflow": spec.tensorflow, "cuda": spec.cuda, "cudnn": spec.cudnn}
-    versions = {name: archive.labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in names}
-    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not versions["tensorflow"]:
+    held = archive.versions
+    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not held.tensorflow:
         raise UsageError(
             f"the image {archive.name} in {path} has no labels of the toolkit",
             why="the job and the checks need an image of `toolkit build-image`",
             remedy="save such an image",
         )
-    if versions != names:
-        options = " ".join(f"--{name} {value}" for name, value in versions.items() if value)
+    if held.named() != replace(spec, python="").named():
+        options = " ".join(held.flags())
         raise UsageError(
             f"the image in {path} has other versions than those asked for",
-            why=f"asked for: {', '.join(f'{name} {value or None}' for name, value in names.items())}",
+            why=f"asked for: {spec.describe()}",
             remedy=f"give {options}, or the archive of another image",
         )
 

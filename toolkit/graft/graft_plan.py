@@ -15,7 +15,7 @@ from toolkit.doctor.advice import require_platform
 from toolkit.doctor.cards import find_card
 from toolkit.graft import assembly, sources
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.versions import Locked, Table, grafts, numbers
+from toolkit.versions import Locked, Set, Table, grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.versions.lock import Lock
 from toolkit.versions.settings import Settings
@@ -70,12 +70,6 @@ class GraftPlan(WheelPlan):
         if self.mode == "repair":
             return "repaired"
         return ".".join([*(f"sm{number}" for number in self.architectures), *(["only"] if self.mode == "only" else [])])
-
-    @property
-    def runtime_flags(self) -> tuple[str, ...]:
-        """The flags that name the run-time set for the wheel."""
-        spec = self.lock.spec
-        return tuple(f"--{name} {spec[name]}" for name in ("tensorflow", "python", "cuda", "cudnn"))
 
     @property
     def requires(self) -> Mapping[str, str]:
@@ -135,17 +129,18 @@ def plan_graft(table: Table, settings: Settings, request: GraftRequest) -> Graft
     inspected = inspection.inspect(request.wheel) if request.wheel else None
     _require_covered(table, capabilities, inspected)
     base = _find_published(table, settings) if inspected is None else None
-    tensorflow, python = _name_versions(settings, base, inspected)
-    cuda, cudnn = grafts.choose_cuda(table, tensorflow, python, capabilities)
+    chosen = grafts.choose(table, _choose_base(settings, base, inspected), capabilities)
     compiler = table.cuda_rows[grafts.list_knowing(table, capabilities)[0]].parts
     requires = (
-        list_exact(table, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn)
+        list_exact(table, chosen)
         if request.exact
         else list_bounds(
             table,
-            tensorflow=tensorflow,
-            built=(inspected.build.cuda if inspected else "") or table.published_code.cuda,
-            served=_list_served(table, request.mode, capabilities, inspected),
+            Set(
+                tensorflow=chosen.tensorflow,
+                cuda=(inspected.build.cuda if inspected else "") or table.published_code.cuda,
+            ),
+            _list_served(table, request.mode, capabilities, inspected),
         )
     )
     pins = {
@@ -155,14 +150,7 @@ def plan_graft(table: Table, settings: Settings, request: GraftRequest) -> Graft
         "recipe": digest_recipe(),
         _EXTRA: " ".join(f"{name}{bounds}" for name, bounds in sorted(requires.items())),
     }
-    spec = {
-        "tensorflow": tensorflow,
-        "python": python,
-        "cuda": cuda,
-        "cudnn": cudnn,
-        "capabilities": ",".join(capabilities),
-    }
-    lock = Lock(spec=spec, pins=pins)
+    lock = Lock(spec={**chosen.named(), "capabilities": ",".join(capabilities)}, pins=pins)
     return GraftPlan(
         lock=lock,
         digest=digest_plan(request.mode, lock),
@@ -249,8 +237,8 @@ def _find_published(table: Table, settings: Settings) -> Locked:
     )
 
 
-def _name_versions(settings: Settings, base: Locked | None, inspected: inspection.Inspection | None) -> tuple[str, str]:
+def _choose_base(settings: Settings, base: Locked | None, inspected: inspection.Inspection | None) -> Set:
     if inspected is None:
-        return (base.tensorflow if base else ""), settings.python
+        return Set(tensorflow=base.tensorflow if base else "", python=settings.python)
     pythons = [f"{name[2]}.{name[3:]}" for name in inspected.pythons if name.startswith("cp3")]
-    return Version(inspected.version).public, pythons[0] if pythons else settings.python
+    return Set(tensorflow=Version(inspected.version).public, python=pythons[0] if pythons else settings.python)

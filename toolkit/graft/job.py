@@ -103,8 +103,7 @@ def fetch_wheel(plan: GraftPlan, settings: Settings, cache: Path, console: Conso
     """Return the wheel that is grafted. Raises IntegrityError if it is not the one of the plan."""
     if plan.wheel is None:
         package = sources.select(project.locate(f"docker/requirements/{plan.requirements}.txt"), "tensorflow")
-        spec = plan.lock.spec
-        return sources.fetch(package, spec["python"], cache, ca_bundle=settings.ca_bundle, console=console)
+        return sources.fetch(package, plan.lock.versions.python, cache, ca_bundle=settings.ca_bundle, console=console)
     if not plan.wheel.is_file() or digest.digest_file(plan.wheel) != plan.lock.pins["wheel"]:
         raise IntegrityError(f"{plan.wheel} is not the wheel of this plan", remedy="give the wheel that was grafted")
     return plan.wheel
@@ -112,7 +111,7 @@ def fetch_wheel(plan: GraftPlan, settings: Settings, cache: Path, console: Conso
 
 def fetch_ptxas(plan: GraftPlan, settings: Settings, cache: Path, console: Console) -> Path:
     package = sources.select(project.locate(f"docker/requirements/{plan.compiler}.txt"), NVCC)
-    python = plan.lock.spec["python"]
+    python = plan.lock.versions.python
     wheel = sources.fetch(package, python, cache, ca_bundle=settings.ca_bundle, console=console)
     return sources.unpack_ptxas(wheel, cache)
 

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from toolkit.base import digest, manifest
 from toolkit.base.errors import UnsupportedError, UsageError
-from toolkit.doctor import unused
-from toolkit.doctor.decision import AUTO, NONE, Decision, Wishes, decide
+from toolkit.doctor.decision import AUTO, NONE, Decision, decide
 from toolkit.doctor.machine import Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine, hides_gpus
 from toolkit.jobs import pipeline
-from toolkit.versions import Locked, Table, load_table, numbers
+from toolkit.versions import Locked, Set, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
-from toolkit.versions.settings import DECIDED, Settings
+from toolkit.versions.settings import Settings
 from toolkit.versions.table import PlatformRow
 from toolkit.wheel import inspection
 
@@ -45,11 +44,11 @@ def decide_for(settings: Settings, python: str = "") -> Decision | None:
     named = settings.card not in {AUTO, NONE}
     if settings.card == NONE or (settings.cuda and not named):
         return None
-    wishes = Wishes.from_settings(settings)
     hidden = hides_gpus() and not named
     machine = Machine(platform=settings.platform) if hidden else read_machine(replace(settings, engine="host"))
     locked = any(python in item.python for item in load_table().published)
-    return decide(machine, replace(wishes, python=python if locked else wishes.python, engine="host"))
+    asked = settings.asked.merge(Set(python=python if locked else ""))
+    return decide(replace(machine, engine="host"), asked, card=settings.card)
 
 
 def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
@@ -58,19 +57,16 @@ def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tu
     Raises UsageError if the wheel would have to be built, which takes hours, with the command that does it, and
     IntegrityError if one was found that this user has not made on this machine.
     """
-    if decision.way == "cpu":
+    if decision.way.kind == "cpu":
         return settings, None
-    sources = {**settings.sources, **dict.fromkeys(("tensorflow", "cuda", "cudnn"), DECIDED)}
-    settings = replace(
-        settings, tensorflow=decision.tensorflow, cuda=decision.cuda, cudnn=decision.cudnn, sources=sources
-    )
-    found = None if decision.way == "published" else pipeline.find_wheel(decision, settings, dist, python)
-    if decision.way != "build" or found:
+    settings = settings.take(replace(decision.versions, python=settings.python))
+    found = None if decision.way.kind == "published" else pipeline.find_wheel(decision, settings, dist, python)
+    if decision.way.kind != "build" or found:
         return settings, found.wheel.resolve() if found else None
     raise UsageError(
         f"no published wheel will do for {' and '.join(dict.fromkeys(device.name for device in decision.devices))}",
-        why=f"{decision.reason}; {dist} has no such wheel yet",
-        remedy=f"`{decision.command}`, and then this command again; --card none installs the CPU set",
+        why=f"{decision.way.reason}; {dist} has no such wheel yet",
+        remedy=f"`{decision.way.command}`, and then this command again; --card none installs the CPU set",
     )
 
 
@@ -97,7 +93,7 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     sets = [item for item in table.published if (item.cuda, item.cudnn) == (settings.cuda, settings.cudnn)]
     if not named:
         return sorted(sets, key=lambda item: numbers.parse(item.tensorflow), reverse=True)
-    made = describe_set(table, settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
+    made = describe_set(table, settings.versions)
     return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]
 
 
@@ -120,10 +116,8 @@ def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool =
     if wheel:
         platform = HostEngine(Path(settings.state)).find_platform(fetch=False)
         spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)
-    described = describe_set(table, spec.tensorflow, spec.python, spec.cuda, spec.cudnn)
-    roots = _keep_roots(list_packages(table, described), place, own_wheel=bool(wheel))
-    asked = settings.sources.get("cuda", "default") not in {"default", DECIDED}
-    if spec.cuda and not wheel and not asked and numbers.parse(spec.tensorflow) >= _RANGES:
+    roots = _keep_roots(list_packages(table, describe_set(table, spec)), place, own_wheel=bool(wheel))
+    if spec.cuda and not wheel and not settings.asked.cuda and numbers.parse(spec.tensorflow) >= _RANGES:
         roots = _accept_ranges(roots, spec.tensorflow)
     if plain:
         roots = tuple(root.replace("tensorflow-cpu==", "tensorflow==") for root in roots)
@@ -182,15 +176,11 @@ def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
     settings = replace(settings, tensorflow=inspected.public_version, python=python)
     if settings.cuda or not inspected.build.is_cuda:
         return settings
-    record = manifest.read(wheel.parent)
-    spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == inspected.digest else {}
-    if spec.get("cuda") and spec.get("cudnn"):
-        return replace(settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    words = unused.name_wheel_flags(inspected.public_version, python, inspected.build.cuda).split()
-    if not words:
+    found = pipeline.find_wheel_set(inspected, wheel, python)
+    if found is None:
         raise UsageError(
             f"the set of {wheel.name} is not known",
             why=f"there is no record beside it, and no known set has CUDA {inspected.build.cuda} or a later one for it",
             remedy="give --cuda and --cudnn",
         )
-    return replace(settings, cuda=words[1], cudnn=words[3])
+    return replace(settings, cuda=found.cuda, cudnn=found.cudnn)

@@ -1,7 +1,7 @@
 """Chooses the versions and the engine of a command, and plans its tasks: environment, smoke checks, training."""
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,8 +26,8 @@ from toolkit.jobs import training_job
 from toolkit.smoke import runner
 from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
-from toolkit.versions import find_locked, load_table, plan_set
-from toolkit.versions.settings import DECIDED, Settings, find_own_platform, is_crossed, require_own_platform
+from toolkit.versions import Set, find_locked, load_table, plan_set
+from toolkit.versions.settings import EngineName, Settings, find_own_platform, is_crossed, require_own_platform
 from toolkit.wheel import wheel_folder
 from train.cli import find_result
 from train.config.configuration import TrainConfig
@@ -36,6 +36,7 @@ from train.record.reader import find_change
 if TYPE_CHECKING:
     from toolkit.doctor.decision import Decision
     from toolkit.doctor.machine import Machine
+    from toolkit.wheel.inspection import Inspection
 
 DIST = Path("dist")
 """Default folder of finished wheels."""
@@ -123,8 +124,9 @@ def choose_set(request: Request, console: Console, decision: "Decision | None" =
         named = " and ".join(dict.fromkeys(device.name for device in decision.devices))
         raise GpuError(
             f"{named} needs a grafted wheel, and there is none yet",
-            why=decision.reason,
-            remedy=f"`toolkit up` makes it in minutes, as `{decision.command}` does; --card none runs on the processor",
+            why=decision.way.reason,
+            remedy=f"`toolkit up` makes it in minutes, as `{decision.way.command}` does; "
+            "--card none runs on the processor",
         )
     console.heading("graft", shorten(wheel.folder))
     return replace(chosen, wheel=str(wheel.folder))
@@ -146,11 +148,8 @@ def find_wheel(
     request = graft_plan.GraftRequest(cards=decision.grafted)
     planned = graft_plan.plan_graft(load_table(), settings, request) if decision.grafted else None
     need = wheel_folder.Need(
-        tensorflow=decision.tensorflow,
-        cuda=decision.cuda,
-        cudnn=decision.cudnn,
+        versions=replace(decision.versions, python=python),
         capabilities=decision.capabilities,
-        python=python,
         plan=planned,
     )
     return wheel_folder.search(need, dist, require)
@@ -167,15 +166,15 @@ def decide_set(request: Request, console: Console) -> "Decision | None":
         raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
     if not named and not _leaves_choice(request):
         return None
-    from toolkit.doctor.decision import Wishes, decide  # not all commands decide, and they start faster without it
+    from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it
 
     machine = _read_machine(request, named=named)
-    decision = decide(machine, Wishes.from_settings(settings))
+    decision = decide(machine, settings.asked, card=settings.card)
     if request.gpu and not decision.uses_gpu:
         raise GpuError(
             "a GPU was asked for, and none can be used",
-            why=decision.reason,
-            remedy=decision.remedy or (decision.command if decision.way != "cpu" else "leave out --gpu"),
+            why=decision.way.reason,
+            remedy=decision.remedy or (decision.way.command if decision.way.kind != "cpu" else "leave out --gpu"),
         )
     _say_decision(machine, decision, console, wanted=request.gpu is not False)
     gpus.grant(decision.visible if decision.uses_gpu else "")
@@ -201,22 +200,15 @@ def _names_versions(settings: Settings) -> bool:
 
 def _take_archive(request: Request) -> Request:
     """Return the request with the versions of the image in the archive, if they can be read."""
-    from toolkit.base import naming
     from toolkit.engine.apptainer import read_archive
 
     settings = request.settings
     try:
-        labels = read_archive(Path(settings.archive)).labels
+        held = read_archive(Path(settings.archive)).versions
     except UsageError:  # the engine says so
         return request
-    versions = {name: labels.get(f"{naming.LABEL_PREFIX}.{name}", "") for name in ("tensorflow", "cuda", "cudnn")}
-    return replace(request, settings=_change(settings, versions)) if versions["tensorflow"] else request
-
-
-def _change(settings: Settings, chosen: Mapping[str, str]) -> Settings:
-    """Return the settings with some that were decided."""
-    changed: dict[str, Any] = {name: value for name, value in chosen.items() if getattr(settings, name) != value}
-    return replace(settings, **changed, sources={**settings.sources, **dict.fromkeys(changed, DECIDED)})
+    settings = settings.take(replace(held, python=settings.python))
+    return replace(request, settings=settings) if held.tensorflow else request
 
 
 def _choose_cpu_set(request: Request) -> Request:
@@ -231,12 +223,12 @@ def _choose_cpu_set(request: Request) -> Request:
         return _take_archive(request)
     if request.gpu or not _leaves_versions(request):
         return request
-    from toolkit.doctor.decision import Wishes, decide
+    from toolkit.doctor.decision import decide
     from toolkit.doctor.machine import Machine
 
     engine = "" if settings.engine == "auto" else settings.engine
     machine = Machine(platform=settings.platform, engine=engine, glibc=platform.libc_ver()[1])
-    return apply_decision(request, decide(machine, replace(Wishes.from_settings(settings), card="none")))
+    return apply_decision(request, decide(machine, settings.asked, card="none"))
 
 
 def _read_machine(request: Request, *, named: bool) -> "Machine":
@@ -264,15 +256,13 @@ def _read_machine(request: Request, *, named: bool) -> "Machine":
 def apply_decision(request: Request, decision: "Decision") -> Request:
     """Return the request with the set of a decision, or with the CPU set if no GPU can be used now."""
     settings = request.settings
-    processors = next((candidate for candidate in (decision, *decision.alternatives) if candidate.way == "cpu"), None)
-    chosen = {"python": decision.python}
-    if processors and not decision.uses_gpu:
-        chosen |= {"tensorflow": processors.tensorflow}
-    if decision.uses_gpu:
-        chosen |= {"tensorflow": decision.tensorflow, "cuda": decision.cuda, "cudnn": decision.cudnn}
-        if settings.engine == "auto" and decision.on_host:
-            chosen["engine"] = "host"
-    return replace(request, settings=_change(settings, chosen))
+    chosen = settings.versions.merge(decision.versions)
+    engine: EngineName = "host" if settings.engine == "auto" and decision.on_host else settings.engine
+    if not decision.uses_gpu:
+        processors = next((way.versions.tensorflow for way in decision.ways if way.kind == "cpu"), settings.tensorflow)
+        chosen = replace(settings.versions, tensorflow=processors, python=decision.versions.python)
+        engine = settings.engine
+    return replace(request, settings=settings.take(chosen, engine=engine))
 
 
 def _say_decision(machine: "Machine", decision: "Decision", console: Console, *, wanted: bool) -> None:
@@ -281,19 +271,19 @@ def _say_decision(machine: "Machine", decision: "Decision", console: Console, *,
     from toolkit.versions.rules import warn_of_advisories
 
     if not decision.devices and not machine.devices:
-        console.heading("card", f"none: {decision.reason}")
+        console.heading("card", f"none: {decision.way.reason}")
     else:
         console.heading("card", describe_cards(decision.devices or machine.devices))
-        name = _name_set(decision.tensorflow, decision.cuda, decision.cudnn) if decision.uses_gpu else "the CPU set"
-        console.heading("set", f"{name}: {decision.reason}")
+        name = decision.versions.describe() if decision.uses_gpu else "the CPU set"
+        console.heading("set", f"{name}: {decision.way.reason}")
     may_have_gpu = bool(machine.devices or decision.devices or (machine.fault and machine.fault.id not in WITHOUT_GPU))
     lines = [f"first: {decision.remedy}"] if decision.remedy and may_have_gpu else []
-    known = warn_of_advisories(load_table(), decision.tensorflow)  # which `up` says of the set that it takes
+    known = warn_of_advisories(load_table(), decision.versions.tensorflow)  # which `up` says of the set that it takes
     lines += [line for line in decision.warnings if line != known] if may_have_gpu and wanted else []
     for line in lines:
         console.say(f"  {line}")
-    if may_have_gpu and not decision.uses_gpu and decision.way != "cpu":
-        console.say(f"  then: {decision.command}")
+    if may_have_gpu and not decision.uses_gpu and decision.way.kind != "cpu":
+        console.say(f"  then: {decision.way.command}")
 
 
 def choose_environment(request: Request, console: Console) -> ReadyEnvironment:
@@ -346,7 +336,7 @@ def _require_gpu_code(request: Request, wheel: Path | None) -> None:
     if not settings.cuda:
         of_wheel = f"add {flags or '--cuda and --cudnn of what it was built for'}"
         advice = of_wheel if wheel else unused.advise_flags(settings, here=not request.elsewhere)
-        name = f"{wheel.name} in the CPU set" if wheel else _name_set(settings.tensorflow, "", "")
+        name = f"{wheel.name} in the CPU set" if wheel else settings.versions.describe()
         kind = "NVIDIA's libraries are not in it" if wheel else "it has neither GPU code nor NVIDIA's libraries"
         raise UsageError(
             f"a GPU was asked for, and this is {name}",
@@ -358,19 +348,26 @@ def _require_gpu_code(request: Request, wheel: Path | None) -> None:
 def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
     """Return the options of the set that a user's wheel for CUDA needs; None if it is for processors alone.
 
-    They are those of its record. Without a record, they are those of a set that is new enough; empty if there is none.
+    Empty: no set is known for it.
     """
-    from toolkit.doctor import unused
     from toolkit.wheel import inspection
 
     inspected = inspection.inspect(wheel)
     if not inspected.build.is_cuda:
         return None
+    found = find_wheel_set(inspected, wheel, settings.python)
+    return " ".join(found.libraries.flags()) if found else ""
+
+
+def find_wheel_set(inspected: "Inspection", wheel: Path, python: str) -> Set | None:
+    """Return the set of a wheel for CUDA: that of its record, or without one a set that is new enough, or None."""
+    from toolkit.doctor import unused
+
     record = manifest.read(wheel.parent)
     spec = (record.facts.get("lock") or {}).get("spec", {}) if record and record.digest == inspected.digest else {}
-    if spec.get("cuda") and spec.get("cudnn"):
-        return f"--cuda {spec['cuda']} --cudnn {spec['cudnn']}"
-    return unused.name_wheel_flags(inspected.public_version, settings.python, inspected.build.cuda)
+    if (recorded := Set.of(spec)).cuda and recorded.cudnn:
+        return recorded
+    return unused.find_set(Set(tensorflow=inspected.public_version, python=python, cuda=inspected.build.cuda))
 
 
 def _describe_gpu(resolved: ReadyEnvironment) -> str:
@@ -397,7 +394,7 @@ def _describe_missing(resolved: ReadyEnvironment) -> str:
 def _describe_unused(resolved: ReadyEnvironment) -> str:
     """Return one line about a GPU that a set or a wheel of the user's own choice leaves unused."""
     plan, settings = resolved.plan, resolved.request.settings
-    chosen = any(settings.sources.get(name) not in {"default", DECIDED} for name in ("tensorflow", "cuda"))
+    chosen = settings.asks("tensorflow") or settings.asks("cuda")
     wheel = plan.spec.wheel if plan else None
     if hides_gpus() or not (has_gpu() or find_driver_program()) or not (wheel or chosen):
         return ""
@@ -500,26 +497,16 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice
 def choose_spec(settings: Settings) -> EnvironmentSpec:
     """Return the published wheel's environment. Raises UnsupportedError if there is no such set."""
     table = load_table()
-    asked = (settings.tensorflow, settings.python, settings.cuda, settings.cudnn)
-    locked = find_locked(table, *asked)
+    asked = replace(settings.versions, platform="")
+    locked = find_locked(table, asked)
     if locked is None:
-        plan_set(table, *asked)
-        flags = f"--tensorflow {settings.tensorflow} --python {settings.python}"
-        flags += f" --cuda {settings.cuda} --cudnn {settings.cudnn}" if settings.cuda else ""
+        plan_set(table, asked)
         raise UnsupportedError(
-            f"no locked set holds {_name_set(settings.tensorflow, settings.cuda, settings.cudnn)} "
-            f"for Python {settings.python}",
-            why="locked: "
-            + "; ".join(dict.fromkeys(_name_set(item.tensorflow, item.cuda, item.cudnn) for item in table.published)),
-            remedy=f"`toolkit lock {flags}` makes it, or choose one of these",
+            f"no locked set holds {asked.describe()} for Python {asked.python}",
+            why="locked: " + "; ".join(dict.fromkeys(item.choose("").describe() for item in table.published)),
+            remedy=f"`toolkit lock {' '.join(asked.flags())}` makes it, or choose one of these",
         )
-    return EnvironmentSpec(
-        tensorflow=settings.tensorflow,
-        python=settings.python,
-        cuda=settings.cuda,
-        cudnn=settings.cudnn,
-        requirements=locked.requirements,
-    )
+    return EnvironmentSpec(**vars(asked), requirements=locked.requirements)
 
 
 def read_wheel_option(wheel: str | None) -> Path | None:
@@ -534,10 +521,6 @@ def read_wheel_option(wheel: str | None) -> Path | None:
             remedy=f"give a .whl file, a folder with one such as dist/NAME, or {PUBLISHED} for the published one",
         )
     return wheels[0].resolve()
-
-
-def _name_set(tensorflow: str, cuda: str, cudnn: str) -> str:
-    return f"TensorFlow {tensorflow} with " + (f"CUDA {cuda} and cuDNN {cudnn}" if cuda else "the CPU set")
 
 
 def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine: str = "") -> EnvironmentSpec:
@@ -558,10 +541,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     record = _find_record(path, inspected.digest)
     inspection.require_runnable(
         inspected,
-        tensorflow=spec.tensorflow,
-        python=spec.python,
-        cuda=spec.cuda,
-        cudnn=spec.cudnn,
+        spec,
         built_cudnn=open_wheel(path.parent).find_cudnn() if record else "",
         glibc=platform.glibc,
         base_python=platform.python,

@@ -21,7 +21,7 @@ from toolkit.engine.oci_manifest import EMPTY, INDEX, MANIFEST, Entry, Layer, co
 from toolkit.engine.registry import Client, Repository
 from toolkit.records import open_wheel, verification
 from toolkit.records.wheel import read_predicate
-from toolkit.versions.table import FIRST_PLATFORM
+from toolkit.versions.set import FIRST_PLATFORM
 from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel

@@ -8,46 +8,48 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers
+from toolkit.versions.set import Set
 from toolkit.versions.sets import name_wheel
 from toolkit.versions.table import CudaRow, Table, affects, split_span
 
 
-def list_bounds(table: Table, *, tensorflow: str, built: str, served: Iterable[str], cudnn: str = "") -> dict[str, str]:
+def list_bounds(table: Table, built: Set, served: Iterable[str]) -> dict[str, str]:
     """Return the specifier of each package of NVIDIA by its name, such as ``>=12.8.4.1,<13``.
 
-    ``built``: the CUDA that the wheel was built with; the result is empty if the table has none as new. ``served``:
-    compute capabilities that the wheel has machine code for. ``cudnn``: the cuDNN that it was built with, if it is not
-    the one of the published wheel; TensorFlow refuses an older minor version.
+    ``built``: what the wheel was built with; the result is empty if the table has no CUDA as new. Its cuDNN is left
+    open if it is that of the published wheel; TensorFlow refuses an older minor version. ``served``: compute
+    capabilities that the wheel has machine code for.
     """
     cards = numbers.sort({numbers.strip_suffix(item) for item in served})
-    row = _find_first(table, built, cards)
+    row = _find_first(table, built.cuda, cards)
     if row is None:
         return {}
     bounds = {name_wheel(name, row.version): _reach(version) for name, version in row.components.items()}
-    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, tensorflow, row.version, cudnn, cards)
-    known = table.tensorflow_rows.get(tensorflow)
+    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, built, row.version, cards)
+    known = table.tensorflow_rows.get(built.tensorflow)
     return {**bounds, **({name_wheel("nccl", row.version): _reach(known.nccl)} if known and known.nccl else {})}
 
 
-def list_exact(table: Table, *, tensorflow: str, cuda: str, cudnn: str) -> dict[str, str]:
+def list_exact(table: Table, chosen: Set) -> dict[str, str]:
     """Return the specifiers of one run-time set, such as ``==12.8.4.1``.
 
     Raises UnsupportedError if the table does not name NVIDIA's packages of this CUDA or cuDNN.
     """
-    row, library = table.cuda_rows.get(cuda), table.cudnn_rows.get(cudnn)
+    row, library = table.cuda_rows.get(chosen.cuda), table.cudnn_rows.get(chosen.cudnn)
     if row is None or not row.components or library is None or not library.wheel:
         raise UnsupportedError(
-            f"the packages of CUDA {cuda} and cuDNN {cudnn} are not known here, so none can be required exactly",
+            f"the packages of CUDA {chosen.cuda} and cuDNN {chosen.cudnn} are not known here, so none can be "
+            "required exactly",
             why="the version table does not name them",
             remedy="leave out --exact",
         )
-    known = table.tensorflow_rows.get(tensorflow)
+    known = table.tensorflow_rows.get(chosen.tensorflow)
     pins: Mapping[str, str] = {
         **row.components,
         "cudnn": library.wheel,
         "nccl": known.nccl if known else "",
     }
-    return {name_wheel(name, cuda): f"=={version}" for name, version in pins.items() if version}
+    return {name_wheel(name, chosen.cuda): f"=={version}" for name, version in pins.items() if version}
 
 
 def find_first_cuda(table: Table, built: str, cards: Iterable[str]) -> str:
@@ -76,10 +78,10 @@ def _find_first(table: Table, built: str, cards: Sequence[str]) -> CudaRow | Non
     return [row for row in knowing if numbers.parse(row.version)[:2] == minor][-1]
 
 
-def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cudnn: str, cards: Sequence[str]) -> str:
+def _bound_cudnn(table: Table, built: Set, cuda: str, cards: Sequence[str]) -> str:
     """Return the specifier of cuDNN: without the versions that a known failure of this TensorFlow or a card refuses."""
-    known = table.tensorflow_rows.get(tensorflow)
-    oldest = numbers.parse(cudnn or (known.and_cuda if known else {}).get("cudnn", "9"))[:2]
+    known = table.tensorflow_rows.get(built.tensorflow)
+    oldest = numbers.parse(built.cudnn or (known.and_cuda if known else {}).get("cudnn", "9"))[:2]
     above: tuple[int, ...] = oldest
     below: tuple[int, ...] = (oldest[0] + 1,)
     for failure in table.failures:
@@ -87,7 +89,7 @@ def _bound_cudnn(table: Table, tensorflow: str, cuda: str, cudnn: str, cards: Se
         others = {name: value for name, value in failure.when.items() if name != "cudnn"}
         if not failure.refuse or not any(span.values()) or not others.keys() & {"capability", "tensorflow"}:
             continue
-        values = {"tensorflow": [tensorflow], "cuda": [cuda], "capability": cards}
+        values = {"tensorflow": [built.tensorflow], "cuda": [cuda], "capability": cards}
         if not affects(others, values):
             continue
         if span["since"]:

@@ -1,30 +1,32 @@
 """Chooses the CUDA of a graft: one whose ptxas knows the cards, and a run-time set that has it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers
+from toolkit.versions.set import Set
 from toolkit.versions.table import Table
 
 
-def choose_cuda(table: Table, tensorflow: str, python: str, capabilities: Sequence[str]) -> tuple[str, str]:
-    """Return a CUDA whose ptxas knows the cards, and the cuDNN beside it.
+def choose(table: Table, base: Set, capabilities: Sequence[str]) -> Set:
+    """Return a TensorFlow and Python with a CUDA whose ptxas knows the cards, and the cuDNN beside it.
 
     Those of a locked set are taken where one has such a CUDA, else the first CUDA of TensorFlow's own tables, else of
     all. Raises UnsupportedError if no ptxas here knows the cards.
     """
     knowing = list_knowing(table, capabilities)
-    sets = [item for item in table.published if item.cuda and item.tensorflow == tensorflow and python in item.python]
+    base = replace(base, cuda="", cudnn="")
+    sets = [item for item in table.published if item.cuda and item.serves(base)]
     if known := next((item for item in sets if item.cuda in knowing), None):
-        return known.cuda, known.cudnn
-    row = table.tensorflow_rows.get(tensorflow)
+        return replace(base, cuda=known.cuda, cudnn=known.cudnn)
+    row = table.tensorflow_rows.get(base.tensorflow)
     fitting = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
     cuda = [*fitting, *knowing][0]
     refused = [item for item in table.failures if item.refuse and item.when.keys() <= {"cuda", "cudnn"}]
     releases = [name for name in (row.cudnn if row else table.cudnn_rows) if table.cudnn_rows[name].wheel]
-    return cuda, numbers.sort(
-        name for name in releases if not any(item.affects(cuda=[cuda], cudnn=[name]) for item in refused)
-    )[-1]
+    fine = (name for name in releases if not any(item.affects(cuda=[cuda], cudnn=[name]) for item in refused))
+    return replace(base, cuda=cuda, cudnn=numbers.sort(fine)[-1])
 
 
 def list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:

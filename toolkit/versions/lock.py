@@ -12,6 +12,7 @@ import yaml
 from toolkit.base import digest, files, programs, project
 from toolkit.base.errors import CheckError, UsageError
 from toolkit.versions import BuildVersions, Table, choose_versions, load_table
+from toolkit.versions.set import FIRST_PLATFORM, Set
 from train.system.files import read_regular
 
 FILE = "toolkit.lock.yaml"
@@ -44,6 +45,10 @@ class Lock:
     pins: Mapping[str, str]  # value of each pin by name; empty if it is floating
     # digests of locked sets, by file: those of images without this wheel
     sets: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> Set:
+        return Set.of({"platform": FIRST_PLATFORM, **self.spec})
 
     @property
     def floating(self) -> tuple[str, ...]:
@@ -99,10 +104,7 @@ def collect(
     for path in [*_find_patches(spec), *_find_requirements(spec, table)]:
         pins[path.relative_to(project.ROOT).as_posix()] = digest.digest_file(path)
     versions = {
-        "tensorflow": spec.tensorflow,
-        "python": spec.python,
-        "cuda": spec.cuda,
-        "cudnn": spec.cudnn,
+        **spec.named(),
         "capabilities": ",".join(spec.capabilities),
         "bazel": spec.bazel,
         "clang": spec.clang,

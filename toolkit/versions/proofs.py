@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.base.errors import ToolkitError
-from toolkit.versions.table import BROKEN, FIRST_PLATFORM, read_yaml
+from toolkit.versions.set import FIRST_PLATFORM
+from toolkit.versions.table import BROKEN, read_yaml
 
 PATH = Path(__file__).with_name("proven.yaml")
 

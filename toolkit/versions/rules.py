@@ -9,21 +9,17 @@ from dataclasses import dataclass, replace
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
+from toolkit.versions.set import FIRST_PLATFORM, OPEN, Set
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import FIRST_PLATFORM, Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
+from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
 
 @dataclass(frozen=True, kw_only=True)
-class VersionRequest:
+class VersionRequest(Set):
     """A requested set of versions. Their form is correct; whether they work together is not checked yet."""
 
-    tensorflow: str
-    python: str
-    cuda: str
-    cudnn: str
     capabilities: tuple[str, ...]
     base: str  # codename of the base image's distribution
-    platform: str = FIRST_PLATFORM
     glibc: str = ""  # the oldest that the wheel runs on; empty for that of the base image
 
     @property
@@ -31,13 +27,9 @@ class VersionRequest:
         """The compute capabilities as plain numbers such as ``7.5``."""
         return numbers.list_plain(self.capabilities)
 
-    def render(self, *, cards: bool = True) -> str:
-        # These flags may be pasted on another machine, so its own platform is named too.
-        flags = [f"--platform {self.platform}"] if self.platform != FIRST_PLATFORM else []
-        flags += [f"--tensorflow {self.tensorflow}", f"--python {self.python}"]
-        flags += [f"--cuda {self.cuda}", f"--cudnn {self.cudnn}"]
-        flags += [f"--glibc {self.glibc}"] if self.glibc else []
-        return " ".join([*flags, *(f"--compute-capability {item}" for item in self.capabilities if cards)])
+    def flags(self, *, cards: bool = True) -> tuple[str, ...]:
+        glibc = [f"--glibc {self.glibc}"] if self.glibc else []
+        return (*super().flags(), *glibc, *(f"--compute-capability {item}" for item in self.capabilities if cards))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,35 +52,23 @@ NO_IMAGE_SINCE = (13,)
 
 def choose_versions(
     table: Table,
+    wanted: Set = OPEN,
     *,
-    tensorflow: str | None = None,
-    python: str | None = None,
-    cuda: str | None = None,
-    cudnn: str | None = None,
     capabilities: Sequence[str] = (),
     base: str | None = None,
-    platform: str | None = None,
     glibc: str = "",
 ) -> BuildVersions:
-    """Return the set to build from source.
+    """Return the set to build from source. What is left open is that of the table's default.
 
     ``base``: codename of the base image's distribution. ``glibc``: the oldest version that the wheel is to run on, or
-    empty. A value of None takes the table's default. Raises UsageError if a value is not a version. Raises
+    empty. Raises UsageError if a value is not a version. Raises
     UnsupportedError, with every reason and the nearest set that can work, if this set cannot.
     """
-    asked = read(
-        table,
-        tensorflow=tensorflow,
-        python=python,
-        cuda=cuda,
-        cudnn=cudnn,
-        capabilities=capabilities,
-        platform=platform,
-    )
+    asked = read(table, wanted, capabilities)
     asked = replace(asked, base=base or asked.base, glibc=glibc)
     _require_sysroot(table, asked)
     _require_none(table, asked, find_reasons(table, asked))
-    locked = find_locked(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
+    locked = find_locked(table, asked)
     failures = find_failures(table, asked)
     row = table.tensorflow(asked.tensorflow)
     return BuildVersions(
@@ -117,33 +97,34 @@ def _require_sysroot(table: Table, asked: VersionRequest) -> None:
         )
 
 
-def plan_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
+def plan_set(table: Table, asked: Set) -> Locked:
     """Return the run-time set, there or not; no ``cuda``: the CPU set. Raises UnsupportedError, with the nearest."""
-    locked = describe_set(table, tensorflow, python, cuda, cudnn)
-    if python not in locked.python:
+    locked = describe_set(table, asked)
+    if asked.python not in locked.python:
+        nearest = Set(tensorflow=asked.tensorflow, python=numbers.find_nearest(asked.python, locked.python))
         raise UnsupportedError(
-            f"there is no run-time set of TensorFlow {tensorflow} for Python {python}",
+            f"there is no run-time set of TensorFlow {asked.tensorflow} for Python {asked.python}",
             why=f"its wheels and this project have Python {', '.join(locked.python)} in common",
-            remedy=f"--tensorflow {tensorflow} --python {numbers.find_nearest(python, locked.python)}",
+            remedy=" ".join(nearest.flags()),
         )
-    if cuda and numbers.parse(cuda, "CUDA") >= NO_IMAGE_SINCE:
+    if asked.cuda and numbers.parse(asked.cuda, "CUDA") >= NO_IMAGE_SINCE:
         raise UnsupportedError(
-            f"there is no run-time set for CUDA {cuda}",
+            f"there is no run-time set for CUDA {asked.cuda}",
             why="images and smoke checks know the libraries of CUDA 12 and their folders",
             remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
         )
-    if cuda:
-        asked = read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=())
-        _require_none(table, asked, find_reasons(table, asked), cards=False)
+    if asked.cuda:
+        request = read(table, replace(asked, platform=""))
+        _require_none(table, request, find_reasons(table, request), cards=False)
     return locked
 
 
-def propose(table: Table, tensorflow: str, python: str, cuda: str | None, cudnn: str | None) -> VersionRequest | None:
-    """Return the nearest set that can be built; what is None is chosen.
+def propose(table: Table, asked: Set) -> VersionRequest | None:
+    """Return the nearest set that can be built; what is left open is chosen.
 
     Raises what :func:`choose_versions` raises.
     """
-    return suggest(table, read(table, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=()))
+    return suggest(table, read(table, asked))
 
 
 def find_toolchains(table: Table, asked: VersionRequest) -> list[Toolchain]:
@@ -246,7 +227,9 @@ def _require_none(table: Table, asked: VersionRequest, reasons: list[str], *, ca
     raise UnsupportedError(
         reasons[0],
         why="; ".join(f"also, {reason}" for reason in reasons[1:]),
-        remedy=f"nearest that works: {nearest.render(cards=cards)}" if nearest else _suggest_base(table, asked),
+        remedy=f"nearest that works: {' '.join(nearest.flags(cards=cards))}"
+        if nearest
+        else _suggest_base(table, asked),
     )
 
 
@@ -339,27 +322,15 @@ def _fit(names: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def read(
-    table: Table,
-    *,
-    tensorflow: str | None,
-    python: str | None,
-    cuda: str | None = None,
-    cudnn: str | None = None,
-    capabilities: Sequence[str],
-    platform: str | None = None,
-) -> VersionRequest:
+def read(table: Table, wanted: Set, capabilities: Sequence[str] = ()) -> VersionRequest:
+    """Return what is asked for, completed by the table's default. Raises UsageError if a value is no version."""
     default = table.default
-    tensorflow = default.tensorflow if tensorflow is None else tensorflow
-    usual_cuda, usual_cudnn = _find_usual(table, tensorflow)
+    usual = default.merge(_find_usual(table, wanted.tensorflow or default.tensorflow)).merge(wanted)
     asked = VersionRequest(
-        tensorflow=tensorflow,
-        python=default.python if python is None else python,
-        cuda=usual_cuda if cuda is None else cuda,
-        cudnn=usual_cudnn if cudnn is None else cudnn,
+        **usual.named(),
         capabilities=numbers.normalize_capabilities(capabilities or default.capabilities),
         base=table.default_base.codename,
-        platform=table.platform(default.platform if platform is None else platform).name,
+        platform=table.platform(usual.platform).name,
     )
     for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
         numbers.parse(getattr(asked, name.lower()), name)
@@ -381,14 +352,14 @@ def _refuse_swapped(table: Table, asked: VersionRequest) -> None:
         )
 
 
-def _find_usual(table: Table, tensorflow: str) -> tuple[str, str]:
+def _find_usual(table: Table, tensorflow: str) -> Set:
     default, row = table.default, table.tensorflow_rows.get(tensorflow)
     items = [item for item in table.published if item.cuda and item.tensorflow == tensorflow]
     if row is None or any((item.cuda, item.cudnn) == (default.cuda, default.cudnn) for item in items):
-        return default.cuda, default.cudnn
+        return OPEN
     if items:
-        return items[0].cuda, items[0].cudnn
-    return numbers.find_nearest(default.cuda, row.cuda), numbers.find_nearest(default.cudnn, row.cudnn)
+        return items[0].choose("")
+    return Set(cuda=numbers.find_nearest(default.cuda, row.cuda), cudnn=numbers.find_nearest(default.cudnn, row.cudnn))
 
 
 def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterable[str]:
@@ -402,11 +373,11 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     documented, clang = row.clang.partition(".")[0], find_toolchains(table, asked)[0].clang
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
-    wanted = describe_set(table, asked.tensorflow, asked.python, asked.cuda, asked.cudnn)
+    wanted = describe_set(table, asked)
     if numbers.parse(asked.cuda) >= NO_IMAGE_SINCE:
         yield f"there is no run-time set for CUDA {asked.cuda}: build-image will refuse the wheel"
     elif locked is None and asked.python in wanted.python:
-        yield f"build-image needs a run-time set: `toolkit lock {asked.render(cards=False)}` makes it"
+        yield f"build-image needs a run-time set: `toolkit lock {' '.join(asked.flags(cards=False))}` makes it"
     elif locked is None:
         yield f"there is no run-time set for Python {asked.python}: build-image will refuse the wheel"
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from toolkit.base import files, processes, project
 from toolkit.base.errors import BuildError, UsageError
 from toolkit.versions import numbers
+from toolkit.versions.set import Set
 from toolkit.versions.table import Locked, Table
 
 _HEAD = {
@@ -24,23 +25,25 @@ _BESIDE = ("cudnn", "nccl")
 """Libraries that have releases of their own, one wheel for each CUDA."""
 
 
-def find_locked(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked | None:
+def find_locked(table: Table, asked: Set) -> Locked | None:
     """Return the set of the repository, or the one that `toolkit lock` made; None if there is neither."""
-    if tensorflow not in table.tensorflow_rows:
+    if asked.tensorflow not in table.tensorflow_rows:
         return None
-    locked = describe_set(table, tensorflow, python, cuda, cudnn)
+    locked = describe_set(table, asked)
     there = (project.ROOT / f"docker/requirements/{locked.requirements}.txt").is_file()
-    return locked if there and python in locked.python else None
+    return locked if there and asked.python in locked.python else None
 
 
-def describe_set(table: Table, tensorflow: str, python: str, cuda: str, cudnn: str) -> Locked:
+def describe_set(table: Table, asked: Set) -> Locked:
     """Return the description of the set for these versions. It need not exist yet, nor be possible for this Python."""
     oldest = numbers.parse(table.default.python)
-    pythons = (version for version in table.tensorflow(tensorflow).python if numbers.parse(version) >= oldest)
-    name = f"cuda-{tensorflow}-{cuda}-{cudnn}" if cuda else f"cpu-{tensorflow}"
-    named = Locked(tensorflow=tensorflow, python=tuple(pythons), cuda=cuda, cudnn=cudnn, requirements=name)
-    sets = (item for item in table.published if (item.tensorflow, item.cuda, item.cudnn) == (tensorflow, cuda, cudnn))
-    return next((item for item in sets if python in item.python), named)
+    pythons = (version for version in table.tensorflow(asked.tensorflow).python if numbers.parse(version) >= oldest)
+    named = f"cuda-{asked.tensorflow}-{asked.cuda}-{asked.cudnn}" if asked.cuda else f"cpu-{asked.tensorflow}"
+    made = Locked(
+        tensorflow=asked.tensorflow, python=tuple(pythons), cuda=asked.cuda, cudnn=asked.cudnn, requirements=named
+    )
+    sets = (item for item in table.published if asked.python in item.python)
+    return next((item for item in sets if item.choose(asked.python).named() == asked.named()), made)
 
 
 def name_wheel(component: str, cuda: str) -> str:

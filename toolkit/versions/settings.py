@@ -4,12 +4,13 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from toolkit.base import files
 from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
+from toolkit.versions.set import VERSIONS, Set
 from train.system import addresses
 from train.system.files import read_regular
 from train.system.progress import Mode
@@ -77,6 +78,25 @@ class Settings:
     progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
     # for each name, ``default``, ``toolkit.yaml``, the variable's name, ``flag``, or ``decision``
     sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def versions(self) -> Set:
+        return Set.of(vars(self))
+
+    @property
+    def asked(self) -> Set:
+        """The versions that a flag, a variable or toolkit.yaml asks for. Defaults and decisions leave them open."""
+        return Set(**{name: value for name, value in self.versions.named().items() if self.asks(name)})
+
+    def asks(self, name: str) -> bool:
+        """Return whether a setting was asked for, so that it is neither a default nor decided."""
+        return self.sources.get(name, "default") not in {"default", DECIDED}
+
+    def take(self, chosen: Set, **others: Any) -> "Settings":
+        """Return the settings with the versions of a decision, and other settings that were decided."""
+        values = {**{name: getattr(chosen, name) for name in VERSIONS}, **others}
+        decided = [name for name, value in values.items() if getattr(self, name) != value or not self.asks(name)]
+        return replace(self, **values, sources={**self.sources, **dict.fromkeys(decided, DECIDED)})
 
     def describe(self) -> dict[str, dict[str, str]]:
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
@@ -234,12 +254,12 @@ def _explain_lone(settings: Settings) -> UsageError:
 
     name, other = ("cuda", "cudnn") if settings.cuda else ("cudnn", "cuda")
     value = str(getattr(settings, name))
-    nearest = propose(load_table(), settings.tensorflow, settings.python, settings.cuda or None, settings.cudnn or None)
+    nearest = propose(load_table(), replace(settings.versions, platform=""))
     partial = f", and {value} is not a full x.y.z" if value.count(".") < 2 else ""
     return UsageError(
         f"--{name} was given without --{other}{partial}",
         why=f"{name}: {value} (from {settings.sources[name]})",
-        remedy=f"give both, such as --cuda {nearest.cuda} --cudnn {nearest.cudnn}" if nearest else "give both",
+        remedy=f"give both, such as {' '.join(nearest.libraries.flags())}" if nearest else "give both",
     )
 
 

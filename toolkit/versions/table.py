@@ -11,12 +11,12 @@ import yaml
 
 from toolkit.base.errors import ToolkitError, UnsupportedError
 from toolkit.versions import numbers
+from toolkit.versions.set import Set
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SPAN = re.compile(r"(?P<since>>=[0-9.]+)?,?(?P<before><[0-9.]+)?")
 PATH = Path(__file__).with_name("table.yaml")
-FIRST_PLATFORM = "linux/amd64"  # of plans and locks that name none, because there was no other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Default:
-    platform: str
-    tensorflow: str
-    python: str
-    cuda: str
-    cudnn: str
+class Default(Set):
     capabilities: tuple[str, ...]
     base_image: str
     source_date_epoch: int
@@ -187,6 +182,14 @@ class Locked:
     cuda: str = ""
     cudnn: str = ""
     glibc: str = ""  # the oldest that its TensorFlow and CUDA run on; empty if it is not known
+
+    def choose(self, python: str) -> Set:
+        """Return its versions for one Python."""
+        return Set(tensorflow=self.tensorflow, python=python, cuda=self.cuda, cudnn=self.cudnn)
+
+    def serves(self, asked: Set) -> bool:
+        """Return whether it has the versions that were asked for."""
+        return asked.python in {"", *self.python} and self.choose(asked.python).keeps(asked)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,13 +214,9 @@ def choose_wheel_versions(settings: Settings, capabilities: Sequence[str], distr
         )
     return versions.choose_versions(
         table,
-        tensorflow=settings.tensorflow,
-        python=settings.python,
-        cuda=settings.cuda or None,
-        cudnn=settings.cudnn or None,
+        settings.versions,
         capabilities=capabilities,
         base=distribution or (named.codename if named else None),
-        platform=settings.platform,
         glibc=settings.glibc,
     )
 
@@ -250,15 +246,11 @@ class LockRequest:
     apt_snapshot: str = ""
     day: str = ""  # the newest day of packages in a new run-time set; empty for the day of the table
 
-    @property
-    def versions(self) -> tuple[str, str, str, str]:
-        return self.settings.tensorflow, self.settings.python, self.settings.cuda, self.settings.cudnn
-
 
 def check_lock(request: LockRequest, path: Path) -> Lock:
     """Return the lock in a file. Raises CheckError if there is none, or it differs from the present pins."""
     table = load_table()
-    plan_set(table, *request.versions)
+    plan_set(table, request.settings.versions)
     spec = choose_wheel_versions(request.settings, request.capabilities)
     locked = lock.read(path)
     if locked is None:
@@ -271,10 +263,10 @@ def check_lock(request: LockRequest, path: Path) -> Lock:
 def write_lock(request: LockRequest, path: Path, console: Console) -> Lock:
     """Write a lock and return it. The run-time set of its versions is made first if there is none."""
     table, settings = load_table(), request.settings
-    runtime = plan_set(table, *request.versions)
+    runtime = plan_set(table, request.settings.versions)
     choose_wheel_versions(settings, request.capabilities)  # refuses what cannot work before a set is made for it
     locked = lock.read(path)  # fails before the work if the lock cannot be read
-    if not find_locked(table, *request.versions):
+    if not find_locked(table, request.settings.versions):
         with console.timed("set", runtime.requirements):
             variables = {**Uv(ca_bundle=settings.ca_bundle).variables, "UV": str(locate())}
             lock_set(runtime, table, day=request.day or table.updated, variables=variables)

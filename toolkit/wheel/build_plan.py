@@ -10,8 +10,8 @@ from toolkit.base.errors import PreflightError, ToolkitError, UnsupportedError, 
 from toolkit.base.steps import Step, quote_fields, repeat
 from toolkit.versions import BuildVersions, Table, bounds, load_table, lock
 from toolkit.versions.lock import Lock
+from toolkit.versions.set import FIRST_PLATFORM
 from toolkit.versions.settings import Settings, require_own_platform
-from toolkit.versions.table import FIRST_PLATFORM
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_inputs import (
     IMAGE_SCHEME,
@@ -56,7 +56,7 @@ class BuildPlan(WheelPlan):
 
     @property
     def platform(self) -> str:
-        return self.lock.spec.get("platform", FIRST_PLATFORM)
+        return self.lock.versions.platform
 
     @property
     def floating(self) -> tuple[str, ...]:
@@ -207,8 +207,11 @@ def plan(
             remedy="prove the kernels where there is a network, and leave the option out here",
         )
     require_downloads(inputs.downloads)
-    platform = lock.spec.get("platform", FIRST_PLATFORM)
-    flags = (*pinned_flags, *cpu_targets.list_flags(options.cpu_target, platform), *options.bazel_argument)
+    flags = (
+        *pinned_flags,
+        *cpu_targets.list_flags(options.cpu_target, lock.versions.platform),
+        *options.bazel_argument,
+    )
     origins = {name: item for name, item in (("source", inputs.source), ("bazel", inputs.bazel)) if item}
     identities = {name: item.identity for name, item in origins.items()}
     contexts = {name: item.location for name, item in origins.items()}
@@ -217,8 +220,7 @@ def plan(
     secrets = {"ca": inputs.ca_bundle, "bazelrc": options.bazelrc}
     decisive: dict[str, Any] = {"lock": lock.describe(), "origins": identities, "bazel": list(flags)}
     if options.exact:
-        spec = lock.spec
-        bounds.list_exact(load_table(), tensorflow=spec["tensorflow"], cuda=spec["cuda"], cudnn=spec["cudnn"])
+        bounds.list_exact(load_table(), lock.versions)
         decisive["exact"] = True
     return BuildPlan(
         lock=lock,
@@ -249,7 +251,7 @@ def _list_arguments(
         "TENSORFLOW_VERSION": spec["tensorflow"],
         "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],
         "BAZEL_VERSION": spec["bazel"],
-        "BAZEL_MACHINE": load_table().platform(spec.get("platform", FIRST_PLATFORM)).bazel,
+        "BAZEL_MACHINE": load_table().platform(lock.versions.platform).bazel,
         "BAZEL_SHA256": "" if "bazel" in replaced else pins["bazel-sha256"],
         "BAZEL_ARGUMENTS": " ".join(flags),
         "GLIBC": spec.get("glibc", ""),

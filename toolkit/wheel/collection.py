@@ -151,7 +151,7 @@ def _compose_packages(planned: PlannedWheel, folder: Path) -> tuple[str, ...]:
     spec = planned.spec
     if not spec.requirements:
         raise UnsupportedError(
-            f"no locked set holds TensorFlow {spec.tensorflow} for CUDA {spec.cuda} and cuDNN {spec.cudnn}",
+            f"no locked set holds {spec.describe()}",
             why="the Python packages of the image are those of such a set",
             remedy="`toolkit lock` with these versions makes it; --archives-only leaves the image out",
         )

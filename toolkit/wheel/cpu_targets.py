@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toolkit.base.errors import UnsupportedError
-from toolkit.versions.table import FIRST_PLATFORM
+from toolkit.versions.set import FIRST_PLATFORM
 from toolkit.wheel.build_options import CpuTarget
 
 _V2 = ("ssse3", "sse4_1", "sse4_2", "popcnt", "cx16")

@@ -13,7 +13,7 @@ from toolkit.base import digest, manifest, project
 from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.checks.gpu_rules import compare_cudnn
 from toolkit.versions import load_table, numbers
-from toolkit.versions.table import FIRST_PLATFORM
+from toolkit.versions.set import FIRST_PLATFORM, Set
 from toolkit.wheel import archive, elf
 
 _RULES = Path(__file__).parents[1] / "smoke" / "checks" / "gpu_rules.py"
@@ -235,11 +235,8 @@ def find_mismatches(wheel: Inspection, spec: Mapping[str, str]) -> Iterator[str]
 
 def require_runnable(
     wheel: Inspection,
+    wanted: Set,
     *,
-    tensorflow: str,
-    python: str,
-    cuda: str = "",
-    cudnn: str = "",
     built_cudnn: str = "",
     glibc: str = "",
     base_python: str = "",
@@ -247,40 +244,40 @@ def require_runnable(
 ) -> None:
     """Check that an environment can run a wheel. Raises UnsupportedError if it cannot.
 
-    An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. Without ``cuda``, a wheel computes
-    on the CPU. ``machine``: its processor's name. ``built_cudnn``: the release that the wheel was built for, from its
-    manifest.
+    An empty value is unknown. ``glibc`` and ``base_python`` are of the base image. In a set without CUDA, a wheel
+    computes on the CPU. ``machine``: its processor's name. ``built_cudnn``: the release that the wheel was built
+    for, from its manifest.
     """
-    if wheel.public_version != tensorflow:
+    if wheel.public_version != wanted.tensorflow:
         raise UnsupportedError(
-            f"{wheel.file} is TensorFlow {wheel.version}, not {tensorflow}",
+            f"{wheel.file} is TensorFlow {wheel.version}, not {wanted.tensorflow}",
             remedy=f"give --tensorflow {wheel.public_version}, or another wheel",
         )
-    if _tag(python) not in wheel.pythons:
+    if _tag(wanted.python) not in wheel.pythons:
         raise UnsupportedError(
-            f"{wheel.file} is not for Python {python}",
-            why=f"it is for {', '.join(wheel.pythons)}, and {_tag(python)} is needed",
-            remedy=f"build it with --python {python}",
+            f"{wheel.file} is not for Python {wanted.python}",
+            why=f"it is for {', '.join(wheel.pythons)}, and {_tag(wanted.python)} is needed",
+            remedy=f"build it with --python {wanted.python}",
         )
     if machine and not all(name == "any" or name.endswith(f"_{machine}") for name in wheel.platforms):
         raise UnsupportedError(
             f"{wheel.file} is for {', '.join(wheel.platforms)}, not {machine}",
             remedy="give a wheel for this platform, or --platform with that of the wheel",
         )
-    if base_python and base_python != python:
+    if base_python and base_python != wanted.python:
         raise UnsupportedError(
-            f"{wheel.file} is for Python {python}, and the base image has {base_python}",
-            remedy=f"choose a base image with Python {python}: --base-image",
+            f"{wheel.file} is for Python {wanted.python}, and the base image has {base_python}",
+            remedy=f"choose a base image with Python {wanted.python}: --base-image",
         )
-    if cuda and wheel.build.cuda and elf.order(wheel.build.cuda) > elf.order(cuda):
+    if wanted.cuda and wheel.build.cuda and elf.order(wheel.build.cuda) > elf.order(wanted.cuda):
         raise UnsupportedError(
-            f"{wheel.file} is built for CUDA {wheel.build.cuda}, and the run-time set is of {cuda}",
+            f"{wheel.file} is built for CUDA {wheel.build.cuda}, and the run-time set is of {wanted.cuda}",
             why="CUDA's libraries run code that was built for them or for an older release of the same major version",
             remedy=f"give --cuda {wheel.build.cuda}, or another wheel",
         )
-    if compare_cudnn(built_cudnn, cudnn):
+    if compare_cudnn(built_cudnn, wanted.cudnn):
         raise UnsupportedError(
-            f"{wheel.file} is built for cuDNN {built_cudnn}, and the run-time set has {cudnn}",
+            f"{wheel.file} is built for cuDNN {built_cudnn}, and the run-time set has {wanted.cudnn}",
             why="TensorFlow loads the major version that it was built for, and no older minor version",
             remedy=f"give --cudnn {built_cudnn} with its CUDA, or another wheel",
         )

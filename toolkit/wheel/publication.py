@@ -29,12 +29,8 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
     wheel = wheel_folder.find_wheel(staging)
     spec = plan.lock.spec
     served = numbers.list_plain(spec["capabilities"].split(","))
-    table, tensorflow, cuda, cudnn = load_table(), spec["tensorflow"], spec["cuda"], spec["cudnn"]
-    requires = (
-        list_exact(table, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn)
-        if plan.exact
-        else list_bounds(table, tensorflow=tensorflow, built=cuda, cudnn=cudnn, served=served)
-    )
+    table, built = load_table(), plan.lock.versions
+    requires = list_exact(table, built) if plan.exact else list_bounds(table, built, served)
     with files.writing(wheel):
         changed = repack.change_requirements(wheel, requires)
     inspected = inspection.inspect(wheel)

@@ -16,6 +16,7 @@ from toolkit.base.errors import BuildError, IntegrityError, PreflightError, Tool
 from toolkit.base.manifest import Manifest
 from toolkit.base.signing import ENVELOPE
 from toolkit.engine import custody
+from toolkit.versions.set import Set
 from toolkit.wheel.wheel_plan import WheelPlan
 from train.system.files import read_text, require_size
 
@@ -43,11 +44,8 @@ Require = Callable[[Path, str], object]
 class Need:
     """What a wheel must have to run on cards."""
 
-    tensorflow: str
-    cuda: str  # cuda, cudnn: of the set in which it will run
-    cudnn: str
+    versions: Set  # of the set in which it will run; its Python may be left open
     capabilities: tuple[str, ...]  # of the cards
-    python: str = ""  # empty: any
     plan: WheelPlan | None = None  # its very wheel is taken first
 
 
@@ -148,11 +146,8 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
         codes = [find_coverage(inspected.architectures, capability) for capability in need.capabilities]
         inspection.require_runnable(
             inspected,
-            tensorflow=need.tensorflow,
-            python=need.python or re.sub(r"cp(\d)(\d+)", r"\1.\2", inspected.pythons[0]),
-            cuda=need.cuda,
-            cudnn=need.cudnn,
-            built_cudnn=str(record.facts["lock"]["spec"].get("cudnn") or ""),
+            Set(python=re.sub(r"cp(\d)(\d+)", r"\1.\2", inspected.pythons[0])).merge(need.versions),
+            built_cudnn=Set.of(record.facts["lock"]["spec"]).cudnn,
         )
     except (LookupError, TypeError, ValueError, AttributeError, UnsupportedError):  # records may be of any form
         return False

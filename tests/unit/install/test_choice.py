@@ -62,7 +62,7 @@ def test_the_set_is_that_for_the_card_of_this_machine(monkeypatch: pytest.Monkey
     assert decision
     settings, wheel = choice.apply(decision, settings, "3.12", tmp_path)
     found = choice.choose(settings, wheel, "3.12")
-    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (decision.cuda, "3.12", None)
+    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (decision.versions.cuda, "3.12", None)
     assert found.spec.cuda
 
 

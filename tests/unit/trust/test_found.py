@@ -53,7 +53,7 @@ def make(tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> Mak
         folder = tmp_path / "here" / "dist" / (name or planned.name)
         folder.mkdir(parents=True)
         content = {MEMBER: make_build_info("sm_120", cuda="12.5.1"), "zz.pth": canary.python}
-        wheel = make_wheel(folder, version=f"{decision.tensorflow}+sm120", files=content)
+        wheel = make_wheel(folder, version=f"{decision.versions.tensorflow}+sm120", files=content)
         inspected = replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120"))
         facts = {"plan": "" if name else planned.digest, "lock": planned.lock.describe()}
         record = manifest.Manifest(

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from tests.command import Run
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import EngineError, UnsupportedError
 from toolkit.engine import client
@@ -43,7 +44,7 @@ def test_a_reference_names_its_distribution(reference: str, codename: str | None
 )
 def test_a_base_without_the_compiler_is_refused(base: str, changes: dict[str, Any], why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.choose_versions(TABLE, base=base, **changes)
+        choose(TABLE, base=base, **changes)
     assert why in caught.value.what
     assert caught.value.remedy == f"--base-image {TABLE.default.base_image}"
 

@@ -1,7 +1,7 @@
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from toolkit.versions import Locked, bounds, load_table
+from toolkit.versions import Locked, Set, bounds, load_table
 
 TABLE = load_table()
 CUDNN, CUBLAS, NCCL = "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-nccl-cu12"
@@ -26,17 +26,17 @@ EARLIER = ("6.0", "7.0", "8.0", "8.9")
 def test_versions_fit_the_cards(
     tensorflow: str, served: tuple[str, ...], package: str, allowed: tuple[str, ...], refused: tuple[str, ...]
 ) -> None:
-    found = SpecifierSet(bounds.list_bounds(TABLE, tensorflow=tensorflow, built="12.5.1", served=served)[package])
+    found = SpecifierSet(bounds.list_bounds(TABLE, Set(tensorflow=tensorflow, cuda="12.5.1"), served)[package])
     assert [version for version in (*allowed, *refused) if version in found] == list(allowed)
 
 
 @pytest.mark.parametrize("item", [item for item in TABLE.published if item.cuda], ids=lambda item: item.requirements)
 def test_each_locked_set_fits_its_published_wheel(item: Locked) -> None:
-    pins = bounds.list_exact(TABLE, tensorflow=item.tensorflow, cuda=item.cuda, cudnn=item.cudnn)
-    found = bounds.list_bounds(TABLE, tensorflow=item.tensorflow, built="12.5.1", served=EARLIER)
+    pins = bounds.list_exact(TABLE, item.choose(""))
+    found = bounds.list_bounds(TABLE, Set(tensorflow=item.tensorflow, cuda="12.5.1"), EARLIER)
     assert pins.keys() == found.keys()
     assert not [name for name, pin in pins.items() if pin.removeprefix("==") not in SpecifierSet(found[name])]
 
 
 def test_a_cuda_that_is_newer_than_the_table_has_no_bounds() -> None:
-    assert bounds.list_bounds(TABLE, tensorflow="2.21.0", built="14.1", served=["12.0"]) == {}
+    assert bounds.list_bounds(TABLE, Set(tensorflow="2.21.0", cuda="14.1"), ["12.0"]) == {}

@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.smoke.checks.gpu_rules import find_coverage
@@ -74,7 +75,7 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
 )
 def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, nearest: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        versions.choose_versions(TABLE, **asked)
+        choose(TABLE, **asked)
     assert caught.value.exit_code == 3
     assert reason in str(caught.value)
     assert nearest in caught.value.remedy
@@ -97,7 +98,7 @@ def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
     """See conda-forge/tensorflow-feedstock#457: cuDNN 9.11 dropped the code for capabilities below 7.5."""
     newer_table, cudnn = newer
     with pytest.raises(UnsupportedError, match=r"cuDNN 9\.11 and later .* before Turing") as caught:
-        versions.choose_versions(newer_table, cudnn=cudnn, capabilities=capabilities)
+        choose(newer_table, cudnn=cudnn, capabilities=capabilities)
     assert "tensorflow-feedstock#457" in str(caught.value)
     assert "jaxlib-feedstock#330" in str(caught.value)
 
@@ -117,7 +118,7 @@ def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
     ],
 )
 def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, str], clang: str) -> None:
-    found = versions.choose_versions(TABLE, **asked)
+    found = choose(TABLE, **asked)
     assert found.clang == clang
     documented = TABLE.tensorflow(found.tensorflow).clang.partition(".")[0]
     assert any("upstream documents" in line for line in found.warnings) == (clang != documented)
@@ -128,8 +129,6 @@ def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, st
     [
         {"cuda": "twelve"},
         {"cuda": "12.6.1; rm"},
-        {"cuda": ""},
-        {"cudnn": ""},
         {"capabilities": ["75"]},
         {"capabilities": ["7.5", "sm_80"]},
         {"python": "python3"},
@@ -137,11 +136,11 @@ def test_the_first_compiler_that_serves_a_whole_set_is_taken(asked: dict[str, st
 )
 def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        versions.choose_versions(TABLE, **asked)
+        choose(TABLE, **asked)
 
 
 def test_failures_that_the_build_answers_are_no_warnings() -> None:
-    found = versions.choose_versions(TABLE)
+    found = choose(TABLE)
     shown = {line.partition(":")[0] for line in found.answered}
     assert {"P3", "P13", "libdevice", "and-cuda"} <= shown
     assert any(line.startswith("P3: ") and "(tensorflow#90578); answer: " in line for line in found.answered)
@@ -178,10 +177,10 @@ def test_the_ptx_version_of_xla_is_a_matter_of_version_cuda_and_card(
     ],
 )
 def test_a_wheel_without_a_locked_run_time_is_built_with_a_warning(asked: dict[str, str], said: str) -> None:
-    found = versions.choose_versions(TABLE, **asked)
+    found = choose(TABLE, **asked)
     assert not found.requirements
     assert [line for line in found.warnings if "run-time set" in line and said in line]
-    assert not any("run-time set" in line for line in versions.choose_versions(TABLE).warnings)
+    assert not any("run-time set" in line for line in choose(TABLE).warnings)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_a_wheel_without_a_locked_run_time_is_built_with_a_warning(asked: dict[s
 def test_flags_of_the_version_come_before_those_of_known_failures(version: str, flags: tuple[str, ...]) -> None:
     """Without ML_WHEEL_TYPE, TensorFlow 2.20 and 2.21 name the wheel X.dev0+selfbuilt, which is then refused."""
     cudnn = {"2.18.0": "9.4.0", "2.21.0": "9.8.0"}.get(version, "9.5.0")
-    found = versions.choose_versions(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
+    found = choose(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
     assert found[: len(flags)] == flags
     assert "--copt=-Wno-gnu-offsetof-extensions" in found[len(flags) :]
     assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
@@ -204,7 +203,7 @@ def test_flags_of_the_version_come_before_those_of_known_failures(version: str, 
 
 @pytest.mark.parametrize(("version", "warned"), [("2.18.0", True), ("2.19.0", False)])
 def test_a_version_that_was_not_run_is_built_with_a_warning(version: str, warned: bool) -> None:
-    warnings = versions.choose_versions(TABLE, tensorflow=version).warnings
+    warnings = choose(TABLE, tensorflow=version).warnings
     assert any("has not been run" in line for line in warnings) == warned
 
 
@@ -218,7 +217,7 @@ def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
 
 def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
     try:
-        return versions.choose_versions(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
+        return choose(TABLE, tensorflow=tensorflow, cuda=cuda, cudnn=cudnn).cudnn == cudnn
     except UnsupportedError:
         return False
 
@@ -228,16 +227,16 @@ CARDS = sorted({number for row in TABLE.cuda_rows.values() for number in row.cap
 
 def require_sound(asked: dict[str, Any]) -> None:
     try:
-        found = versions.choose_versions(TABLE, **asked)
+        found = choose(TABLE, **asked)
     except UnsupportedError as error:
         remedy = error.remedy
         if "--cuda " not in remedy:
             return
-        found = versions.choose_versions(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
+        found = choose(TABLE, **read_flags(remedy))  # type: ignore[arg-type]
     for card in asked["capabilities"]:
         covered = find_coverage(found.capabilities, numbers.strip_suffix(card))
         assert covered is not None
-        assert covered.is_native, f"{found.render()} does not run on {card}"
+        assert covered.is_native, f"{found.flags()} does not run on {card}"
 
 
 @given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(CARDS), min_size=1, max_size=3))
@@ -261,9 +260,7 @@ def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
 @given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
 def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
     with contextlib.suppress(UsageError, UnsupportedError):
-        versions.choose_versions(
-            TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked
-        )
+        choose(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.command import Run
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import lock
@@ -12,7 +13,7 @@ TABLE = versions.load_table()
 
 
 def make_plan(glibc: str) -> BuildPlan:
-    pins = lock.collect(versions.choose_versions(TABLE, glibc=glibc), TABLE, base_image="debian")
+    pins = lock.collect(choose(TABLE, glibc=glibc), TABLE, base_image="debian")
     return plan(pins, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
 
 
@@ -37,7 +38,7 @@ def test_an_older_c_library_is_a_part_of_the_plan_and_keeps_what_is_compiled_apa
 def test_what_is_not_offered_is_refused(glibc: str, base: str, platform: str, why: str) -> None:
     tensorflow = "2.21.0" if platform != "linux/amd64" else None
     with pytest.raises(UnsupportedError) as caught:
-        versions.choose_versions(TABLE, tensorflow=tensorflow, base=base, platform=platform, glibc=glibc)
+        choose(TABLE, tensorflow=tensorflow, base=base, platform=platform, glibc=glibc)
     assert why in caught.value.why
     assert ("--glibc 2.28" in caught.value.remedy) == (platform == "linux/amd64")
 

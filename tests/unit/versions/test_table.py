@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import ToolkitError, UnsupportedError, UsageError
@@ -51,7 +52,7 @@ def test_since_cuda_13_only_libraries_with_releases_of_their_own_have_a_suffix(c
 
 def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(UnsupportedError, match=r"2\.22\.0 is not complete") as caught:
-        versions.choose_versions(TABLE, tensorflow="2.22.0")
+        choose(TABLE, tensorflow="2.22.0")
     assert all(word in caught.value.why for word in ("2.22.0rc0", "keras-nightly", "cuDNN 9.10.2", "bazel"))
     assert caught.value.remedy == "--tensorflow 2.21.0"
 

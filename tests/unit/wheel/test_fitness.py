@@ -4,19 +4,21 @@ import pytest
 
 from tests.makers.fitness import GOOD
 from toolkit.base.errors import CheckError, UnsupportedError
+from toolkit.versions.set import VERSIONS, Set
 from toolkit.wheel import inspection
 from toolkit.wheel.inspection import BuildInfo
 
 SPEC = {"tensorflow": "2.19.0", "python": "3.11", "cuda": "12.6.1", "cudnn": "9.5.0", "capabilities": "compute_75"}
+ASKED = Set(tensorflow="2.19.0", python="3.11")
 
 
 def test_the_right_wheel_passes() -> None:
     inspection.require_match(GOOD, SPEC)
-    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.38")
-    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", cuda="12.6.2")
+    inspection.require_runnable(GOOD, ASKED, glibc="2.38")
+    inspection.require_runnable(GOOD, replace(ASKED, cuda="12.6.2"))
     for built in ("", "9.3.0", "9.5.0", "9.5.1"):
-        inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", cudnn="9.5.0", built_cudnn=built)
-    inspection.require_runnable(GOOD, tensorflow="2.19.0", python="3.11", glibc="2.41", base_python="3.11")
+        inspection.require_runnable(GOOD, replace(ASKED, cudnn="9.5.0"), built_cudnn=built)
+    inspection.require_runnable(GOOD, ASKED, glibc="2.41", base_python="3.11")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +85,8 @@ def test_cudnn_is_compared_as_far_as_the_build_knows_it(cudnn: str, fits: bool) 
     ],
 )
 def test_what_an_image_cannot_run_is_unsupported(wanted: dict[str, str], reason: str) -> None:
-    asked = {"tensorflow": "2.19.0", "python": "3.11", "glibc": "2.41"} | wanted
+    others = {name: value for name, value in wanted.items() if name not in VERSIONS}
     with pytest.raises(UnsupportedError) as caught:
-        inspection.require_runnable(GOOD, **asked)
+        inspection.require_runnable(GOOD, ASKED.merge(Set.of(wanted)), **{"glibc": "2.41", **others})
     assert reason in caught.value.what
     assert caught.value.exit_code == 3

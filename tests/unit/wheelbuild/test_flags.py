@@ -11,6 +11,7 @@ from wheelbuild import arguments
 from wheelbuild.request import Request
 
 from tests.makers.bazel_flags import FULL, RC, compose
+from tests.makers.sets import choose
 from tests.tiers import find_repository, needs_upstream
 from toolkit import versions
 
@@ -82,7 +83,7 @@ def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
 def test_each_flag_names_its_line_in_the_tree_of_a_newer_version_too(version: str) -> None:
     """A flag for 2.21 that only an older tree defines may be one that 2.21 no longer has."""
     table = versions.load_table()
-    newer = versions.choose_versions(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
+    newer = choose(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
     others = {flag for row in (*table.rows(), *table.failures) for flag in row.flags} - {*newer.bazel_arguments}
     # Wheels for 64-bit ARM are built of 2.21 alone.
     others |= {*arguments.PROCESSORS["aarch64"]} if version == "2.20" else set()
