@@ -1,5 +1,6 @@
 """A command may be killed at any moment: what it makes is whole or not there, and the next command completes it."""
 
+import fcntl
 import os
 import random
 import shutil
@@ -15,16 +16,23 @@ from tests.unit.exchange import world as worlds
 from tests.unit.exchange.oci import digest
 from tests.unit.exchange.world import World
 from tests.unit.graft import maker
+from tests.unit.install import conftest as installing
+from tests.unit.install.conftest import take_stock
+from tests.unit.install.index import Index
 from tests.unit.wheel.maker import make_wheel
 from toolkit.__main__ import main
+from toolkit.base.console import Console
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.graft import job
+from toolkit.install import installation, undo
+from toolkit.install.target import Target
 from toolkit.records import transfer  # noqa: F401 - as above
 from toolkit.wheel import package_index, wheel_folder
 
 COUNT = 6
 NUMBERS = (signal.SIGKILL, signal.SIGTERM)
 made, servers, pushed, world = exchange.made, exchange.servers, exchange.pushed, exchange.world
+index, target, small = installing.index, installing.target, installing.small
 pytestmark = [pytest.mark.weekly, pytest.mark.timeout(3600)]
 
 Run = Callable[[int, int], interrupted.Ended]
@@ -169,3 +177,45 @@ def test_a_removal(tmp_path: Path, variables: dict[str, str]) -> None:
             assert not [*state.glob("environment-*")]
 
     kill(command(tmp_path, variables, "clean", "--yes"), reset, judge)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("undone", [False, True], ids=["done", "undone"])
+def test_an_installation(index: Index, target: Target, variables: dict[str, str], undone: bool, tmp_path: Path) -> None:
+    """In its downloads, in the change, and while it is undone."""
+    index.add("tensorflow", "2.21.0", "numpy>=2", scripts=["toco"])
+    index.add("numpy", "2.4.6", scripts=["f2py"])
+    index.add("numpy", "1.24.0", scripts=["f2py-old"], lock=False)
+    index.fill(target, "numpy==1.24.0")
+    folder, quiet = target.folder, Console(verbosity=-1)
+    before = take_stock(folder)
+
+    def install() -> None:
+        installation.complete(target, quiet)
+        installation.install(index.plan(target), quiet)
+
+    def revert() -> None:
+        if undo.find(target.python):
+            installation.revert(target, quiet)
+
+    install()
+    after = take_stock(folder)
+
+    def reset() -> None:
+        revert()
+        assert take_stock(folder) == before
+        if undone:
+            install()
+
+    def judge(ended: interrupted.Ended) -> None:
+        if is_done(ended):
+            assert take_stock(folder) == (before if undone else after)
+
+    def run(moment: int, number: int) -> interrupted.Ended:
+        ended = interrupted.fork(revert if undone else install, ["install"], tmp_path, variables, moment, number)
+        handle = os.open(folder, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)  # which a uv that outlives its parent holds
+        os.close(handle)
+        return ended
+
+    kill(run, reset, judge)

@@ -122,6 +122,8 @@ def _install(
     from toolkit.install.installed import list_installed
 
     console = session.console
+    if place and not dry_run:
+        installation.complete(place, console)
     decided = _decide(session, place, wheel, yes=yes, dry_run=dry_run)
     if decided is None:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")

@@ -55,6 +55,17 @@ class Installation:
         return next(f"{package.name}=={package.version}" for package in self.packages if package.is_tensorflow)
 
 
+def complete(target: Target, console: Console) -> None:
+    """Bring back what was there if an installation into an environment was cut off. Plan only after this.
+
+    Raises PreflightError if another command changes the environment, or if that fails.
+    """
+    with locking(target.folder):
+        if undo.complete(target.python):
+            console.heading("undo", "an installation was cut off here: what was there before is back")
+        files.sweep(target.python.packages.parent)
+
+
 def install(what: Installation, console: Console) -> None:
     """Carry out what was planned.
 
@@ -69,11 +80,8 @@ def install(what: Installation, console: Console) -> None:
         return
     with locking(what.target.folder) as lock:
         python = what.target.python
-        if undo.complete(python):
-            console.heading("undo", "an installation was cut off here: what was there before is back")
-        files.sweep(python.packages.parent)
         installed = list_installed(python.packages)
-        if compare(what.packages, installed, python) != what.changes:
+        if undo.complete(python) or compare(what.packages, installed, python) != what.changes:
             raise PreflightError(
                 f"{what.target.folder} was changed meanwhile, and is left as it is",
                 why="another program has installed or removed packages there",

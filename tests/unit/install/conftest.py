@@ -34,3 +34,9 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installation, "SEED", str(tmp_path / "no-pip.txt"))
     monkeypatch.setattr(installation, "NEEDED_BYTES", {"cpu": 0, "cuda": 0})
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def take_stock(folder: Path) -> dict[str, bytes]:
+    """Return the files of an environment; bytecode aside, which importing makes, and uv's lock."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name != ".lock"}

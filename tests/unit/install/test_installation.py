@@ -10,14 +10,14 @@ import pytest
 
 from tests.ending import end_in_child
 from tests.makers.compiler import Compiler
-from tests.unit.install.conftest import make_environment
+from tests.unit.install.conftest import make_environment, take_stock
 from tests.unit.install.index import Index
 from toolkit.base import interpreters, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError, UnsupportedError
 from toolkit.engine.uv import Uv
 from toolkit.install import installation, undo
-from toolkit.install.installation import install, locking, revert
+from toolkit.install.installation import complete, install, locking, revert
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target, plan_new
 
@@ -38,12 +38,6 @@ def used(index: Index, target: Target) -> Target:
     (target.python.packages / "tensorflow").mkdir()
     (target.python.packages / "tensorflow" / "__init__.py").write_text("left by another program\n")
     return target
-
-
-def take_stock(folder: Path) -> dict[str, bytes]:
-    """Return the files of an environment; bytecode aside, which importing makes, and uv's lock."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name != ".lock"}
 
 
 def take_packages(target: Target) -> dict[str, bytes]:
@@ -215,9 +209,7 @@ def test_what_ends_the_command_the_same_command_completes(
 
 
 def install_again(index: Index, target: Target) -> None:
-    """Plan and install as the command does, which looks for an installation that was cut off first."""
-    with locking(target.folder):
-        undo.complete(target.python)
+    complete(target, QUIET)
     install(index.plan(target), QUIET)
 
 
