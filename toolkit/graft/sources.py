@@ -1,4 +1,8 @@
-"""Downloads what a graft starts from, by the hashes of the locked sets: the published wheel, and ptxas."""
+"""Downloads what a graft starts from, by the hashes of the locked sets: the published wheel, and ptxas.
+
+pip does this, because a graft needs the wheel itself: uv 0.13 has no command that downloads one, and keeps in its cache
+only what it has unpacked. A client of our own would have to read again what pip knows of passwords and proxies.
+"""
 
 import re
 import shutil
