@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from tests.command import Run
 from toolkit import diagnosis, doctor, versions
 from toolkit.base import project
-from toolkit.base.errors import DataError, EngineError, JobError
+from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.diagnosis import Diagnosis, kinds
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -193,12 +194,23 @@ def test_a_log_may_have_any_form(write: Callable[[str], bytes]) -> None:
     assert max(len(line) for line in cause.render().splitlines()) < 400
 
 
+@pytest.mark.parametrize("start", [b"PK\x03\x04", b"\xfd7zXZ\x00", b"BZh9", b"\x28\xb5\x2f\xfd"])
+def test_what_is_packed_in_another_way_is_refused(start: bytes) -> None:
+    with pytest.raises(UsageError, match="is packed by"):
+        read(start + b"\x00\x01")
+
+
 def test_a_log_that_unpacks_to_far_more_than_its_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "FREE", 1_000_000)
     packed = gzip.compress(b"line\n" * 2_000_000)
     for stream in (packed, packed * 3):
         with pytest.raises(DataError, match="the log unpacks to more than 100 times its size"):
             read(stream)
+
+
+def test_what_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="not text"):
+        read(Path(sys.executable).read_bytes()[:100_000])
 
 
 def test_an_empty_log_says_where_errors_are_printed() -> None:

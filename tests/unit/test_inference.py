@@ -170,3 +170,8 @@ def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folde
     refused = run("serve", str(run_folder), "--engine", "host", "--dry-run", "--host", EVERYWHERE)
     assert refused.returncode == 2
     assert "there is no token" in refused.stderr
+
+
+def test_the_last_object_that_a_job_prints_is_its_result() -> None:
+    assert inference.find_object(["text", '{"a": 1}', "[2]", ""]) == {"a": 1}
+    assert inference.find_object(["text"]) == {}

@@ -1,3 +1,4 @@
+import gzip
 import os
 import signal
 import sys
@@ -223,6 +224,14 @@ def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path
     with pytest.raises(IntegrityError, match="damaged") as caught:
         make(tmp_path, install, archive)
     assert digest_bytes(b"lay3r") in caught.value.why
+
+
+def test_a_compressed_layer_counts_by_its_content(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer"))
+    apptainer.verify_archive(archive, read_archive(archive))
+    damaged = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer")[:-3])
+    with pytest.raises(IntegrityError, match="damaged"):
+        apptainer.verify_archive(damaged, read_archive(damaged))
 
 
 def test_too_little_disk_is_said_before_the_build(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
-from toolkit.base.errors import IntegrityError, UsageError
+from toolkit.base.errors import EngineError, IntegrityError, PreflightError, UsageError
 from toolkit.engine import EnvironmentSpec, bundle, client
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
@@ -115,6 +115,23 @@ def test_a_damaged_folder_is_refused_before_anything_is_loaded(
     with pytest.raises(IntegrityError, match="is missing" if how == "missing" else "is damaged"):
         load(carried, images)
     assert images.loaded == 0
+
+
+def test_a_file_without_the_images_that_are_named_is_refused(carried: bundle.Bundle, images: Images) -> None:
+    images.brings = {"toolkit/offline:base-1": "sha256:1"}
+    with pytest.raises(IntegrityError, match="does not have the images"):
+        load(carried, images)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"), [("write /x: no space left on device", PreflightError), ("out of order", EngineError)]
+)
+def test_what_the_engine_refuses_is_explained(
+    carried: bundle.Bundle, images: Images, said: str, error: type[Exception]
+) -> None:
+    images.error = said
+    with pytest.raises(error):
+        load(carried, images)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1, "lock": {}}', "\x00"])

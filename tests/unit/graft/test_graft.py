@@ -144,6 +144,14 @@ def test_a_wheel_that_no_ptxas_takes(graft: Graft, tmp_path: Path) -> None:
     assert [path for path in (tmp_path / "dist").iterdir() if not path.name.startswith(".")] == []
 
 
+def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None:
+    library = maker.make_library([maker.make_container("one")], [maker.make_container("two")], twice=True)
+    made = graft("12.0", source=maker.make_tensorflow(tmp_path, library))
+    left = made.record.facts["graft"]["libraries"][0]["left"]
+    assert left["fat binaries whose pointer was not found, or was found more than once"] == 1
+    assert sorted(read_library(made)) == [["sm_80", "sm_89", "compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
+
+
 def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
     made = graft("12.0")
     target = records.find(str(made.folder), Path(settings.state))

@@ -120,6 +120,13 @@ def test_an_output_that_breaks_off_names_the_last_check() -> None:
     assert "version.files" in caught.value.why
 
 
+@pytest.mark.parametrize("output", ["", "Killed\n", "[1]\n", '"report"\n'])
+def test_an_output_without_a_word_of_ours_says_so(output: str) -> None:
+    with pytest.raises(CheckError) as caught:
+        runner.parse(output)
+    assert "none of them" in caught.value.why
+
+
 def test_a_failed_report_raises_with_its_reasons() -> None:
     with pytest.raises(CheckError) as caught:
         REPORT.require_pass()

@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackagePath
 from pathlib import Path
@@ -139,3 +140,10 @@ def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
     extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
     site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
     assert installation.dependencies(Expectation()) == {"requirements": 1}
+
+
+def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install(requires=("packaging",))
+    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
+    with pytest.raises(Fail, match="packaging is not installed"):
+        installation.dependencies(Expectation())

@@ -95,3 +95,12 @@ def test_a_step_for_gpus_can_be_deterministic(memory: Mode, precision: str) -> N
     assert all(op.get_attr("is_training") for op in norms)
     laid = [op for op in operations if "data_format" in op.node_def.attr and not op.type.startswith("Bias")]
     assert [op.name for op in laid if op.get_attr("data_format") != b"NCHW"] == []
+
+
+def test_kernels_are_cast_to_half_precision_once() -> None:
+    """Casting a kernel at each use would cost three more launches for each convolution on a GPU."""
+    config = configure("digits", depth=16, memory="recompute", precision="mixed_float16")
+    kernels = [variable.shape for variable in build(config, FOR_GPU).trainable_variables if len(variable.shape) == 4]
+    casts = [op for op in trace(config, FOR_GPU) if op.type == "Cast" and op.get_attr("DstT") == tf.float16]
+    found = [op for op in casts if op.outputs[0].shape.as_list() in [list(shape) for shape in kernels]]
+    assert len(found) == len(kernels)

@@ -121,3 +121,9 @@ def test_names_of_any_kind_are_drawn_without_a_warning_and_read_back(tmp_path: P
         plot.draw_records([record], parse([str(tmp_path / name)]), tmp_path / "curves.png")
     for name in ("confusion.png", "curves.png"):
         assert imread(tmp_path / name).size
+
+
+def test_wide_letters_count_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gallery, "find_fonts", lambda _: ("a font",))
+    assert gallery.shorten(["鳥" * 8], 0) == "鳥" * 8
+    assert gallery.shorten(["鳥" * 9], 0) == "鳥" * 7 + "…"

@@ -15,7 +15,7 @@ from tests.makers.hugging_face import make_saved
 from tests.server import QuietHandler, running
 from train.cli import main, parse
 from train.data import download, load
-from train.errors import DataError, IntegrityError
+from train.errors import DataError, IntegrityError, PreflightError, UsageError
 
 COMMIT = "c0ffee" + 34 * "0"
 REPOSITORY = "ufldl-stanford/svhn"
@@ -182,8 +182,19 @@ def test_a_revision_that_the_hub_lacks(mirror: type[Hub], tmp_path: Path, monkey
         load(parse(["hf:some/pets@v9", "--cache-dir", str(tmp_path / "cache")]))
 
 
+def test_a_name_of_another_form() -> None:
+    with pytest.raises(UsageError, match="not a data set of the Hub"):
+        parse(["hf:pets"])
+
+
 def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no nothing/\* in"):
         download.fetch_from_hub(REPOSITORY, ["nothing/*"], tmp_path)
     with pytest.raises(DataError, match="cannot get the data"):
         download.fetch_from_hub("some/other", PATTERNS, tmp_path)
+
+
+def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(PreflightError, match="cannot write to"):
+        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "file")

@@ -74,6 +74,12 @@ def test_frozen_blocks_keep_their_weights_and_averages(
     assert not any(name.startswith(kept) for name in slots)
 
 
+def test_running_averages_begin_as_the_weights_of_the_other_run(source: Path, tmp_path: Path) -> None:
+    folder = runs.make(tmp_path, "--init-from", str(source), "--freeze", "all", "--ema", "0.9", "--steps", "1")
+    before, after = read(source), read(folder)
+    np.testing.assert_allclose(after["stem/kernel"], before["stem/kernel"], rtol=1e-6)
+
+
 def test_a_run_that_starts_from_another_resumes_to_the_bit(source: Path, tmp_path: Path) -> None:
     options = ("--init-from", str(source), "--steps", "4", "--checkpoint-every", "2")
     folder = runs.make(tmp_path, *options)

@@ -34,6 +34,12 @@ def test_a_path_below_a_mount_is_the_users(inside: str, outside: str, monkeypatc
     assert output.translate(inside) == outside
 
 
+@pytest.mark.parametrize("value", ["", "no json", "[]", '{"/local": 3}', '{"": "x", "/": "y"}'])
+def test_damaged_names_change_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(output.PATHS, value)
+    assert output.translate("cannot read /local/a") == "cannot read /local/a"
+
+
 def test_the_error_for_a_folder_that_a_container_sees_as_local(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

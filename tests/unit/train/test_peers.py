@@ -64,6 +64,13 @@ def test_a_replica_of_compose_finds_its_place() -> None:
 
 
 @pytest.mark.usefixtures("network")
+def test_another_container_is_no_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostbyname", lambda _: "10.0.0.7")
+    with pytest.raises(PreflightError, match="does not lead to this container"):
+        peers.find_compose({"TOOLKIT_SERVICE": "worker", "TOOLKIT_WORKERS": "2"})
+
+
+@pytest.mark.usefixtures("network")
 def test_replicas_are_awaited() -> None:
     assert peers.wait_for_replicas("worker", 0, settled=0.0) == ["10.0.0.9", "10.0.0.10"]
     with pytest.raises(PreflightError, match="2 containers of the service worker are running, not 3"):

@@ -76,6 +76,16 @@ def test_an_interrupted_download_goes_on_where_it_was(tmp_path: Path, archive: A
     assert collection.locate(tmp_path, SHA256).read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("left", [b"x" * 1000, CONTENT + b"longer"])
+def test_what_another_program_left_does_not_stay(tmp_path: Path, archive: Archive, server: Server, left: bytes) -> None:
+    path = collection.locate(tmp_path, SHA256)
+    path.parent.mkdir(parents=True)
+    path.with_name("partial").write_bytes(left)
+    obtain(archive, tmp_path)
+    assert obtain(archive, tmp_path).origin
+    assert path.read_bytes() == CONTENT
+
+
 def test_other_bytes_than_wanted_are_not_taken(tmp_path: Path, archive: Archive, server: Server) -> None:
     server.content = CONTENT[:-1] + b"?"
     assert obtain(archive, tmp_path).origin == ""

@@ -1,5 +1,8 @@
 """Wheels that installers could read in different ways. ``index`` and ``index --verify`` refuse the same ones."""
 
+import errno
+import io
+import os
 import resource
 import stat
 import struct
@@ -13,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
+from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_wheel
 from toolkit.base import digest
-from toolkit.base.errors import IntegrityError
-from toolkit.wheel import package_index
+from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.wheel import archive, package_index
 from toolkit.wheel.package_index import RECORD
 from tools.layers import ROOT
 
@@ -221,6 +224,18 @@ def test_a_wheel_of_usual_form_is_taken(tmp_path: Path) -> None:
 class Unseekable:
     def __init__(self, file: Any) -> None:
         self.write, self.flush = file.write, file.flush
+
+
+def test_a_full_disk_says_nothing_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = make_wheel(tmp_path, files={**FILES, "tensorflow/lib.so": make_elf()})
+
+    class Full(io.BytesIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archive.tempfile, "TemporaryFile", Full)
+    with pytest.raises(PreflightError, match="No space left"):
+        package_index.make(tmp_path / "site", [wheel])
 
 
 def test_metadata_of_600_mb_takes_little_memory(tmp_path: Path) -> None:

@@ -131,6 +131,14 @@ def test_a_library_for_another_processor_than_the_wheel_names_is_refused(tmp_pat
     assert caught.value.why == "it is for linux_x86_64, and tensorflow/x.so for aarch64"
 
 
+def test_section_longer_than_the_file_is_named(tmp_path: Path) -> None:
+    whole = make_elf(make_fatbin(("sm", 75)))
+    broken = whole.replace((len(make_fatbin(("sm", 75)))).to_bytes(8, "little"), (1 << 40).to_bytes(8, "little"))
+    assert broken != whole
+    with pytest.raises(IntegrityError, match="damaged library"):
+        inspection.inspect(make_wheel(tmp_path, files={MEMBER: CPU_INFO, "tensorflow/x.so": broken}))
+
+
 @pytest.mark.parametrize(
     ("symbols", "platforms", "host"),
     [

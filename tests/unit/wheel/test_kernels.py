@@ -6,7 +6,7 @@ import pytest
 
 from tests.makers.publication import PLAN
 from toolkit.base.console import Console
-from toolkit.base.errors import CheckError, UsageError
+from toolkit.base.errors import BuildError, CheckError, UsageError
 from toolkit.wheel import kernel_proof
 from toolkit.wheel.build_inputs import BuildInputs
 from toolkit.wheel.build_options import BuildOptions
@@ -41,6 +41,13 @@ def test_a_file_that_does_not_compile_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="1 of 2 files of GPU kernels do not compile") as caught:
         kernel_proof.require(report)
     assert caught.value.why == "1.cu.cc: assembler: ptxas fatal: no room"
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"kernels": [{}], "architectures": []}', "{"])
+def test_another_file_is_no_report(tmp_path: Path, text: str) -> None:
+    (tmp_path / kernel_proof.REPORT).write_text(text)
+    with pytest.raises(BuildError, match="is no report of kernels"):
+        kernel_proof.read(tmp_path / kernel_proof.REPORT)
 
 
 @pytest.mark.parametrize("wanted", ["0", "-3", "most", "1.5"])

@@ -6,6 +6,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -86,6 +87,14 @@ def test_a_label_that_is_none_is_refused(tmp_path: Path, label: str, why: str) -
     assert not (tmp_path / "variants").exists()
 
 
+def test_code_that_no_property_can_name_is_left_out(tmp_path: Path) -> None:
+    found = inspection.inspect(variant.find_wheel(make(tmp_path)).path)
+    described = variant.describe(replace(found, architectures=("sm_90", "sm_90a", "compute_90")))
+    assert described.properties["nvidia"]["sm_arch"] == ["90_real"]
+    with pytest.raises(UnsupportedError, match="sm_90a, for one GPU alone"):
+        variant.describe(replace(found, architectures=("sm_90a",)))
+
+
 @pytest.mark.parametrize(("version", "label"), [("2.21.0+repaired", ""), ("2.21.0+mine", "null")])
 def test_a_repaired_wheel_is_for_all_machines_that_no_other_variant_fits(
     tmp_path: Path, version: str, label: str
@@ -111,6 +120,14 @@ def test_a_repaired_wheel_is_the_plain_one_of_an_index(tmp_path: Path) -> None:
     assert {item.state for item in package_index.verify(tmp_path / "site")} == {"ok"}
     listed = json.loads((tmp_path / "site/tensorflow/index.json").read_text())["files"]
     assert {made.name, graft.name} < {item["filename"] for item in listed}
+
+
+def test_another_variant_of_the_same_name_is_kept(tmp_path: Path) -> None:
+    variant.make(make(tmp_path / "one", "2.21.0+sm120", 80, 120), tmp_path / "variants")
+    before = read(tmp_path / "variants")
+    with pytest.raises(UsageError, match="is there already"):
+        variant.make(make(tmp_path / "two", "2.21.0+sm120.only", 120), tmp_path / "variants")
+    assert read(tmp_path / "variants") == before
 
 
 PROJECT = """

@@ -5,6 +5,7 @@ import pytest
 
 from tests.command import Run
 from toolkit.base import naming
+from toolkit.base.errors import UnsupportedError
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
@@ -34,6 +35,18 @@ def test_native_is_written_out_as_what_the_processor_has(
     assert found == [f"--copt={flag}" for flag in flags]
     assert {*cpu_targets.list_instructions(found)} <= {*has.split()}
     assert "avx2" in cpu_targets.list_instructions(found)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "remedy"), [("fma", "leave --cpu-target out"), ("avx", "--cpu-target x86-64-v2 needs no AVX")]
+)
+def test_an_older_processor_has_nothing_more_than_the_default(
+    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
+) -> None:
+    monkeypatch.setattr(cpu_targets, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
+    with pytest.raises(UnsupportedError, match=f"x86-64-v3 needs {lacks} too") as caught:
+        cpu_targets.list_flags("native")
+    assert caught.value.remedy == remedy
 
 
 def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_for_it(

@@ -239,6 +239,12 @@ def test_only_a_wheel_of_this_user_is_replaced(tmp_path: Path) -> None:
     require(open_wheel(tmp_path / "dist").check(), remedy="")
 
 
+def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PreflightError, match="cannot write"):
+        publish(finish_build(tmp_path / "staging"), tmp_path / "file" / "dist")
+
+
 def test_a_second_build_follows_the_saved_plan(dist: Path) -> None:
     again = build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh

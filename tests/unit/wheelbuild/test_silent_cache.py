@@ -122,6 +122,16 @@ def test_a_cache_that_refuses_costs_no_time_and_is_kept(
     assert build(url)[2] == "done with"
 
 
+@pytest.mark.parametrize("scheme", ["http", "https", "grpc", "grpcs"])
+def test_a_server_that_only_takes_connections_is_silent(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "CALL_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}/cache"
+        found = service.find_silence(url)
+        assert found.startswith(f"{url}: ")
+        assert found.endswith("timed out")
+
+
 def test_a_build_waits_two_calls_of_bazel_for_its_cache_and_for_ever_for_its_own_actions() -> None:
     assert service.CALL_SECONDS == 60
     watchdog, now = watch_cache("http://cache"), 0.0

@@ -66,6 +66,11 @@ def test_tests_and_kernels_for_other_cards_are_no_part_of_the_wheel(tmp_path: Pa
     assert tree.find_sources(tmp_path, "all") == [path]
 
 
+def test_a_folder_without_kernels_is_no_tree(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no tree of TensorFlow"):
+        tree.find_sources(tmp_path, "all")
+
+
 @pytest.mark.parametrize(
     ("words", "cause"),
     [

@@ -253,6 +253,17 @@ def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
     assert "XDG_CACHE_HOME" in caught.value.remedy
 
 
+def test_a_disk_that_becomes_full_while_it_is_compiled_is_an_error_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        f"{SAYS_TARGET}\n[ $1 = --version ] && echo full && exit\necho 'x.cpp: No space left on device' >&2; exit 1"
+    )
+    monkeypatch.setenv("CXX", str(write_program(tmp_path / "full", program)))
+    with pytest.raises(library.CacheError, match="cannot be kept"):
+        library.build(tmp_path / "cache")
+
+
 @pytest.mark.parametrize("change", ["others may write it", "it is damaged", "others may write its folder", "a link"])
 def test_a_library_that_others_may_have_written_is_built_again(tmp_path: Path, quick: list[Path], change: str) -> None:
     first = library.build(tmp_path)

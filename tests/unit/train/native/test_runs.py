@@ -19,7 +19,7 @@ from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.step import budget, evaluation, kernel_choice, training
+from train.step import budget, evaluation, kernel_choice, runtime, training
 from train.use import export
 
 EXACT = {
@@ -239,3 +239,8 @@ def test_without_a_library_auto_says_why_and_native_is_refused(
     assert "kernels" not in runs.read_manifest(tmp_path, *short)["environment"]
     operations.load.cache_clear()
     assert runs.run(tmp_path, *NATIVE, "--steps", "1") == PreflightError.exit_code
+
+
+def test_a_gpu_is_not_left_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PreflightError, match="TensorFlow trains on a GPU"):
+        runtime._prepare_native(1, graphics=True)

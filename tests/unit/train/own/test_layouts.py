@@ -94,6 +94,12 @@ def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path
     assert "--split" in warning
 
 
+def test_a_split_that_is_named_and_has_no_classes_is_refused(tmp_path: Path) -> None:
+    make_unlabelled(tmp_path / "set")
+    with pytest.raises(DataError, match=r"test/0\.png has no label"):
+        open_(tmp_path / "set", "--split", "train:test")
+
+
 def test_files_that_are_left_out_are_counted_by_suffix_folder_and_content(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "pets")
     for name in ("cat/1.heic", "owl/1.HEIC", "owl/2.heic", "dog/notes.txt"):
