@@ -3,6 +3,7 @@ import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -27,12 +28,21 @@ def _find(findings: list[Finding], name: str) -> Finding:
     return next(finding for finding in findings if finding.id == name)
 
 
-def test_a_machine_without_an_engine_is_warned_not_refused(settings: Settings) -> None:
+def test_a_machine_that_can_do_its_work_without_an_engine_is_not_scolded(settings: Settings) -> None:
     findings = doctor.examine(settings, offline=True)
-    assert _find(findings, "engine").level == "warn"
-    assert _find(findings, "engine").remedy
+    assert _find(findings, "engine").state == "unneeded"
     assert not [finding for finding in findings if finding.level == "fail"]
     assert list(Path.cwd().iterdir()) == []
+    asked = doctor.examine(replace(settings, engine="docker"), offline=True)
+    assert (_find(asked, "engine").level, bool(_find(asked, "engine").remedy)) == ("fail", True)
+
+
+def test_what_only_a_build_or_a_card_needs_is_a_warning_only_where_it_is_wanted(settings: Settings) -> None:
+    """A laptop without a card has nothing to mend."""
+    plain = {item.id: item.state for item in doctor.examine(settings, offline=True)}
+    assert (plain["source-build"], plain["apptainer"], plain["gpu"]) == ("unneeded", "unneeded", "unneeded")
+    cuda = replace(settings, cuda="12.6.1", sources={**settings.sources, "cuda": "flag"})
+    assert _find(doctor.examine(cuda, offline=True), "source-build").level == "warn"
 
 
 def test_too_little_disk_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

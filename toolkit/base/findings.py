@@ -8,7 +8,7 @@ from typing import Any, Literal
 from toolkit.base.errors import CheckError
 from train.system.output import printable
 
-State = Literal["ok", "fail", "absent", "skipped"]
+State = Literal["ok", "fail", "absent", "skipped", "unneeded"]
 UNSIGNED = "unsigned"
 _STYLES = {
     UNSIGNED: "yellow",
@@ -17,13 +17,15 @@ _STYLES = {
     "warn": "yellow",
     "absent": "yellow",
     "skipped": "dim",
+    "unneeded": "dim",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     id: str  # stable name of the check
-    # ``ok``, ``fail``, ``absent`` (the thing is not on this machine) or ``skipped`` (the check did not run)
+    # ``ok``, ``fail``, ``absent`` (the thing is not on this machine), ``skipped`` (the check did not run), or
+    # ``unneeded`` (it does not hold, and this machine does its work without)
     state: State
     evidence: str  # what was seen, in one sentence
     remedy: str = ""
@@ -35,7 +37,7 @@ class Finding:
 
     @property
     def level(self) -> Literal["ok", "warn", "fail"]:
-        if self.state == "ok":
+        if self.state in {"ok", "unneeded"}:
             return "ok"
         return "fail" if self.state == "fail" and not self.advisory else "warn"
 

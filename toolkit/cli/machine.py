@@ -1,3 +1,4 @@
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ def doctor(
 
     console, settings = session.console, session.settings
     findings = doctor.examine(settings, offline=offline)
-    lines = [render(findings).rstrip()]
+    lines = [render(findings, width=min(100, shutil.get_terminal_size((100, 24)).columns)).rstrip()]
     listed = [
         {**item.as_dict(), "level": item.level, "summary": item.evidence, "facts": dict(item.facts)}
         for item in findings

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
 from toolkit.diagnosis.table import load_row
 
@@ -150,14 +147,14 @@ def _tell_conflict(words: Words, facts: Words) -> Told | None:
     if not direction:
         return None
     cause = f"{_title(who)} wants {package}{spec}; {package} {found} is installed, which is too {direction}."
-    if canonicalize_name(package) in load_knowledge()["followers"]:
+    if _normalize(package) in load_knowledge()["followers"]:
         fitting = name_follower(package, facts)
         return Told(cause, f"Install the {package} of the TensorFlow that is here.", (f"pip install {fitting}",))
-    if canonicalize_name(package) in {"tensorflow", "tensorflow-cpu"}:
+    if _normalize(package) in {"tensorflow", "tensorflow-cpu"}:
         remedy = f"Install the release of {who} for TensorFlow {found}; another TensorFlow may break what else is here."
         return Told(cause, remedy, (f"pip install --upgrade {who}", "pip check"))
     held = _find_wish(package, facts)
-    if held and canonicalize_name(who) != "tensorflow" and not _overlap(spec, held):
+    if held and _normalize(who) != "tensorflow" and not _overlap(spec, held):
         minor = _read_minor(facts["TensorFlow"])
         remedy = (
             f"TensorFlow {minor} wants {package}{held}, so the two do not go together: use another version of {who}, "
@@ -170,6 +167,10 @@ def _tell_conflict(words: Words, facts: Words) -> Told | None:
 
 def compare(found: str, spec: str) -> str:
     """Return ``old`` or ``new`` for a version that a specifier excludes; empty if it does not, or nobody can say."""
+    # The library is slow to load, and commands that diagnose nothing import this module.
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
     try:
         version, wanted = Version(found), SpecifierSet(spec.rstrip(", "))
     except (InvalidVersion, InvalidSpecifier):
@@ -190,6 +191,9 @@ def _find_wish(package: str, facts: Words) -> str:
 
 def _overlap(one: str, other: str) -> bool:
     """Return whether some version that either specifier names, or one beside it, is in both."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
     both = SpecifierSet(one) & SpecifierSet(other)
     limits = {Version(each.version.removesuffix(".*")) for each in both}
     near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
@@ -219,7 +223,7 @@ def _tell_name(words: Words, facts: Words) -> Told | None:
     cause = f"{what} is there since {package} {since}, and the installed {package} is older."
     if package == "Python":
         return Told(cause, "Run it by a newer Python, or take an older release of that package.", ())
-    if held and SpecifierSet(held).prereleases is not True and not _overlap(f">={since}", held):
+    if held and not _overlap(f">={since}", held):
         remedy = f"This TensorFlow holds {package} back ({held}): install an older release of the package that asks."
         return Told(cause, remedy, ("pip check",))
     remedy = f"Install {package} {since} or later, where what else is installed takes it."
@@ -368,6 +372,10 @@ def _tell_gpu_library(_words: Words, facts: Words) -> Told | None:
         "installed all libraries."
     )
     return Told(cause, row.remedy, row.commands)
+
+
+def _normalize(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def _title(text: str) -> str:

@@ -1,6 +1,7 @@
 """Examines this machine, and writes what compose.yaml needs to know of it into ``.env``."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from toolkit.base import files, ownership
@@ -12,6 +13,8 @@ from toolkit.versions import Set, find_locked, load_table
 from toolkit.versions.settings import Settings
 
 ENV_FILE = Path(".env")
+_BUILD = ("versions", "source-build", "source-github", "source-nvidia", "source-debian")
+"""Checks of what only a build of TensorFlow from source needs; `toolkit build-wheel` says it again."""
 RUNS = Path("runs")
 """The folder that compose.yaml mounts for runs."""
 
@@ -29,7 +32,25 @@ def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
         hardware.check_build,
         *([] if offline else [services.check_sources]),
     ]
-    return [finding for check in checks for finding in check(settings)]
+    findings = [finding for check in checks for finding in check(settings)]
+    spared = _list_spared(findings, settings)
+    return [
+        replace(finding, state="unneeded", remedy="") if finding.level == "warn" and finding.id in spared else finding
+        for finding in findings
+    ]
+
+
+def _list_spared(findings: list[Finding], settings: Settings) -> set[str]:
+    """Return the checks whose failure stands in nobody's way here: what other machines or other commands need."""
+    states = {finding.id: finding.state for finding in findings}
+    spared = {*_BUILD} if settings.sources.get("cuda", "default") == "default" else set()
+    if states.get("gpu") == "absent":  # no card, and no reason to think that there is one
+        spared |= {"gpu", "nvidia-runtime"}
+    if settings.engine != "apptainer":
+        spared.add("apptainer")
+    if settings.engine != "docker" and states.get("python") == "ok":
+        spared |= {"engine", "buildx", "compose", "base-image"}
+    return spared
 
 
 def compose_env(findings: list[Finding], settings: Settings) -> dict[str, str]:

@@ -34,6 +34,7 @@ FIELDS = ("name", "compute_cap", "driver_version")
 OTHER_FIELDS = {"driver_version": "kmd_version"}
 """Fields of nvidia-smi that have, or will have, another name in a newer one."""
 
+_BUS = "sys/bus/pci/devices"
 _FAULTS = Path(__file__).with_name("faults.yaml")
 _LIBRARY = "libnvidia-ml.so.1"
 _FOLDERS = ("usr/lib/wsl/lib", "usr/lib64-nvidia", "run/opengl-driver/lib")
@@ -129,7 +130,8 @@ def _name_silence(place: _Place) -> str:
     """Return the row of faults.yaml that says why there is no driver; empty if there is no GPU either."""
     if _read(place.root / "proc/sys/kernel/osrelease").rstrip().endswith("-Microsoft"):
         return "wsl1"
-    if place.is_container:
+    # A container sees the bus of its host, where the card is that was not given to it; WSL's card is on no bus.
+    if place.is_container and (place.bus or place.system == "wsl2" or not (place.root / _BUS).is_dir()):
         return "not-passed"
     if place.system == "wsl2":
         return "wsl2-without-driver"
@@ -405,7 +407,7 @@ def _find_by_name(name: str) -> str:
 
 def _list_bus(root: Path) -> Iterator[tuple[str, str]]:
     """Return the id and the driver of each GPU by NVIDIA on the PCI bus, which takes no driver to be read."""
-    folder = root / "sys/bus/pci/devices"
+    folder = root / _BUS
     for device in sorted(folder.iterdir()) if folder.is_dir() else []:
         vendor, kind = _read(device / "vendor").strip(), _read(device / "class").strip()
         if vendor == "0x10de" and kind.startswith("0x03"):

@@ -12,7 +12,7 @@ from toolkit.base.findings import Finding, State
 NOTHING: Final = "\N{EN DASH}"
 """What a cell shows that has no value."""
 
-Tone = Literal["ok", "absent", "fail", "skipped", ""]
+Tone = State | Literal[""]
 
 
 @dataclass(frozen=True, kw_only=True)
