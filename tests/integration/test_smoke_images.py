@@ -5,7 +5,7 @@ import pytest
 from tests.makers.smoke_images import failures, smoke
 from toolkit.base import naming
 from toolkit.base.console import Console
-from toolkit.jobs import pipeline
+from toolkit.jobs import engines, pipeline
 from toolkit.smoke.checks.cli import CHECKS
 from toolkit.versions import settings
 
@@ -25,7 +25,7 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
         asked = settings.resolve(
             {"tensorflow": "2.21.0", "engine": "docker", "state": str(tmp_path_factory.mktemp("state"))}
         )
-        engine = pipeline.choose_engine(asked).engine
+        engine = engines.choose_engine(asked).engine
         found = engine.prepare(engine.plan(pipeline.choose_spec(asked)), Console(verbosity=-1)).digest
     return found
 

@@ -7,7 +7,7 @@ from tests.makers.publication import finish_build, publish
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, UnsupportedError
 from toolkit.engine import EnvironmentSpec, Platform
-from toolkit.jobs import pipeline
+from toolkit.jobs import choice, pipeline
 from toolkit.versions.settings import resolve
 from toolkit.wheel import wheel_folder
 
@@ -83,7 +83,8 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.5.0", "engine": "host"})
     with pytest.raises(IntegrityError):
         pipeline.choose_environment(
-            pipeline.Request(settings=settings, wheel=str(dist), dry_run=dry_run), Console(verbosity=-1)
+            choice.keep(choice.Wishes(settings=settings, wheel=str(dist))),
+            choice.Runner(console=Console(verbosity=-1), dry_run=dry_run),
         )
 
 

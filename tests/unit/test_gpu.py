@@ -185,7 +185,7 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
 def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
     from tests.makers.apptainer import LABELS, write_archive
     from toolkit.base.console import Console
-    from toolkit.jobs.pipeline import Request, choose_set
+    from toolkit.jobs.choice import Runner, Wishes, choose
     from toolkit.versions.settings import resolve
 
     done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
@@ -193,14 +193,14 @@ def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run,
     archive = write_archive(tmp_path / "train.tar", {**LABELS, f"{LABEL_PREFIX}.tensorflow": "2.20.0"})
     for named, right in ({}, "2.20.0"), ({"tensorflow": "2.18.0"}, "2.18.0"):
         settings = resolve({"archive": str(archive), **named}, environment={})
-        assert choose_set(Request(settings=settings), Console(verbosity=-1)).settings.tensorflow == right
+        assert choose(Wishes(settings=settings), Runner(console=Console(verbosity=-1))).settings.tensorflow == right
 
 
 def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit.jobs import pipeline
+    from toolkit.jobs import choice
 
-    assert pipeline.ANSWER_SECONDS <= 5
-    monkeypatch.setattr(pipeline, "ANSWER_SECONDS", 0.5)
+    assert choice.ANSWER_SECONDS <= 5
+    monkeypatch.setattr(choice, "ANSWER_SECONDS", 0.5)
     begun = time.monotonic()
     done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
     assert done.returncode == 0, done.stderr

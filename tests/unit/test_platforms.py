@@ -14,7 +14,7 @@ from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
-from toolkit.jobs import pipeline
+from toolkit.jobs import choice, pipeline
 from toolkit.versions import lock, settings
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_options import BuildOptions
@@ -128,17 +128,17 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
 ) -> None:
     console = Console(json=False, verbosity=-1)
     given = replace(settings.resolve({"platform": ARM}, environment={}), engine="docker", downloads=str(tmp_path))
-    request = pipeline.Request(settings=given, runs=False)
+    how = choice.Runner(console=console)
     monkeypatch.setattr(settings, "find_own_platform", lambda: AMD)
     for name in ("connect", "require_buildx"):
         monkeypatch.setattr(client, name, lambda: None)
     with pytest.raises(UnsupportedError, match="has what a machine of its own platform needs"):
-        pipeline.choose_environment(request, console)
+        pipeline.choose_environment(choice.Chosen(settings=given), how, runs=False)
     with pytest.raises(PreflightError, match=f"jobs are made for {ARM} only on a machine of that platform"):
-        pipeline.choose_environment(replace(request, runs=True), console)
+        pipeline.choose_environment(choice.Chosen(settings=given), how)
     monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
     with pytest.raises(PreflightError, match=f"such images are made for {AMD} only on a machine of that platform"):
-        pipeline.choose_environment(replace(request, settings=replace(given, platform=AMD)), console)
+        pipeline.choose_environment(choice.Chosen(settings=replace(given, platform=AMD)), how, runs=False)
 
 
 def test_instructions_of_x86_are_refused_for_arm() -> None:

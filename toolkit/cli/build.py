@@ -258,7 +258,7 @@ def build_image(
     """
     from toolkit.base import manifest
     from toolkit.base.steps import run
-    from toolkit.jobs import pipeline
+    from toolkit.jobs import choice, pipeline
 
     if target == "bazel-worker":
         if wheel or sign_:
@@ -270,10 +270,10 @@ def build_image(
     if options.apt_snapshot:
         raise UsageError("--apt-snapshot is for --target bazel-worker", remedy="leave it out")
     console, key = session.console, load_key(sign_)
-    settings = session.settings
-    request = pipeline.Request(settings=settings, wheel=wheel, target=target, tag=tag, dry_run=dry_run, runs=False)
-    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
-    prepared = pipeline.environment_task(resolved, console)
+    how = choice.Runner(console=console, dry_run=dry_run)
+    chosen = choice.choose(choice.Wishes(settings=session.settings, wheel=wheel), how)
+    resolved = pipeline.choose_environment(chosen, how, target=target, tag=tag, runs=False)
+    prepared = pipeline.environment_task(resolved)
     if not run([prepared], console, dry_run=dry_run):
         return
     environment = prepared.result

@@ -29,7 +29,7 @@ from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
-    from toolkit.jobs.pipeline import Request
+    from toolkit.jobs.choice import Chosen, Runner, Wishes
     from toolkit.records.obtaining import WheelSource
     from train.config.configuration import TrainConfig
 
@@ -73,7 +73,7 @@ def up(
 
     Options that are not listed here go to the training job: see `python -m train --help`.
     """
-    from toolkit.jobs import pipeline, training_job
+    from toolkit.jobs import choice, training_job
 
     begun = monotonic()
     arguments = [dataset, *context.args]
@@ -81,26 +81,25 @@ def up(
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
     _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
-    request = pipeline.Request(
-        settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run, require_trusted=origin.require_trusted
-    )
-    chosen: pipeline.Request | None
+    wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=session.console, dry_run=dry_run, require_trusted=origin.require_trusted)
+    chosen: choice.Chosen | None
     if from_source or from_:
-        chosen = _build_wheel(session, request, options, origin, key)
+        chosen = _build_wheel(session, wishes, how, options, origin, key)
     elif options != BuildOptions():
         flags = [f"--{name.replace('_', '-')}" for name in BUILD]
         raise UsageError(
             f"{', '.join(flags[:-1])} and {flags[-1]} are for a wheel that is built",
             remedy="add --from-source or --from",
         )
-    elif named := pipeline.read_wheel_option(wheel):
+    elif named := choice.read_wheel_option(wheel):
         if trust:
             origin.require_trusted(named.parent, "")
-        chosen = request
+        chosen = choice.keep(wishes)
     else:
-        chosen = _fit_cards(session, request, origin, key)
+        chosen = _fit_cards(session, choice.choose(wishes, how), how, origin, key)
     if chosen:
-        _train(session, chosen, arguments, config, key, begun=begun)
+        _train(session, chosen, how, arguments, config, key, begun=begun)
     else:
         session.console.say("the next steps depend on the wheel: run this again when it is there")
 
@@ -114,7 +113,8 @@ def _require_one_way(given: Mapping[str, object]) -> None:
 
 def _train(
     session: Session,
-    request: "Request",
+    chosen: "Chosen",
+    how: "Runner",
     arguments: Sequence[str],
     config: "TrainConfig",
     key: "Signer | None",
@@ -128,18 +128,18 @@ def _train(
     from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
 
-    console, settings = session.console, request.settings
-    resolved = pipeline.choose_environment(request, console)
+    console, settings = session.console, chosen.settings
+    resolved = pipeline.choose_environment(chosen, how)
     console.add({"advisories": [item.id for item in load_table().list_advisories(settings.tensorflow)]})
     if warning := warn_of_advisories(load_table(), settings.tensorflow):
         console.say(f"  {warning}")
     device = "gpu" if resolved.gpu else "auto"
     expectation = Expectation(version=settings.tensorflow, cuda=settings.cuda, cudnn=settings.cudnn, device=device)
-    prepared = pipeline.environment_task(resolved, console)
+    prepared = pipeline.environment_task(resolved)
     # What is signed as a result of checks must have been checked by this command, and not be an old report.
-    checked = pipeline.smoke_task(resolved, prepared, expectation, console, force=key is not None, required=True)
-    trained = pipeline.train_task(resolved, prepared, arguments, config, console)
-    if not run([prepared, checked, trained], console, dry_run=request.dry_run):
+    checked = pipeline.smoke_task(resolved, prepared, expectation, force=key is not None, required=True)
+    trained = pipeline.train_task(resolved, prepared, arguments, config)
+    if not run([prepared, checked, trained], console, dry_run=how.dry_run):
         return
     environment = prepared.result
     sign(session, key, (environment.folder, not environment.reused), (checked.result.path, False))
@@ -162,36 +162,35 @@ def _train(
     console.result(value, f"{training_job.describe(config, trained.result)}\nwhole chain: {seconds:.0f} s")
 
 
-def _fit_cards(session: Session, request: "Request", origin: "WheelSource", key: "Signer | None") -> "Request | None":
-    """Take the set that is decided for the cards, and graft the wheel if it has no machine code for one of them.
-
-    Returns None if a dry run ends here.
-    """
-    from toolkit.graft import graft_plan
+def _fit_cards(
+    session: Session, chosen: "Chosen", how: "Runner", origin: "WheelSource", key: "Signer | None"
+) -> "Chosen | None":
+    """Graft the wheel if that of the set has no machine code for one of the cards. None if a dry run ends here."""
     from toolkit.jobs import pipeline
-    from toolkit.versions import load_table
+    from toolkit.jobs.choice import DIST
 
-    console = session.console
-    decision = pipeline.decide_set(request, console)
-    if decision is None or not (decision.uses_gpu and decision.grafted):
-        return pipeline.choose_set(request, console, decision)
-    chosen = pipeline.apply_decision(request, decision)
+    if chosen.missing is None:
+        return chosen
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
-    planned = graft_plan.plan_graft(load_table(), chosen.settings, graft_plan.GraftRequest(cards=decision.grafted))
-    wheel = obtain_graft(session, planned, origin, key, out=pipeline.DIST, dry_run=request.dry_run)
-    return replace(chosen, wheel=str(wheel.folder)) if wheel else None
+    wheel = obtain_graft(session, chosen.missing, origin, key, out=DIST, dry_run=how.dry_run)
+    return chosen.take(wheel) if wheel else None
 
 
 def _build_wheel(
-    session: Session, request: "Request", options: BuildOptions, origin: "WheelSource", key: "Signer | None"
-) -> "Request | None":
-    """Download, build or reuse the wheel; return the request that installs it, or None if a dry run ends here."""
-    from toolkit.jobs.pipeline import DIST
+    session: Session,
+    wishes: "Wishes",
+    how: "Runner",
+    options: BuildOptions,
+    origin: "WheelSource",
+    key: "Signer | None",
+) -> "Chosen | None":
+    """Download, build or reuse the wheel; return the choice that has it, or None if a dry run ends here."""
+    from toolkit.jobs import choice
 
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(session, planned, origin, key, out=DIST, dry_run=request.dry_run)
+    wheel = obtain_wheel(session, planned, origin, key, out=choice.DIST, dry_run=how.dry_run)
     if wheel is None:
         return None
-    spec = planned.plan.lock.spec
-    settings = replace(request.settings, cuda=spec["cuda"], cudnn=spec["cudnn"])
-    return replace(request, settings=settings, wheel=str(wheel.folder))
+    built = planned.plan.lock.versions
+    settings = replace(wishes.settings, cuda=built.cuda, cudnn=built.cudnn)
+    return choice.keep(replace(wishes, settings=settings, wheel=str(wheel.folder)))

@@ -59,7 +59,7 @@ def graft(
     from toolkit.base import project
     from toolkit.base.steps import Plan, print_plan
     from toolkit.graft import graft_plan
-    from toolkit.jobs.pipeline import read_wheel_option
+    from toolkit.jobs.choice import read_wheel_option
     from toolkit.versions import load_table
     from toolkit.wheel import inspection
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
     from toolkit.base.interpreters import Interpreter
     from toolkit.engine.uv import Uv
+    from toolkit.graft.graft_plan import GraftPlan
     from toolkit.install.choice import Choice
     from toolkit.install.installation import Installation
     from toolkit.install.installed import Installed
     from toolkit.install.resolution import Package
     from toolkit.install.target import Target
+    from toolkit.jobs.choice import Chosen
     from toolkit.versions.settings import Settings
+    from toolkit.wheel.wheel_folder import FinishedWheel
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", remember=True, long=True)
@@ -62,7 +65,6 @@ def install(
     the checks of `toolkit smoke` run there (exit code 7: one failed).
     """
     from toolkit.install import installation, target
-    from toolkit.jobs.pipeline import read_wheel_option
 
     if undo:
         place = target.find(into, system=system)
@@ -74,7 +76,7 @@ def install(
         installation.revert(place, session.console)
         session.console.result({"environment": str(place.folder)}, f"undone: {place.folder} has what it had before")
         return
-    file = read_wheel_option(str(wheel)) if wheel else None
+    file = str(wheel) if wheel else None
     if requirements or pyproject:
         _write(session, into, file, requirements=requirements, project=pyproject, yes=yes)
     else:
@@ -84,20 +86,25 @@ def install(
 def _write(
     session: Session,
     into: Path | None,
-    wheel: Path | None,
+    named: str | None,
     *,
     requirements: Path | None,
     project: Path | None,
     yes: bool,
 ) -> None:
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
+    from toolkit.graft import graft_plan
     from toolkit.install import installation, projects, target
+    from toolkit.versions import load_table
 
     manager = projects.find(project) if project else projects.UV
     console, active = session.console, target.find_active(into)
-    settings, wheel = _decide(session, active, wheel, yes=yes, dry_run=False) or (session.settings, wheel)
+    chosen = _decide(session, active, named, yes=yes, dry_run=False)
+    settings, wheel = (chosen.settings, chosen.wheel) if chosen else (session.settings, None)
     if settings.cuda and wheel is None:
-        wheel = _graft(session, settings, (), yes=yes, dry_run=False)
+        repair = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(mode="repair"))
+        made = _graft(session, repair, yes=yes, dry_run=False)
+        wheel = made.wheel.resolve() if made else None
     resolved = _resolve(session, settings, _choose_python(settings, active, wheel), wheel, {})
     written: list[str] = []
     commands: list[str] = []
@@ -116,7 +123,7 @@ def _write(
 
 
 def _install(
-    session: Session, place: "Target | None", into: Path | None, wheel: Path | None, *, yes: bool, dry_run: bool
+    session: Session, place: "Target | None", into: Path | None, named: str | None, *, yes: bool, dry_run: bool
 ) -> None:
     from toolkit.install import changes, installation, projects, target
     from toolkit.install.installed import list_installed
@@ -124,11 +131,11 @@ def _install(
     console = session.console
     if place and not dry_run:
         installation.complete(place, console)
-    decided = _decide(session, place, wheel, yes=yes, dry_run=dry_run)
-    if decided is None:
+    chosen = _decide(session, place, named, yes=yes, dry_run=dry_run)
+    if chosen is None:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")
         return
-    settings, wheel = decided
+    settings, wheel = chosen.settings, chosen.wheel
     python = _choose_python(settings, place, wheel)
     place = place or target.plan_new(into or Path(), python)
     there = {} if place.new else list_installed(python.packages)
@@ -170,58 +177,37 @@ class _Found:
 
 
 def _decide(
-    session: Session, place: "Target | None", wheel: Path | None, *, yes: bool, dry_run: bool
-) -> "tuple[Settings, Path | None] | None":
-    """Return the settings and the wheel that fit the card, and say why; what was asked for stays.
+    session: Session, place: "Target | None", wheel: str | None, *, yes: bool, dry_run: bool
+) -> "Chosen | None":
+    """Return what fits the card, and say why; what was asked for stays.
 
     A graft that the card needs is made first. None if a dry run ends before it.
     """
-    from toolkit.doctor.decision import describe_cards
-    from toolkit.engine import gpus
-    from toolkit.install import choice
-    from toolkit.jobs.pipeline import DIST
+    from toolkit.jobs.choice import Runner, Wishes, choose_to_install
 
-    console, settings = session.console, session.settings
-    python = place.python.minor if place else ""
-    decision = None if wheel else choice.decide_for(settings, python)
-    if decision is None:
-        return settings, wheel
-    console.add({"decision": decision.to_json()})
-    name = describe_cards(decision.devices) if decision.devices else "none"
-    console.heading("card", f"{name}: {decision.way.reason}")
-    for line in decision.warnings:
-        console.say(f"  {line}")
-    if decision.remedy:
-        later = "" if decision.way.kind == "cpu" else "; until then it computes on the processor"
-        console.say(f"  first: {decision.remedy}{later}")
-    gpus.grant(decision.visible)
-    asked = settings.asked.python
-    settings, found = choice.apply(decision, settings, python or asked, DIST)
-    if decision.way.kind == "graft" and found is None:
-        found = _graft(session, settings, decision.grafted, yes=yes, dry_run=dry_run)
-        return (settings, found) if found else None
-    return settings, found
+    how = Runner(console=session.console, dry_run=dry_run)
+    wishes = Wishes(settings=session.settings, wheel=wheel)
+    chosen = choose_to_install(wishes, place.python.minor if place else "", how)
+    if chosen.decision:
+        session.console.add({"decision": chosen.decision.to_json()})
+    if chosen.missing is None:
+        return chosen
+    made = _graft(session, chosen.missing, yes=yes, dry_run=dry_run)
+    return chosen.take(made) if made else None
 
 
-def _graft(session: Session, settings: "Settings", cards: "Sequence[str]", *, yes: bool, dry_run: bool) -> Path | None:
-    """Make the wheel that has machine code for cards, or without cards the repaired one. None in a dry run.
-
-    Raises UsageError if nobody agrees to it.
-    """
+def _graft(session: Session, planned: "GraftPlan", *, yes: bool, dry_run: bool) -> "FinishedWheel | None":
+    """Make a wheel of a plan. None in a dry run. Raises UsageError if nobody agrees to it."""
     from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
-    from toolkit.graft import graft_plan
-    from toolkit.jobs.pipeline import DIST
+    from toolkit.jobs.choice import DIST
     from toolkit.versions import load_table
 
-    request = graft_plan.GraftRequest(cards=cards, mode="keep" if cards else "repair")
-    planned = graft_plan.plan_graft(load_table(), settings, request)
     question = f"a wheel is made for that first, in {DIST}: {estimate_graft(load_table())}"
     if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
         raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
     origin = read_origin(session, "", None, allow_unsigned=False)
-    made = obtain_graft(session, planned, origin, None, out=DIST, dry_run=dry_run)
-    return made.wheel.resolve() if made else None
+    return obtain_graft(session, planned, origin, None, out=DIST, dry_run=dry_run)
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":

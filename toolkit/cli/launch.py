@@ -34,7 +34,7 @@ def slurm(
     listed here go to the job: see `python -m train --help`.
     """
     from toolkit.base import files
-    from toolkit.jobs import pipeline, training_job
+    from toolkit.jobs import choice, pipeline, training_job
     from toolkit.launch import batch
     from train.cluster.tf_config import share
 
@@ -55,11 +55,12 @@ def slurm(
         batch.require_slurm()
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
     gpu = False if interpreter else bool(gpus) or None
-    asked = pipeline.Request(settings=settings, gpu=gpu, elsewhere=True, dry_run=dry_run)
-    resolved = pipeline.choose_environment(pipeline.choose_set(asked, console), console)
+    how = choice.Runner(console=console, dry_run=dry_run)
+    chosen = choice.choose(choice.Wishes(settings=settings, gpu=gpu, elsewhere=True), how)
+    resolved = pipeline.choose_environment(chosen, how)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):
-        prepared = pipeline.environment_task(resolved, console)
+        prepared = pipeline.environment_task(resolved)
         environment = prepared.action()
     job = training_job.plan(arguments, config, environment, gpu=bool(gpus))
     command = batch.fill_in_interpreter(resolved.engine.commands(resolved.reference, job)[-1], interpreter)

@@ -73,10 +73,11 @@ def reproduce(
         )
     _require_taken(context, "a run")
 
-    from toolkit.jobs import pipeline, reproduction
+    from toolkit.jobs import choice, reproduction
 
-    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    repeated = reproduction.plan(artifact.folder, request, data_dir=data_dir, source=source, console=session.console)
+    wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=session.console, dry_run=dry_run)
+    repeated = reproduction.plan(artifact.folder, wishes, how, data_dir=data_dir, source=source)
     _train_again(session, repeated, keep=keep, dry_run=dry_run)
 
 

@@ -66,7 +66,7 @@ def smoke(
     your own, where --tensorflow, --cuda and --cudnn say what is expected, and nothing is expected without them.
     """
     from toolkit.base.steps import run
-    from toolkit.jobs import pipeline
+    from toolkit.jobs import choice, pipeline
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation
 
@@ -101,13 +101,14 @@ def smoke(
             remedy="name the versions instead of the image",
         )
     gpu = {"gpu": True, "cpu": False}.get(device)
-    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
+    wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=console, dry_run=dry_run)
     if image is None:
-        request = pipeline.choose_set(request, console)
-        settings = request.settings
-    resolved = pipeline.choose_environment(request, console) if image is None else pipeline.choose_image(request, image)
-    prepared = pipeline.environment_task(resolved, console)
-    checked = pipeline.smoke_task(resolved, prepared, expect(settings), console, force=True)
+        resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
+    else:
+        resolved = pipeline.choose_image(choice.keep(wishes), how, image)
+    prepared = pipeline.environment_task(resolved)
+    checked = pipeline.smoke_task(resolved, prepared, expect(resolved.chosen.settings), force=True)
     if not run([prepared, checked], console, dry_run=dry_run):
         return
     made = prepared.result
@@ -171,15 +172,16 @@ def train(
 ) -> None:
     """Train a DenseNet. Options that are not listed here go to the job itself: see `python -m train --help`."""
     from toolkit.base.steps import run
-    from toolkit.jobs import pipeline, training_job
+    from toolkit.jobs import choice, pipeline, training_job
 
     console, settings = session.console, session.settings
     arguments = [dataset, *context.args]
     config, key = training_job.read_arguments(arguments, settings), load_key(sign_)
-    request = pipeline.Request(settings=settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
-    prepared = pipeline.environment_task(resolved, console)
-    trained = pipeline.train_task(resolved, prepared, arguments, config, console)
+    wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=console, dry_run=dry_run)
+    resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
+    prepared = pipeline.environment_task(resolved)
+    trained = pipeline.train_task(resolved, prepared, arguments, config)
     if run([prepared, trained], console, dry_run=dry_run):
         sign(session, key, (prepared.result.folder, not prepared.result.reused), (config.run_dir, False))
         write_page(session, config.run_dir)

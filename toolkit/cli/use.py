@@ -126,17 +126,18 @@ def serve(
     """
     from toolkit.base import steps
     from toolkit.base.steps import Task
-    from toolkit.jobs import inference, pipeline
+    from toolkit.jobs import choice, inference, pipeline
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
     words = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
     serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
-    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
+    wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=console, dry_run=dry_run)
+    resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     network = resolved.engine.plan_network()
     job = replace(inference.plan_serving(run, serving, network), gpu=resolved.gpu)
-    prepared = pipeline.environment_task(resolved, console)
+    prepared = pipeline.environment_task(resolved)
     step = resolved.step(job)
     step = replace(step, commands=(*network.make, *step.commands, *network.remove))
     served = Task(step, lambda: inference.serve(resolved.engine, prepared.result, job))
@@ -146,12 +147,13 @@ def serve(
 def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, dry_run: bool) -> None:
     from toolkit.base.errors import JobError
     from toolkit.base.steps import Task, run
-    from toolkit.jobs import inference, pipeline
+    from toolkit.jobs import choice, inference, pipeline
 
     console = session.console
-    request = pipeline.Request(settings=session.settings, wheel=wheel, gpu=gpu, dry_run=dry_run)
-    resolved = pipeline.choose_environment(pipeline.choose_set(request, console), console)
-    prepared = pipeline.environment_task(resolved, console)
+    wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
+    how = choice.Runner(console=console, dry_run=dry_run)
+    resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
+    prepared = pipeline.environment_task(resolved)
     job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))
 
     def use() -> dict[str, Any]:

@@ -98,6 +98,13 @@ class Decision:
         """The capabilities for which a graft has to be made."""
         return self.way.made_for
 
+    def name_devices(self) -> str:
+        return " and ".join(dict.fromkeys(device.name for device in self.devices))
+
+    def lines(self, *, warns: bool = True) -> list[str]:
+        """Return what to do first, and if it ``warns`` what else to know, one line each."""
+        return [*([f"first: {self.remedy}"] if self.remedy else []), *(self.warnings if warns else ())]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "way": self.way.kind,

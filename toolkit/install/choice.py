@@ -7,13 +7,10 @@ from pathlib import Path
 
 from toolkit.base import digest, manifest
 from toolkit.base.errors import UnsupportedError, UsageError
-from toolkit.doctor.decision import AUTO, NONE, Decision, decide
-from toolkit.doctor.machine import Machine
-from toolkit.doctor.reading import read_machine
 from toolkit.engine import EnvironmentSpec
-from toolkit.engine.host import HostEngine, hides_gpus
+from toolkit.engine.host import HostEngine
 from toolkit.jobs import pipeline
-from toolkit.versions import Locked, Set, Table, load_table, numbers
+from toolkit.versions import Locked, Table, load_table, numbers
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import PlatformRow
@@ -33,41 +30,6 @@ class Choice:
         spec = self.spec
         name = spec.wheel.name if spec.wheel else f"TensorFlow {spec.tensorflow}"
         return f"{name} with " + (f"CUDA {spec.cuda} and cuDNN {spec.cudnn}" if spec.cuda else "no GPU code")
-
-
-def decide_for(settings: Settings, python: str = "") -> Decision | None:
-    """Return what fits the card of this machine, or the one that is named; None if versions or --card none say it.
-
-    ``python``: the Python of the environment, or empty. Raises UnsupportedError if what was asked for does not fit the
-    card, and UsageError if no such card is known.
-    """
-    named = settings.card not in {AUTO, NONE}
-    if settings.card == NONE or (settings.cuda and not named):
-        return None
-    hidden = hides_gpus() and not named
-    machine = Machine(platform=settings.platform) if hidden else read_machine(replace(settings, engine="host"))
-    locked = any(python in item.python for item in load_table().published)
-    asked = settings.asked.merge(Set(python=python if locked else ""))
-    return decide(replace(machine, engine="host"), asked, card=settings.card)
-
-
-def apply(decision: Decision, settings: Settings, python: str, dist: Path) -> tuple[Settings, Path | None]:
-    """Return the settings of a decision, and the wheel of ``dist`` that it needs, if there is one already.
-
-    Raises UsageError if the wheel would have to be built, which takes hours, with the command that does it, and
-    IntegrityError if one was found that this user has not made on this machine.
-    """
-    if decision.way.kind == "cpu":
-        return settings, None
-    settings = settings.take(replace(decision.versions, python=settings.python))
-    found = None if decision.way.kind == "published" else pipeline.find_wheel(decision, settings, dist, python)
-    if decision.way.kind != "build" or found:
-        return settings, found.wheel.resolve() if found else None
-    raise UsageError(
-        f"no published wheel will do for {' and '.join(dict.fromkeys(device.name for device in decision.devices))}",
-        why=f"{decision.way.reason}; {dist} has no such wheel yet",
-        remedy=f"`{decision.way.command}`, and then this command again; --card none installs the CPU set",
-    )
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ from toolkit.base.manifest import FILE
 from toolkit.base.project import shorten
 from toolkit.base.steps import Step, Task
 from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
-from toolkit.jobs import pipeline, training_job
+from toolkit.jobs import engines, pipeline, training_job
+from toolkit.jobs.choice import Runner, Wishes, keep
 from toolkit.records import comparison
 from toolkit.records.comparison import Comparison
 from toolkit.records.origins import flatten
@@ -46,7 +47,7 @@ class Reproduction:
     resolved: pipeline.ReadyEnvironment
 
     def choose_folder(self) -> Path:
-        base = Path(self.resolved.request.settings.runs) / f"{self.record.folder.resolve().name}-again"
+        base = Path(self.resolved.chosen.settings.runs) / f"{self.record.folder.resolve().name}-again"
         number = 1
         while (path := base.with_name(f"{base.name}-{number}")).exists():
             number += 1
@@ -63,11 +64,11 @@ class Outcome:
 
 def plan(
     target: Path,
-    request: pipeline.Request,
+    wishes: Wishes,
+    how: Runner,
     *,
     data_dir: str,
     source: str = "",
-    console: Console,
 ) -> Reproduction:
     """Read a run's manifest and decide how to repeat it.
 
@@ -91,17 +92,17 @@ def plan(
     )
     _require_one_environment(record)
     arguments = (*_choose_arguments(record), *_find_places(record, data_dir, source))
-    resolved = _choose_environment(record, request, console)
+    resolved = _choose_environment(record, wishes, how)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
-    if request.gpu and not cuda:
+    if wishes.gpu and not cuda:
         raise UsageError(
             "a GPU was asked for, and the run was made by the CPU set",
             why="a second run gives the same weights only in the same software",
             remedy="leave out --gpu; to train on a GPU, begin a run of its own",
         )
-    gpu = request.gpu if request.gpu is not None else cuda and resolved.engine.has_gpu()
-    resolved = replace(resolved, request=replace(resolved.request, gpu=gpu))
+    gpu = wishes.gpu if wishes.gpu is not None else cuda and resolved.engine.has_gpu()
+    resolved = replace(resolved, chosen=replace(resolved.chosen, gpu=gpu))
     return Reproduction(record=record, arguments=arguments, resolved=resolved)
 
 
@@ -177,22 +178,24 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
     return [place.passed, path] if path else []
 
 
-def _choose_environment(record: RunRecord, request: pipeline.Request, console: Console) -> pipeline.ReadyEnvironment:
+def _choose_environment(record: RunRecord, wishes: Wishes, how: Runner) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
-    link, settings = record.parent, request.settings
-    chosen = request.wheel or any(
+    link, settings = record.parent, wishes.settings
+    named = wishes.wheel or any(
         settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
     )
-    recorded = None if chosen else _find_recorded(link, settings)
+    recorded = None if named else _find_recorded(link, settings)
     if recorded:
         engine, used = recorded
-        console.heading(used.kind, f"the run's own {used.reference}")
-        return pipeline.ReadyEnvironment(request=request, engine=engine, why="the run's own", plan=None, existing=used)
+        how.console.heading(used.kind, f"the run's own {used.reference}")
+        return pipeline.ReadyEnvironment(
+            chosen=keep(wishes), how=how, engine=engine, why="the run's own", plan=None, existing=used
+        )
     if link and settings.sources["engine"] == "default":
         settings = replace(settings, engine="docker" if link.get("kind") == "image" else "host")
     settings = _take_tensorflow(record, settings)
     # Without --gpu, the first run decides whether the second gets GPUs, and not this machine.
-    return pipeline.choose_environment(replace(request, settings=settings, gpu=request.gpu or False), console)
+    return pipeline.choose_environment(keep(replace(wishes, settings=settings, gpu=wishes.gpu or False)), how)
 
 
 def _take_tensorflow(record: RunRecord, settings: Settings) -> Settings:
@@ -225,7 +228,7 @@ def _find_environment(link: Mapping[str, Any], settings: Settings) -> tuple[Engi
     chain = records.compare(artifact)
     require(chain.list_findings(), remedy=f"remove {folder}: it is made again from the same locked set")
     used = Environment(kind="environment", digest=identity, reference=shorten(folder), folder=folder, reused=True)
-    return pipeline.make_host_engine(settings), used
+    return engines.make_host_engine(settings), used
 
 
 def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, Environment] | None:
@@ -236,8 +239,8 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
             seals.require_own(artifact.folder.parent)
             if not apptainer.examine(artifact.folder, packed.digest).doubt:
                 apptainer.find_version()  # raises EngineError if it does not run here
-                return pipeline.make_apptainer_engine(settings), packed
-        container, image = pipeline.adopt_image(settings, str(link["digest"]))
+                return engines.make_apptainer_engine(settings), packed
+        container, image = engines.adopt_image(settings, str(link["digest"]))
     except (UsageError, EngineError):
         return None
     # An image that was built on this machine has a record of its inputs; others have none.
@@ -256,7 +259,7 @@ def repeat(
         tasks, _ = plan_tasks(reproduction, reproduction.choose_folder(), console)
         steps.run(tasks, console, dry_run=True)
         return None
-    runs = Path(reproduction.resolved.request.settings.runs)
+    runs = Path(reproduction.resolved.chosen.settings.runs)
     files.require_writable(runs)
     # In a folder of its own, because in an existing one the job would resume the run that it finds.
     with files.stage(runs, digest.shorten(reproduction.record.value["config_sha256"])) as staging:
@@ -289,8 +292,8 @@ def _publish(reproduction: Reproduction, staged: Path) -> Path:
 def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tuple[list[Task[Any]], Task[Outcome]]:
     """Return the tasks (environment, probe, train, compare) and the last of them. ``folder`` gets the second run."""
     record, resolved = reproduction.record, reproduction.resolved
-    config = training_job.read_arguments(reproduction.arguments, replace(resolved.request.settings, runs=str(folder)))
-    prepared = pipeline.environment_task(resolved, console)
+    config = training_job.read_arguments(reproduction.arguments, replace(resolved.chosen.settings, runs=str(folder)))
+    prepared = pipeline.environment_task(resolved)
     job = plan_probe(reproduction.arguments, config, gpu=resolved.gpu)
 
     def check() -> None:
@@ -310,7 +313,7 @@ def plan_tasks(reproduction: Reproduction, folder: Path, console: Console) -> tu
 
     commands = resolved.engine.commands(resolved.reference, job)
     checked = Task(Step(title="probe", commands=commands), check)
-    trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config, console)
+    trained = pipeline.train_task(resolved, prepared, reproduction.arguments, config)
     inputs = {"weights": f"sha256:{record.value['weights_sha256']}"}
     compared = Task(Step(title="compare", commands=(), inputs=inputs), compare)
     return [prepared, checked, trained, compared], compared

@@ -19,7 +19,7 @@ class WheelSource:
 
     registry: str  # empty: no registry is asked
     policy: Policy  # empty: no signature is required
-    # raises IntegrityError unless a folder is signed as the policy asks; see toolkit.jobs.pipeline.Request
+    # raises IntegrityError unless a folder is signed as the policy asks; see toolkit.jobs.choice.Runner
     require_trusted: Callable[[Path, str], object]
 
     def find(self, plan: WheelPlan, dist: Path) -> FinishedWheel | None:

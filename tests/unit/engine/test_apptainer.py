@@ -310,7 +310,7 @@ def test_a_machine_without_the_program_or_namespaces_is_refused(
 
 
 def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:
-    from toolkit.jobs.pipeline import choose_engine
+    from toolkit.jobs.engines import choose_engine
 
     archive = str(tmp_path / "train.tar")
     del engine

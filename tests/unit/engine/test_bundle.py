@@ -11,7 +11,7 @@ from toolkit.base.errors import EngineError, IntegrityError, PreflightError, Usa
 from toolkit.engine import EnvironmentSpec, bundle, client
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
-from toolkit.jobs import pipeline
+from toolkit.jobs import engines
 from toolkit.versions.settings import resolve
 
 SAVED = b"layers and configurations" * 100
@@ -165,7 +165,7 @@ def test_an_image_for_another_python_is_refused(
     monkeypatch.setattr(client, "require_buildx", lambda: None)
     settings = resolve({"downloads": str(carried.folder), "engine": "docker", "python": python}, environment={})
     if fits:
-        assert pipeline.choose_engine(settings).why == f"from {carried.folder}"
+        assert engines.choose_engine(settings).why == f"from {carried.folder}"
         return
     with pytest.raises(UsageError, match=r"was collected for Python 3\.11, and 3\.12 was asked for"):
-        pipeline.choose_engine(settings)
+        engines.choose_engine(settings)

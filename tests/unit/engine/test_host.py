@@ -19,7 +19,8 @@ from toolkit.base.files import write_json
 from toolkit.engine import Environment, EnvironmentSpec, Job, host, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
-from toolkit.jobs.pipeline import ReadyEnvironment, Request, environment_task, train_task
+from toolkit.jobs.choice import Chosen, Runner
+from toolkit.jobs.pipeline import ReadyEnvironment, environment_task, train_task
 from toolkit.versions.settings import resolve
 from train.system import signals
 
@@ -268,9 +269,14 @@ def test_no_job_starts_for_a_finished_run(
     jobs: list[Job] = []
     monkeypatch.setattr(engine, "run", lambda _environment, job, _listener: jobs.append(job))
     resolved = ReadyEnvironment(
-        request=Request(settings=settings), engine=engine, why="", plan=None, existing=environment
+        chosen=Chosen(settings=settings),
+        how=Runner(console=Console()),
+        engine=engine,
+        why="",
+        plan=None,
+        existing=environment,
     )
-    prepared = environment_task(resolved, Console())
+    prepared = environment_task(resolved)
     prepared.result = environment
-    assert train_task(resolved, prepared, ["digits"], config, Console()).action() == record
+    assert train_task(resolved, prepared, ["digits"], config).action() == record
     assert (len(jobs), "is complete; nothing to do" in capsys.readouterr().err) == ((1, False) if other else (0, True))

@@ -4,10 +4,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
+from toolkit import jobs
 from toolkit.base import digest, manifest
+from toolkit.base.console import Console
 from toolkit.base.errors import UnsupportedError
+from toolkit.doctor import reading
 from toolkit.doctor.machine import Device, Machine
 from toolkit.install import choice
+from toolkit.jobs.choice import Chosen, Runner, Wishes, choose_to_install
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -48,8 +52,13 @@ def test_a_wheel_for_another_python_is_refused_with_those_that_fit(tmp_path: Pat
 
 def play(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
     """Let this machine have other cards, or none."""
-    monkeypatch.setattr(choice, "hides_gpus", lambda: False)
-    monkeypatch.setattr(choice, "read_machine", lambda _settings: Machine(engine="host", devices=devices))
+    monkeypatch.setattr(jobs.choice, "hides_gpus", lambda: False)
+    monkeypatch.setattr(reading, "read_machine", lambda *_, **__: Machine(engine="host", devices=devices))
+
+
+def take(python: str, dist: Path, **flags: str) -> Chosen:
+    wishes = Wishes(settings=resolve(flags))
+    return choose_to_install(wishes, python, Runner(console=Console(verbosity=-1)), dist)
 
 
 BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="580.65.06")
@@ -57,22 +66,19 @@ BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="58
 
 def test_the_set_is_that_for_the_card_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     play(monkeypatch, Device(name="Tesla T4", capability="7.5", driver="580.65.06"))
-    settings = resolve({})
-    decision = choice.decide_for(settings, "3.12")
-    assert decision
-    settings, wheel = choice.apply(decision, settings, "3.12", tmp_path)
-    found = choice.choose(settings, wheel, "3.12")
-    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (decision.versions.cuda, "3.12", None)
+    chosen = take("3.12", tmp_path)
+    assert chosen.decision
+    found = choice.choose(chosen.settings, chosen.wheel, "3.12")
+    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (chosen.decision.versions.cuda, "3.12", None)
     assert found.spec.cuda
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.13"])
 def test_without_a_gpu_it_is_the_newest_cpu_set_for_the_python(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch)
-    settings = resolve({})
-    decision = choice.decide_for(settings, python)
-    assert decision
-    found = choice.choose(choice.apply(decision, settings, python, Path("dist"))[0], None, python)
+    chosen = take(python, Path("dist"))
+    assert chosen.decision
+    found = choice.choose(chosen.settings, None, python)
     assert (found.spec.tensorflow, found.spec.cuda) == ("2.21.0", "")
 
 
@@ -81,19 +87,18 @@ def test_without_a_gpu_it_is_the_newest_cpu_set_for_the_python(python: str, monk
 )
 def test_what_was_asked_for_is_not_decided_anew(flags: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch, BLACKWELL)
-    settings = resolve(flags)
-    assert choice.decide_for(settings, "3.11") is None
-    assert choice.choose(settings, None, "3.11").spec.cuda == flags.get("cuda", "")
+    chosen = take("3.11", Path("dist"), **flags)
+    assert chosen.decision is None
+    assert choice.choose(chosen.settings, None, "3.11").spec.cuda == flags.get("cuda", "")
 
 
 def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     play(monkeypatch, BLACKWELL)
-    settings = resolve({})
-    decision = choice.decide_for(settings, "3.11")
-    assert decision
-    assert choice.apply(decision, settings, "3.11", tmp_path)[1] is None
+    chosen = take("3.11", tmp_path)
+    assert chosen.missing
+    assert chosen.wheel is None
     for folder, code in (("other", "sm_90"), ("grafted", "sm_120")):
         wheel = make_own_wheel(tmp_path / folder)
         inspected = replace(inspection.inspect(wheel), architectures=("sm_75", code))
@@ -101,10 +106,10 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
         record = manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts)
         manifest.write(wheel.parent, record)
         wheel_folder.seal(wheel.parent)
-    _, found = choice.apply(decision, settings, "3.11", tmp_path)
+    found = take("3.11", tmp_path).wheel
     assert found
     assert found.parent.name == "grafted"
-    assert choice.apply(decision, settings, "3.12", tmp_path)[1] is None
+    assert take("3.12", tmp_path).wheel is None
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])

@@ -15,7 +15,7 @@ from tests.unit.records import maker
 from toolkit.base.console import Console
 from toolkit.base.errors import InterruptionError
 from toolkit.cli import app
-from toolkit.jobs import pipeline, reproduction, training_job
+from toolkit.jobs import choice, reproduction, training_job
 from toolkit.versions.settings import resolve
 from train.cli import parse
 from train.config.configuration import digest_fields
@@ -276,7 +276,7 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    found = reproduction.plan(run, pipeline.Request(settings=settings), data_dir="", console=console)
+    found = reproduction.plan(run, choice.Wishes(settings=settings), choice.Runner(console=console), data_dir="")
     monkeypatch.setattr(reproduction, "probe", lambda *_: found.record.environment)
     monkeypatch.setattr(training_job, "run", stop)
     with pytest.raises(InterruptionError) as caught:

@@ -16,13 +16,11 @@ from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit.base import interpreters, manifest, seals
 from toolkit.base.console import Console
-from toolkit.base.errors import GpuError, IntegrityError, PreflightError, UsageError
-from toolkit.doctor.decision import Decision
-from toolkit.graft import assembly, graft_plan
-from toolkit.install import choice, undo
-from toolkit.jobs import pipeline
-from toolkit.versions import load_table
-from toolkit.versions.settings import Settings, resolve
+from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.graft import assembly
+from toolkit.install import undo
+from toolkit.jobs.choice import Runner, Wishes, choose, choose_to_install
+from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
 CARD = "12.0"
@@ -32,13 +30,13 @@ SETTINGS = 'card: "12.0"\nengine: host\n'
 Make = Callable[..., Path]
 
 
-def _decide(folder: Path) -> tuple[Settings, Decision]:
+def _wish(folder: Path) -> Wishes:
     folder.mkdir(exist_ok=True)
     (folder / "toolkit.yaml").write_text(SETTINGS)
-    settings = resolve({}, file=folder / "toolkit.yaml")
-    decision = choice.decide_for(settings, "3.11")
-    assert decision
-    return settings, decision
+    return Wishes(settings=resolve({}, file=folder / "toolkit.yaml"))
+
+
+SILENT = Runner(console=Console(verbosity=-1))
 
 
 @pytest.fixture
@@ -47,13 +45,12 @@ def make(tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> Mak
 
     def make(name: str = "", *, seal: str = "stranger") -> Path:
         """``name``: of the wheel's folder; by default that of the graft which the card needs."""
-        settings, decision = _decide(tmp_path / "here")
-        chosen = pipeline.apply_decision(pipeline.Request(settings=settings), decision).settings
-        planned = graft_plan.plan_graft(load_table(), chosen, graft_plan.GraftRequest(cards=decision.grafted))
+        planned = choose(_wish(tmp_path / "here"), SILENT, tmp_path / "nowhere").missing
+        assert planned
         folder = tmp_path / "here" / "dist" / (name or planned.name)
         folder.mkdir(parents=True)
         content = {MEMBER: make_build_info("sm_120", cuda="12.5.1"), "zz.pth": canary.python}
-        wheel = make_wheel(folder, version=f"{decision.versions.tensorflow}+sm120", files=content)
+        wheel = make_wheel(folder, version=f"{planned.lock.versions.tensorflow}+sm120", files=content)
         inspected = replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120"))
         facts = {"plan": "" if name else planned.digest, "lock": planned.lock.describe()}
         record = manifest.Manifest(
@@ -74,22 +71,8 @@ def make(tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> Mak
 def _ask_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path | None]:
     """Return which wheels ``install`` and ``train`` take; none where they say that there is none."""
     monkeypatch.chdir(folder)
-    settings, decision = _decide(folder)
-
-    def install() -> Path | None:
-        return choice.apply(decision, settings, "3.11", Path("dist"))[1]
-
-    def train() -> Path | None:
-        request = pipeline.Request(settings=settings)
-        return pipeline.read_wheel_option(pipeline.choose_set(request, Console(verbosity=-1)).wheel)
-
-    answers = []
-    for take in (install, train):
-        try:
-            answers.append(take())
-        except (UsageError, GpuError):
-            answers.append(None)
-    return answers
+    wishes = _wish(folder)
+    return [choose_to_install(wishes, "3.11", SILENT).wheel, choose(wishes, SILENT).wheel]
 
 
 @pytest.mark.parametrize("name", ["", "mine"], ids=["the graft by its plan", "any wheel with the code"])

@@ -1,0 +1,305 @@
+"""Chooses what a command runs: the set of versions, by the decision for the cards, and the wheel that serves it.
+
+What was asked for are :class:`Wishes`. What follows is :class:`Chosen`.
+"""
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolkit.base.console import Console
+from toolkit.base.errors import GpuError, ToolkitError, UsageError
+from toolkit.base.project import shorten
+from toolkit.engine import gpus
+from toolkit.engine.host import hides_gpus
+from toolkit.jobs.engines import choose_engine
+from toolkit.versions import Set, load_table
+from toolkit.versions.settings import Settings, find_own_platform
+from toolkit.wheel import wheel_folder
+
+if TYPE_CHECKING:
+    from toolkit.doctor.decision import Decision
+    from toolkit.doctor.machine import Machine
+    from toolkit.graft.graft_plan import GraftPlan
+
+DIST = Path("dist")
+"""Default folder of finished wheels."""
+
+PUBLISHED = "pypi"
+"""The value of `--wheel` for the published wheel."""
+
+ANSWER_SECONDS = 5
+"""How long a command waits for the driver to name the GPUs of this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What a command was asked for."""
+
+    settings: Settings
+    wheel: str | None = None  # the value of ``--wheel``
+    gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
+    elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
+
+    @property
+    def names_card(self) -> bool:
+        return self.settings.card not in {"auto", "none"}
+
+    @property
+    def names_versions(self) -> bool:
+        return any(self.settings.sources.get(name, "default") != "default" for name in ("tensorflow", "cuda", "cudnn"))
+
+    @property
+    def leaves_versions(self) -> bool:
+        """Whether neither versions nor a wheel, an image or downloaded packages were asked for."""
+        settings = self.settings
+        given = self.wheel not in {None, PUBLISHED} or settings.archive or settings.downloads
+        return not (given or self.names_versions)
+
+    @property
+    def leaves_card(self) -> bool:
+        """Whether a user who names no card leaves it to the machine what to run."""
+        closed = self.settings.card == "none" or self.gpu is False or self.elsewhere
+        return self.leaves_versions and not closed and self.settings.platform == find_own_platform()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """How a command works."""
+
+    console: Console
+    dry_run: bool = False  # only print what would run; no image is pulled
+    # raises an error if the artifact at this path with this digest must not be reused; by default all that has this
+    # user's seal may be
+    require_trusted: Callable[[Path, str], object] = wheel_folder.require_own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What a command runs."""
+
+    settings: Settings  # with the versions and the engine that were decided
+    wheel: Path | None = None  # the file in place of the published wheel
+    gpu: bool | None = None  # as in Wishes
+    elsewhere: bool = False
+    decision: "Decision | None" = None  # None: the user has decided
+    missing: "GraftPlan | None" = None  # the wheel that has to be made first
+
+    def take(self, wheel: wheel_folder.FinishedWheel) -> "Chosen":
+        """Return the choice with the wheel that was missing."""
+        return replace(self, wheel=wheel.wheel.resolve(), missing=None)
+
+    def require_wheel(self) -> None:
+        """Raise GpuError if the graft that the cards need is not made yet."""
+        if self.missing is None or self.decision is None:
+            return
+        way = self.decision.way
+        raise GpuError(
+            f"{self.decision.name_devices()} needs a grafted wheel, and there is none yet",
+            why=way.reason,
+            remedy=f"`toolkit up` makes it in minutes, as `{way.command}` does; --card none runs on the processor",
+        )
+
+
+def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
+    """Return the set that fits the GPUs of this machine, or the card that is named, and the wheel that it needs.
+
+    It prints the cards and the decision. Versions and a wheel that the user named stay as they are. If the decision is
+    a graft, a finished one in ``dist`` is taken.
+
+    Raises GpuError if a GPU was asked for and cannot be used, UnsupportedError if what was asked for does not fit the
+    card, and IntegrityError if a wheel was found that may not be taken unasked.
+    """
+    decision = _decide(wishes, runner.console)
+    if decision is None:
+        return _choose_without_card(wishes)
+    chosen = _apply(decision, wishes)
+    if chosen.wheel or not (decision.uses_gpu and decision.grafted):
+        return chosen
+    return _find_wheel(chosen, decision, dist, chosen.settings.python, runner)
+
+
+def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = DIST) -> Chosen:
+    """Return what is installed into an environment of the user's own, which has no engine around it.
+
+    ``python``: that of the environment, or empty. Raises UsageError if the wheel would have to be built, which takes
+    hours, and what :func:`choose` raises.
+    """
+    from toolkit.doctor.decision import decide, describe_cards
+
+    settings, wheel = wishes.settings, read_wheel_option(wishes.wheel)
+    chosen = Chosen(settings=settings, wheel=wheel)
+    if wheel or settings.card == "none" or (settings.cuda and not wishes.names_card):
+        return chosen
+    machine = _read_machine(replace(wishes, settings=replace(settings, engine="host")))
+    locked = any(python in item.python for item in load_table().published)
+    decision = decide(machine, settings.asked.merge(Set(python=python if locked else "")), card=settings.card)
+    way, console = decision.way, runner.console
+    console.heading("card", f"{describe_cards(decision.devices) if decision.devices else 'none'}: {way.reason}")
+    for line in decision.lines():
+        console.say(f"  {line}")
+    gpus.grant(decision.visible)
+    if way.kind == "cpu":
+        return replace(chosen, decision=decision)
+    versions = replace(way.versions, python=settings.python)
+    chosen = replace(chosen, settings=settings.take(versions), decision=decision)
+    if way.kind == "published":
+        return chosen
+    chosen = _find_wheel(chosen, decision, dist, python or settings.asked.python, runner)
+    if way.kind == "build" and not chosen.wheel:
+        raise UsageError(
+            f"no published wheel will do for {decision.name_devices()}",
+            why=f"{way.reason}; {dist} has no such wheel yet",
+            remedy=f"`{way.command}`, and then this command again; --card none installs the CPU set",
+        )
+    return chosen
+
+
+def _find_wheel(chosen: Chosen, decision: "Decision", dist: Path, python: str, runner: Runner) -> Chosen:
+    """Return the choice with the wheel of ``dist`` that serves a decision, or with the graft that has to be made.
+
+    ``python``: for which it must be, or empty. Raises IntegrityError if none that would serve may be taken unasked.
+    """
+    from toolkit.graft import graft_plan
+
+    request = graft_plan.GraftRequest(cards=decision.grafted)
+    planned = graft_plan.plan_graft(load_table(), chosen.settings, request) if decision.grafted else None
+    need = wheel_folder.Need(
+        versions=replace(decision.versions, python=python), capabilities=decision.capabilities, plan=planned
+    )
+    found = wheel_folder.search(need, dist, runner.require_trusted)
+    if found is None:
+        return replace(chosen, missing=planned)
+    runner.console.heading("wheel", f"found {shorten(found.folder)}")
+    return chosen.take(found)
+
+
+def _decide(wishes: Wishes, console: Console) -> "Decision | None":
+    """Return the decision that a command is to carry out, and say it; None if the user has decided."""
+    settings = wishes.settings
+    if settings.card == "none" and wishes.gpu:
+        raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
+    if not wishes.names_card and not wishes.leaves_card:
+        return None
+    from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it
+
+    machine = _read_machine(wishes)
+    decision = decide(machine, settings.asked, card=settings.card)
+    way = decision.way
+    if wishes.gpu and not decision.uses_gpu:
+        raise GpuError(
+            "a GPU was asked for, and none can be used",
+            why=way.reason,
+            remedy=decision.remedy or (way.command if way.kind != "cpu" else "leave out --gpu"),
+        )
+    _say(machine, decision, console, wanted=wishes.gpu is not False)
+    gpus.grant(decision.visible if decision.uses_gpu else "")
+    return decision
+
+
+def _choose_without_card(wishes: Wishes) -> Chosen:
+    """Return what no card decides: the newest CPU set, or what the user has chosen.
+
+    Without named versions, an archive decides: then it has the versions of the image in it.
+    """
+    settings = wishes.settings
+    if settings.card == "none" and wishes.gpu is None:
+        wishes = replace(wishes, gpu=False)
+    if settings.archive and not wishes.names_versions:
+        wishes = replace(wishes, settings=_take_archive(settings))
+    elif not wishes.gpu and wishes.leaves_versions:
+        from toolkit.doctor.decision import decide
+        from toolkit.doctor.machine import Machine
+
+        engine = "" if settings.engine == "auto" else settings.engine
+        machine = Machine(platform=settings.platform, engine=engine, glibc=platform.libc_ver()[1])
+        return _apply(decide(machine, settings.asked, card="none"), wishes)
+    return keep(wishes)
+
+
+def keep(wishes: Wishes) -> Chosen:
+    """Return what the user has chosen."""
+    wheel = read_wheel_option(wishes.wheel)
+    return Chosen(settings=wishes.settings, wheel=wheel, gpu=wishes.gpu, elsewhere=wishes.elsewhere)
+
+
+def _take_archive(settings: Settings) -> Settings:
+    """Return the settings with the versions of the image in the archive, if they can be read."""
+    from toolkit.engine.apptainer import read_archive
+
+    try:
+        held = read_archive(Path(settings.archive)).versions
+    except UsageError:  # the engine says so
+        return settings
+    return settings.take(replace(held, python=settings.python)) if held.tensorflow else settings
+
+
+def _read_machine(wishes: Wishes) -> "Machine":
+    """Return this machine, as its engine sees it; without its GPUs if they are hidden or not meant."""
+    from toolkit.doctor.machine import Machine
+    from toolkit.doctor.reading import read_machine
+
+    settings = wishes.settings
+    if wishes.elsewhere or (hides_gpus() and not wishes.names_card):
+        return Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
+    machine = read_machine(settings, seconds=ANSWER_SECONDS)
+    if not machine.devices or settings.engine not in {"auto", "docker"}:
+        return machine
+    try:
+        engine = choose_engine(settings).engine
+    except ToolkitError:  # the command that needs it says so
+        return machine
+    runtime = engine.has_gpu() if engine.name == "docker" else None
+    kept = settings.engine == "docker" or engine.name == "host"
+    return replace(machine, has_nvidia_runtime=runtime, engine=engine.name if kept or runtime else "")
+
+
+def _apply(decision: "Decision", wishes: Wishes) -> Chosen:
+    """Return the set of a decision, or the CPU set if no GPU can be used now."""
+    settings = wishes.settings
+    versions, engine = settings.versions.merge(decision.versions), settings.engine
+    if decision.uses_gpu:
+        engine = "host" if engine == "auto" and decision.on_host else engine
+    else:
+        cpu = next((way.versions.tensorflow for way in decision.ways if way.kind == "cpu"), settings.tensorflow)
+        versions = replace(settings.versions, tensorflow=cpu, python=decision.versions.python)
+    decided = replace(wishes, settings=settings.take(versions, engine=engine))
+    return replace(keep(decided), decision=decision)
+
+
+def _say(machine: "Machine", decision: "Decision", console: Console, *, wanted: bool) -> None:
+    """Say which cards were found, what runs, why, and what would have to be done first."""
+    from toolkit.doctor.decision import WITHOUT_GPU, describe_cards
+    from toolkit.versions.rules import warn_of_advisories
+
+    way = decision.way
+    if not decision.devices and not machine.devices:
+        console.heading("card", f"none: {way.reason}")
+    else:
+        console.heading("card", describe_cards(decision.devices or machine.devices))
+        name = way.versions.describe() if decision.uses_gpu else "the CPU set"
+        console.heading("set", f"{name}: {way.reason}")
+    if not (machine.devices or decision.devices or (machine.fault and machine.fault.id not in WITHOUT_GPU)):
+        return
+    known = warn_of_advisories(load_table(), way.versions.tensorflow)  # which `up` says of the set that it takes
+    for line in decision.lines(warns=wanted):
+        if line != known:
+            console.say(f"  {line}")
+    if not decision.uses_gpu and way.kind != "cpu":
+        console.say(f"  then: {way.command}")
+
+
+def read_wheel_option(wheel: str | None) -> Path | None:
+    """Return the file that ``--wheel`` names, or None for the published wheel. Raises UsageError if it is not one."""
+    if wheel is None or wheel == PUBLISHED:
+        return None
+    path = Path(wheel)
+    wheels = sorted(path.glob("tensorflow*.whl")) if path.is_dir() else [path]
+    if len(wheels) != 1 or not wheels[0].is_file():
+        raise UsageError(
+            f"there is no wheel {path}" if not wheels or not path.is_dir() else f"{path} holds {len(wheels)} wheels",
+            remedy=f"give a .whl file, a folder with one such as dist/NAME, or {PUBLISHED} for the published one",
+        )
+    return wheels[0].resolve()
