@@ -138,7 +138,8 @@ def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = 
     decision = decide(machine, settings.asked.merge(Set(python=python if locked else "")), card=settings.card)
     way, console = decision.way, runner.console
     console.heading("card", f"{describe_cards(decision.devices) if decision.devices else 'none'}: {way.reason}")
-    for line in decision.lines():
+    until = ["until then it computes on the processor"] if decision.remedy and way.kind != "cpu" else []
+    for line in (*decision.lines(), *until):
         console.say(f"  {line}")
     gpus.grant(decision.visible)
     if way.kind == "cpu":
