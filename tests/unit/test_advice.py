@@ -97,7 +97,8 @@ def test_versions_that_were_asked_for_are_kept() -> None:
     [
         ("570.124.06", "the driver runs CUDA 12.8.1", ""),
         ("550.54", "minor-version compatibility", "own capability"),
-        ("525.60", "minor-version compatibility", "own capability"),
+        ("525.60.13", "minor-version compatibility", "own capability"),
+        ("525", "too old for CUDA 12.8.1", "install driver 570.124.06 or a newer one"),
         ("470.82", "too old for CUDA 12.8.1", "install driver 570.124.06 or a newer one"),
         ("", "", ""),
     ],

@@ -75,7 +75,7 @@ def test_what_was_asked_for_is_honoured(wishes: dict[str, str], right: list[str]
 
 
 def test_who_asks_for_a_cuda_is_told_what_a_build_would_link_against() -> None:
-    found = decide(meet(("Tesla T4", "7.5", "560")), Set(cuda="12.6.1", cudnn="9.5.0"))
+    found = decide(meet(("Tesla T4", "7.5", "560.35.03")), Set(cuda="12.6.1", cudnn="9.5.0"))
     assert found.driver == "exact"
     assert any(
         "a build links against 12.6.1" in line or "build links against 12.6.1" in line for line in found.warnings

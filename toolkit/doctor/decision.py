@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.doctor.cards import find_card, find_note
-from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version, reaches
+from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version
 from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import OPEN, Locked, Set, Table, find_locked, grafts, load_table, numbers, rules
@@ -43,7 +43,7 @@ class Way:
     versions: Set  # of the run-time set; of a build, a VersionRequest
     named: Set = OPEN  # those that its command names
     made_for: tuple[str, ...] = ()  # compute capabilities for which a graft makes machine code
-    needed: bool = True  # whether the published wheel alone will not do
+    by_card: bool = True  # of a graft: whether the card alone, without its driver, tells that it is needed
     reason: str  # one sentence
 
     @property
@@ -52,7 +52,7 @@ class Way:
         cards = tuple(f"--compute-capability {item}" for item in self.made_for)
         if self.kind == "build":
             return " ".join(("toolkit build-wheel", *flags))
-        if self.kind == "graft" and (len(cards) > 1 or not self.needed):
+        if self.kind == "graft" and (len(cards) > 1 or not self.by_card):
             return " ".join(("toolkit graft", *cards, *flags))
         # An installation makes the graft for one card.
         card = {"cpu": (f"--card {NONE}",), "graft": (f"--card {''.join(self.made_for)}",)}.get(self.kind, ())
@@ -218,23 +218,31 @@ class _Decider:
     # ways
 
     def _classify(self, index: int, device: Device) -> _Card:
-        return _Card(index=index, device=device, kind=self._find_kind(device.capability))
+        return _Card(index=index, device=device, kind=self._find_kind(device))
 
-    def _find_kind(self, capability: str) -> Kind:
-        table = self.table
+    def _find_kind(self, device: Device) -> Kind:
+        table, capability = self.table, device.capability
         place = table.platform(self.machine.platform)
         if place.gpu_code and not parse_capability(capability):
             return "published"  # most cards run it, and nothing else is known of this one
         plain = numbers.strip_suffix(capability)
         coverage = find_coverage(table.published_code.capabilities, plain) if place.gpu_code and plain else None
         if coverage and coverage.is_native:
-            return "published"
+            return "graft" if self._cannot_compile(device, plain) else "published"
         if coverage:
             return "graft" if any(plain in row.capabilities for row in table.cuda_rows.values()) else "published"
         try:
             return "build" if plain and self._plan_build((plain,), relaxed=True) else "cpu"
         except UnsupportedError:
             return "cpu"
+
+    def _cannot_compile(self, device: Device, plain: str) -> bool:
+        """Return whether the driver runs published wheels, but is too old for the kernels that are PTX for the card.
+
+        Minor-version compatibility does not cover PTX (CUDA Compatibility, section on limitations).
+        """
+        code = self.table.published_code
+        return not _has_machine_code(code.generated, plain) and self.drivers.compare(device, code.cuda) == "minor"
 
     def _use_published(self, cards: Sequence[_Card], served: Sequence[_Card]) -> Decision:
         """Take a published wheel, grafted if one of the cards needs that, for all cards that it can serve."""
@@ -255,6 +263,7 @@ class _Decider:
             versions=versions,
             named=self._graft_wish if grafted else versions,
             made_for=_list_capabilities(grafted),
+            by_card=not any(self._has_code(card) for card in grafted),
             reason=self._explain_published(used, grafted, chosen.cuda, fit),
         )
         decision = Decision(
@@ -528,14 +537,23 @@ class _Decider:
         driver = self.drivers.explain(used[0].device, cuda, fit)
         if grafted:
             named = _join(dict.fromkeys(describe_card(card.device) for card in grafted))
+            if self._has_code(grafted[0]):
+                old = grafted[0].device.driver
+                return (
+                    f"elementwise kernels of published wheels are PTX for {named}, which driver {old} is too old to "
+                    f"compile; a graft makes machine code of it in minutes{driver}"
+                )
             return f"published wheels have only PTX for {named}, of which a graft makes machine code in minutes{driver}"
         named = _join(dict.fromkeys(describe_card(card.device) for card in used))
         first = used[0]
         if not first.plain:
             return f"the capability of {named} is not known, and published wheels run on most cards{driver}"
-        native = _has_machine_code(self.table.published_code.capabilities, first.plain)
-        kind = "machine code" if native else "PTX, which its driver compiles,"
+        kind = "machine code" if self._has_code(first) else "PTX, which its driver compiles,"
         return f"published wheels have {kind} for {named}{driver}"
+
+    def _has_code(self, card: _Card) -> bool:
+        """Return whether published wheels have machine code for a card, apart from kernels that MLIR generated."""
+        return _has_machine_code(self.table.published_code.capabilities, card.plain)
 
     def _warn_of_set(self, chosen: Locked, *, grafted: bool) -> Iterator[str]:
         table, asked = self.table, self.asked
@@ -634,6 +652,8 @@ class _Decider:
             )
         if fit == "too-old":
             yield from self._warn_of_dropped(left)
+        for driver in dict.fromkeys(card.device.driver for card in used if card.device.driver.isdigit()):
+            yield f"driver {driver} is taken for the first release of its branch: name it in full, as nvidia-smi does"
         if grafted and len({card.plain for card in used}) > 1:
             yield ("one grafted wheel serves all of these cards: it keeps the machine code for the others")
         yield from (dict.fromkeys(_explain_unknown(card.device) for card in used if not card.plain))
@@ -662,15 +682,9 @@ class _Decider:
         partly = [card for card in partly if not _has_machine_code(code.generated, card.plain)]
         if not partly:
             return
-        device, needed = partly[0].device, self.table.cuda_rows[code.cuda].driver
-        old = is_version(device.driver) and self.machine.system != "wsl2" and not reaches(device.driver, needed)
         yield (
-            f"the elementwise kernels for {describe_card(device)} are PTX of CUDA {code.cuda}"
-            + (
-                f", which minor-version compatibility does not cover: graft the wheel, or install driver {needed}"
-                if old
-                else ": the driver compiles them once, which a graft spares it"
-            )
+            f"the elementwise kernels for {describe_card(partly[0].device)} are PTX of CUDA {code.cuda}: "
+            "the driver compiles them once, which a graft spares it"
         )
 
     def _find_others(self, decision: Decision) -> Iterator[Way]:
@@ -691,7 +705,7 @@ class _Decider:
                 versions=decision.versions,
                 named=self._graft_wish,
                 made_for=texts,
-                needed=False,
+                by_card=False,
                 reason=why,
             )
         if built := self._find_same_build(decision):

@@ -152,9 +152,8 @@ class DriverRules:
 
 
 def reaches(driver: str, needed: str) -> bool:
-    """Return whether a driver is as new as the one that is needed; numbers that it leaves out are not compared."""
-    given = numbers.parse(driver, "the driver")
-    return given >= numbers.parse(needed)[: len(given)]
+    """Return whether a driver is as new as the one that is needed. A branch alone, 570, is its first release."""
+    return numbers.parse(driver, "the driver") >= numbers.parse(needed)
 
 
 def is_version(text: str) -> bool:
