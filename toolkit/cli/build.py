@@ -26,8 +26,8 @@ SET = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundl
 
 if TYPE_CHECKING:
     from toolkit.base.console import Console
-    from toolkit.base.keys import Signer
-    from toolkit.records.obtaining import WheelSource
+    from toolkit.base.steps import Task
+    from toolkit.records.obtaining import Order
     from toolkit.wheel.build_plan import PlannedWheel
     from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -58,7 +58,7 @@ def build_wheel(
     key = load_key(sign_)
     source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(session, planned, source, key, out=out, dry_run=dry_run)
+    wheel = obtain_wheel(planned, session.order(out, source, key, dry_run=dry_run))
     if wheel and dry_run:
         print_plan(Plan(steps=()), session.console)
     elif wheel:
@@ -76,45 +76,16 @@ def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
     return build_plan.plan_wheel(session.settings, options, lock_file=Path(FILE))
 
 
-def obtain_wheel(
-    session: Session,
-    planned: "PlannedWheel",
-    source: "WheelSource",
-    key: "Signer | None",
-    *,
-    out: Path,
-    dry_run: bool,
-) -> "FinishedWheel | None":
-    """Reuse, download or build a wheel, and sign it unless it came from a registry or was there for one.
-
-    Returns None in a dry run if the wheel would have to be built. A new wheel is signed at once: later it would have
-    to be verified again, which takes minutes.
-    """
+def obtain_wheel(planned: "PlannedWheel", order: "Order") -> "FinishedWheel | None":
+    """Reuse, download or build a wheel. Returns None in a dry run if it would have to be built."""
     from toolkit.records import obtaining
 
-    console, settings = session.console, session.settings
-    wheel = obtaining.obtain_existing(planned.plan, source, settings, console, out=out, dry_run=dry_run)
-    if wheel is None:
-        wheel = _build_planned(session, planned, out=out, dry_run=dry_run)
-    if wheel and not dry_run and not (source.registry and wheel.reused):
-        sign(session, key, (wheel.folder, not wheel.reused))
-    return wheel
+    def make() -> "list[Task[Any]]":
+        from toolkit.wheel import build  # slow to load, and a finished wheel does not need it
 
+        return build.plan_tasks(planned, order.settings, order.console, out=order.out, dry_run=order.dry_run)
 
-def _build_planned(session: Session, planned: "PlannedWheel", *, out: Path, dry_run: bool) -> "FinishedWheel | None":
-    """Build a wheel and return it. A dry run prints the commands and returns None."""
-    from toolkit.base.steps import Task, run
-    from toolkit.wheel import build, kernel_proof  # slow to load, and a finished wheel does not need them
-
-    console, settings = session.console, session.settings
-    state = Path(settings.state)
-    if not dry_run:
-        planned.prepare(state)
-    building = build.plan_task(planned, settings, console, out=out)
-    tasks: list[Task[Any]] = [building]
-    if count := planned.options.prove_kernels:
-        tasks.insert(0, kernel_proof.plan_task(planned.plan, state, console, wanted=count))
-    return building.result if run(tasks, console, dry_run=dry_run) else None
+    return obtaining.obtain(planned.plan, make, order)
 
 
 def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:

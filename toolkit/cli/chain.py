@@ -172,7 +172,7 @@ def _fit_cards(
     if chosen.missing is None:
         return chosen
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
-    wheel = obtain_graft(session, chosen.missing, origin, key, out=DIST, dry_run=how.dry_run)
+    wheel = obtain_graft(chosen.missing, session.order(DIST, origin, key, dry_run=how.dry_run))
     return chosen.take(wheel) if wheel else None
 
 
@@ -188,7 +188,7 @@ def _build_wheel(
     from toolkit.jobs import choice
 
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(session, planned, origin, key, out=choice.DIST, dry_run=how.dry_run)
+    wheel = obtain_wheel(planned, session.order(choice.DIST, origin, key, dry_run=how.dry_run))
     if wheel is None:
         return None
     built = planned.plan.lock.versions

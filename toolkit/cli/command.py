@@ -21,7 +21,7 @@ from train.system.progress import Mode
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
-    from toolkit.records.obtaining import WheelSource
+    from toolkit.records.obtaining import Order, WheelSource
     from toolkit.records.rebuild import Level
 
 _METAVARS = {
@@ -140,6 +140,21 @@ AllowUnsigned = Annotated[
 class Session:
     console: Console
     settings: Settings
+
+    def order(
+        self, out: Path, source: "WheelSource | None" = None, key: "Signer | None" = None, *, dry_run: bool
+    ) -> "Order":
+        """Return how this command obtains a wheel. Without a ``source``, no registry is asked."""
+        from toolkit.records.obtaining import Order, WheelSource
+
+        return Order(
+            settings=self.settings,
+            console=self.console,
+            out=out,
+            source=source or WheelSource(),
+            key=key,
+            dry_run=dry_run,
+        )
 
 
 def command(
@@ -287,12 +302,10 @@ def read_origin(
             why="whoever can write to the registry could otherwise choose the wheel",
             remedy="--trust KEY.pub, or a policy of who may sign what",
         )
-    from toolkit.base.signing import Policy
     from toolkit.records.obtaining import WheelSource
-    from toolkit.wheel import wheel_folder
 
     if not trust:
-        return WheelSource(registry, Policy(), wheel_folder.require_own)
+        return WheelSource(registry)
     from toolkit import records
     from toolkit.records import verification
 

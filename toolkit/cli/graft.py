@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import DryRun, Session, Sign, command, load_key, read_origin, sign
+from toolkit.cli.command import DryRun, Session, Sign, command, load_key
 
 if TYPE_CHECKING:
-    from toolkit.base.keys import Signer
     from toolkit.graft.graft_plan import GraftPlan, Mode
-    from toolkit.records.obtaining import WheelSource
+    from toolkit.records.obtaining import Order
     from toolkit.wheel.wheel_folder import FinishedWheel
 
 Cards = Annotated[
@@ -74,8 +73,7 @@ def graft(
         exact=exact,
     )
     planned = graft_plan.plan_graft(load_table(), settings, request)
-    source = read_origin(session, "", None, allow_unsigned=False)
-    grafted = obtain_graft(session, planned, source, key, out=out, dry_run=dry_run)
+    grafted = obtain_graft(planned, session.order(out, key=key, dry_run=dry_run))
     if grafted is None:
         return
     if dry_run:
@@ -110,34 +108,12 @@ def _describe_left(graft: Mapping[str, Any]) -> str:
     return "".join(f"left:      {count} {reason}\n" for reason, count in sorted(left.items()))
 
 
-def obtain_graft(
-    session: Session,
-    planned: "GraftPlan",
-    source: "WheelSource",
-    key: "Signer | None",
-    *,
-    out: Path,
-    dry_run: bool,
-) -> "FinishedWheel | None":
-    """Reuse or make a grafted wheel, and sign it. Return None in a dry run if it would have to be made."""
-    from toolkit.base.steps import run
+def obtain_graft(planned: "GraftPlan", order: "Order") -> "FinishedWheel | None":
+    """Reuse or make a grafted wheel. Returns None in a dry run if it would have to be made."""
     from toolkit.graft import job
     from toolkit.records import obtaining
 
-    console, settings = session.console, session.settings
-    console.heading("plan", describe(planned))
-    wheel = obtaining.obtain_existing(planned, source, settings, console, out=out, dry_run=dry_run)
-    if wheel is None:
-        grafting = job.plan_task(planned, settings, console, out=out)
-        wheel = grafting.result if run([grafting], console, dry_run=dry_run) else None
-    if wheel and not dry_run:
-        sign(session, key, (wheel.folder, not wheel.reused))
-    return wheel
-
-
-def describe(planned: "GraftPlan") -> str:
-    spec = planned.lock.spec
-    source = planned.wheel.name if planned.wheel else f"the published wheel of TensorFlow {spec['tensorflow']}"
-    if planned.mode == "repair":
-        return f"{planned.name}: {source}, its PTX for later GPUs and its search paths"
-    return f"{planned.name}: {source}, compute capability {', '.join(planned.capabilities)} by CUDA {spec['cuda']}"
+    order.console.heading("plan", planned.summarize())
+    return obtaining.obtain(
+        planned, lambda: [job.plan_task(planned, order.settings, order.console, out=order.out)], order
+    )

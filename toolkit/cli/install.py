@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import Session, command, read_origin
+from toolkit.cli.command import Session, command
 from train.system.progress import Work
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ def _graft(session: Session, planned: "GraftPlan", *, yes: bool, dry_run: bool) 
     question = f"a wheel is made for that first, in {DIST}: {estimate_graft(load_table())}"
     if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
         raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
-    origin = read_origin(session, "", None, allow_unsigned=False)
-    return obtain_graft(session, planned, origin, None, out=DIST, dry_run=dry_run)
+    return obtain_graft(planned, session.order(DIST, dry_run=dry_run))
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":

@@ -76,6 +76,13 @@ class GraftPlan(WheelPlan):
         """The specifiers of NVIDIA's packages in the extra ``and-cuda``."""
         return dict(_REQUIREMENT.findall(self.lock.pins[_EXTRA]))
 
+    def summarize(self) -> str:
+        source = self.wheel.name if self.wheel else f"the published wheel of TensorFlow {self.lock.versions.tensorflow}"
+        if self.mode == "repair":
+            return f"{self.name}: {source}, its PTX for later GPUs and its search paths"
+        cuda = self.lock.versions.cuda
+        return f"{self.name}: {source}, compute capability {', '.join(self.capabilities)} by CUDA {cuda}"
+
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins
         flags = [f"--compute-capability={item}" for item in self.capabilities]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from toolkit.base import digest, files, naming, programs, project, seals
 from toolkit.base.console import Console
@@ -20,7 +21,7 @@ from toolkit.engine import buildx
 from toolkit.engine.client import require_buildx
 from toolkit.versions import lock
 from toolkit.versions.settings import Settings
-from toolkit.wheel import bazel_output, build_inputs, collection, repack, wheel_folder
+from toolkit.wheel import bazel_output, build_inputs, collection, kernel_proof, repack, wheel_folder
 from toolkit.wheel.build_plan import LOG_TARGET, BuildPlan, PlannedWheel
 from toolkit.wheel.wheel_folder import FinishedWheel
 from train.cores import count_cores
@@ -30,20 +31,30 @@ LOG_SECONDS = 120
 """Time limit for fetching Bazel's log after a failure."""
 
 
-def plan_task(planned: PlannedWheel, settings: Settings, console: Console, *, out: Path) -> Task[FinishedWheel]:
-    """Print the warnings and facts that concern a build, and return the task that carries it out."""
-    plan = planned.plan
+def plan_tasks(
+    planned: PlannedWheel, settings: Settings, console: Console, *, out: Path, dry_run: bool
+) -> list[Task[Any]]:
+    """Print the warnings and facts that concern a build, and return its tasks. The last one makes the wheel.
+
+    Before it, kernels are proven if that is asked for. Raises the error that keeps this machine from building, except
+    in a dry run.
+    """
+    plan, state = planned.plan, Path(settings.state)
+    if not dry_run:
+        planned.prepare(state)
     _announce(planned, console)
 
     def make() -> FinishedWheel:
-        logs = Path(settings.state) / f"wheel-{plan.name}"
+        logs = state / f"wheel-{plan.name}"
         built = build(plan, dist=out, logs=logs, engine=planned.images.engine, console=console)
         # Bazel does not fail if a cache does not answer. Only the numbers show it.
         console.heading("bazel", bazel_output.describe_outcome(built.record.facts["bazel"]))
         console.heading("wheel", f"built {built.wheel.name}")
         return built
 
-    return Task(plan.step(out), make)
+    wanted = planned.options.prove_kernels
+    proofs = [kernel_proof.plan_task(plan, state, console, wanted=wanted)] if wanted else []
+    return [*proofs, Task(plan.step(out), make)]
 
 
 def _announce(planned: PlannedWheel, console: Console) -> None:

@@ -88,7 +88,7 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
         "plan_wheel",
         lambda *_, **__: SimpleNamespace(plan=PLAN, options=BuildOptions(), prepare=lambda _: None),
     )
-    monkeypatch.setattr(build, "plan_task", lambda *_, **__: Task(PLAN.step(folder.parent), make))
+    monkeypatch.setattr(build, "plan_tasks", lambda *_, **__: [Task(PLAN.step(folder.parent), make)])
     monkeypatch.setattr(pipeline, "choose_environment", stop)
     monkeypatch.setattr(attestation, "compare", note)
     done = CliRunner().invoke(app, ["up", "digits", "--from-source", "--engine", "host", "--sign", "key"])
