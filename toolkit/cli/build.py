@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import (
-    AllowUnsigned,
-    DryRun,
-    From,
-    Session,
-    Sign,
-    Trust,
-    Wheel,
-    command,
-    load_key,
-    read_origin,
-    sign,
-)
+from toolkit.cli.command import AllowUnsigned, DryRun, From, Session, Sign, Trust, Wheel, command
+from toolkit.cli.results import load_key, order, read_origin, sign
 from toolkit.wheel.build_options import BuildOptions
 
 SET = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
@@ -58,7 +47,7 @@ def build_wheel(
     key = load_key(sign_)
     source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(planned, session.order(out, source, key, dry_run=dry_run))
+    wheel = obtain_wheel(planned, order(session, out, source, key, dry_run=dry_run))
     if wheel and dry_run:
         print_plan(Plan(steps=()), session.console)
     elif wheel:

@@ -19,12 +19,9 @@ from toolkit.cli.command import (
     Trust,
     Wheel,
     command,
-    load_key,
-    read_origin,
-    sign,
-    write_page,
 )
 from toolkit.cli.graft import obtain_graft
+from toolkit.cli.results import load_key, order, read_origin, sign, write_page
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
@@ -172,7 +169,7 @@ def _fit_cards(
     if chosen.missing is None:
         return chosen
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
-    wheel = obtain_graft(chosen.missing, session.order(DIST, origin, key, dry_run=how.dry_run))
+    wheel = obtain_graft(chosen.missing, order(session, DIST, origin, key, dry_run=how.dry_run))
     return chosen.take(wheel) if wheel else None
 
 
@@ -188,7 +185,7 @@ def _build_wheel(
     from toolkit.jobs import choice
 
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(planned, session.order(choice.DIST, origin, key, dry_run=how.dry_run))
+    wheel = obtain_wheel(planned, order(session, choice.DIST, origin, key, dry_run=how.dry_run))
     if wheel is None:
         return None
     built = planned.plan.lock.versions

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import DryRun, Session, Sign, command, load_key
+from toolkit.cli.command import DryRun, Session, Sign, command
+from toolkit.cli.results import load_key, order
 
 if TYPE_CHECKING:
     from toolkit.graft.graft_plan import GraftPlan, Mode
@@ -73,7 +74,7 @@ def graft(
         exact=exact,
     )
     planned = graft_plan.plan_graft(load_table(), settings, request)
-    grafted = obtain_graft(planned, session.order(out, key=key, dry_run=dry_run))
+    grafted = obtain_graft(planned, order(session, out, key=key, dry_run=dry_run))
     if grafted is None:
         return
     if dry_run:

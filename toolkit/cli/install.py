@@ -8,6 +8,7 @@ import typer
 
 from toolkit.base.errors import UsageError
 from toolkit.cli.command import Session, command
+from toolkit.cli.results import order
 from train.system.progress import Work
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _graft(session: Session, planned: "GraftPlan", *, yes: bool, dry_run: bool) 
     question = f"a wheel is made for that first, in {DIST}: {estimate_graft(load_table())}"
     if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
         raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
-    return obtain_graft(planned, session.order(DIST, dry_run=dry_run))
+    return obtain_graft(planned, order(session, DIST, dry_run=dry_run))
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":

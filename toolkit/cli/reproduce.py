@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from toolkit.base.errors import CheckError, UsageError
-from toolkit.cli.command import (
-    Accept,
-    DataDir,
-    DryRun,
-    Gpu,
-    Session,
-    SourcePath,
-    Wheel,
-    command,
-    read_level,
-)
+from toolkit.cli.command import Accept, DataDir, DryRun, Gpu, Session, SourcePath, Wheel, command
+from toolkit.cli.results import read_level
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:

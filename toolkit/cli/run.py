@@ -4,20 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import (
-    ENVIRONMENT,
-    Dataset,
-    DryRun,
-    Gpu,
-    JUnit,
-    Session,
-    Sign,
-    Wheel,
-    command,
-    load_key,
-    sign,
-    write_page,
-)
+from toolkit.cli.command import ENVIRONMENT, Dataset, DryRun, Gpu, JUnit, Session, Sign, Wheel, command
+from toolkit.cli.results import load_key, sign, write_page
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer

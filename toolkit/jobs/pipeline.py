@@ -228,7 +228,6 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     IntegrityError if it is damaged, or contradicts the checksums or the manifest beside it.
     """
     # The libraries that read ELF and records are slow to load, and only a user's wheel needs them.
-    from toolkit.records import open_wheel
     from toolkit.wheel import inspection, wheel_folder
 
     for file in (path, path.with_name(manifest.FILE)):
@@ -238,7 +237,7 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     inspection.require_runnable(
         inspected,
         spec,
-        built_cudnn=open_wheel(path.parent).find_cudnn() if record else "",
+        built_cudnn=wheel_folder.find_built_cudnn(record) if record else "",
         glibc=platform.glibc,
         base_python=platform.python,
         machine=machine,

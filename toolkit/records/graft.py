@@ -100,9 +100,6 @@ class Graft(Wheel):
             # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
             yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder
 
-    def find_cudnn(self) -> str:
-        return ""  # whoever built the original knows
-
     def describe_trust(self) -> str:
         return (
             "whoever published the original wheel is trusted, and the machine that grafted it; `toolkit reproduce` "

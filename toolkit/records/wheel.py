@@ -126,11 +126,6 @@ class Wheel(Artifact):
     def find_tensorflow(self) -> str:
         return str(self.read_record().facts["lock"]["spec"]["tensorflow"])
 
-    def find_cudnn(self) -> str:
-        """Return the cuDNN that it was built for, by its record; empty if the record does not tell it exactly."""
-        record = manifest.read(self.folder)
-        return str(_look_up(record.facts, ("lock", "spec", "cudnn")) or "") if record else ""
-
     def read_record(self) -> Manifest:
         """Return its manifest. Raises IntegrityError if there is none, or if it is one of something else."""
         record = manifest.read(self.folder)

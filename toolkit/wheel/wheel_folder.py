@@ -147,7 +147,7 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
         inspection.require_runnable(
             inspected,
             Set(python=re.sub(r"cp(\d)(\d+)", r"\1.\2", inspected.pythons[0])).merge(need.versions),
-            built_cudnn=Set.of(record.facts["lock"]["spec"]).cudnn,
+            built_cudnn=find_built_cudnn(record),
         )
     except (LookupError, TypeError, ValueError, AttributeError, UnsupportedError):  # records may be of any form
         return False
@@ -156,6 +156,13 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
         and bool(codes)
         and all(code is not None and code.is_native for code in codes)
     )
+
+
+def find_built_cudnn(record: Manifest) -> str:
+    """Return the cuDNN that a wheel was built for; empty if its record does not tell it exactly."""
+    if "graft" in record.facts:  # whoever built the original knows; the lock has that of the run-time set
+        return ""
+    return Set.of((record.facts.get("lock") or {}).get("spec") or {}).cudnn
 
 
 def find(plan: WheelPlan, dist: Path) -> FinishedWheel | None:

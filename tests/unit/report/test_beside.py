@@ -13,7 +13,8 @@ from tests.unit.report.conftest import Place
 from tests.unit.report.reading import parse
 from toolkit import report
 from toolkit.base.console import Console
-from toolkit.cli.command import Session, write_page
+from toolkit.cli.command import Session
+from toolkit.cli.results import write_page
 from toolkit.jobs.training_job import PAGE
 from toolkit.versions import settings
 
