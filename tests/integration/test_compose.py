@@ -1,9 +1,11 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -124,14 +126,28 @@ def test_tensorboard_shows_the_runs(clone: Path, run: Path) -> None:
         _run(clone, "docker", "compose", "rm", "--stop", "--force", "tensorboard")
 
 
-def test_the_server_answers_on_loopback(clone: Path, run: Path) -> None:
+@pytest.mark.parametrize("token", ["", "0123456789abcdef-of-tests"])
+def test_the_server_answers_on_loopback(clone: Path, run: Path, token: str) -> None:
     try:
-        served = {"TOOLKIT_SERVE_RUN": run.name, "TOOLKIT_SERVE_PORT": "8765"}
+        served = {"TOOLKIT_SERVE_RUN": run.name, "TOOLKIT_SERVE_PORT": "8765", "TOOLKIT_SERVE_LOG": "json"}
+        if token:
+            (clone / "token").write_text(token)
+            served["TOOLKIT_SERVE_TOKEN_FILE"] = str(clone / "token")
+        else:
+            served["TOOLKIT_SERVE_HOST"] = "predict.example.org"
         done = _run(clone, "docker", "compose", "up", "--detach", "--wait", "serve", **served)
         assert done.returncode == 0, done.stderr
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open("http://127.0.0.1:8765/metadata", timeout=30) as answer:
+        headers = {"Host": "predict.example.org", **({"Authorization": f"Bearer {token}"} if token else {})}
+        asked = urllib.request.Request("http://127.0.0.1:8765/metadata", headers=headers)
+        with direct.open(asked, timeout=30) as answer:
             facts = json.load(answer)
+        if token:
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                direct.open("http://127.0.0.1:8765/metadata", timeout=30)
+        said = _run(clone, "docker", "compose", "logs", "--no-log-prefix", "serve").stdout
+        statuses = re.findall(r'"path": "/metadata", "status": (\d+)', said)
+        assert statuses == (["200", "401"] if token else ["200"])
         assert facts["run"] == run.name
         assert facts["digests"]["weights"] == json.loads((run / "manifest.json").read_text())["weights_sha256"]
         assert _run(clone, "docker", "compose", "stop", "serve").returncode == 0

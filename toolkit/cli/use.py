@@ -116,6 +116,8 @@ def serve(
     max_mib: options.MaxMib = options.MAX_MIB,
     max_pixels: options.MaxPixels = options.MAX_PIXELS,
     timeout: options.Timeout = options.TIMEOUT,
+    allow_host: options.AllowHost = None,
+    log_format: options.LogFormat = "text",
     wheel: Wheel = None,
     gpu: Gpu = None,
     dry_run: DryRun = False,
@@ -130,7 +132,8 @@ def serve(
 
     console = session.console
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
-    words = tuple(word for name, value in limits.items() for word in (f"--{name}", str(value)))
+    values = [*limits.items(), ("log-format", log_format), *(("allow-host", name) for name in allow_host or ())]
+    words = tuple(word for name, value in values for word in (f"--{name}", str(value)))
     serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
     how = choice.Runner(console=console, dry_run=dry_run)

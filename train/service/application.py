@@ -1,8 +1,8 @@
 """Answers requests: predictions, health, what is known of the network, metrics, and a page to try it.
 
-It is plain HTTP for one network. On loopback, requests must name a loopback host, so that no web page can reach the
-server by a host name of its own (DNS rebinding). Elsewhere requests must have the token. No page of another origin may
-use the server.
+It is plain HTTP for one network. Without a token, requests must name a loopback host, or one that a proxy passes on, so
+that no web page can reach the server by a host name of its own (DNS rebinding). No page of another origin may use the
+server.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from train.errors import DataError, TooLargeError
+from train.service import access
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
 from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
@@ -51,6 +52,9 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+REFUSED: Final = "toolkit.refused"
+"""The key of a request's scope with the reason why it was refused."""
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -76,6 +80,8 @@ class Service:
     readers: int  # how many requests may have their images read at a time
     budget: PixelBudget  # the pixels that these may decode at a time
     token: str = ""  # empty if the server listens on loopback alone
+    hosts: frozenset[str] = frozenset()  # names beside those of loopback by which it may be asked without a token
+    log: access.Form = "text"
 
     @property
     def top(self) -> int:
@@ -170,19 +176,20 @@ def _read_options(request: Request, classes: int) -> tuple[int, bool]:
     return min(int(top), classes), explain == "1"
 
 
-async def _explain(_: Request, error: Exception) -> Response:
+async def _explain(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)  # noqa: S101 - no others come here
-    return refuse(error)
+    return refuse(request, error)
 
 
 async def _explain_path(request: Request, error: Exception) -> Response:
     status = int(getattr(error, "status_code", 404))
     message = f"there is no {request.method} {request.url.path[:100]}"
-    return refuse(Refusal(status, message, remedy="/openapi.json describes what there is"))
+    return refuse(request, Refusal(status, message, remedy="/openapi.json describes what there is"))
 
 
-def refuse(error: Refusal) -> JSONAnswer:
-    """Turn a refusal into an answer, in the form of the errors of ``toolkit --json``."""
+def refuse(request: Request, error: Refusal) -> JSONAnswer:
+    """Turn a refusal into an answer, in the form of the errors of ``toolkit --json``, and note why it was refused."""
+    request.scope[REFUSED] = error.what
     headers = {"Retry-After": str(error.again)} if error.again else {}
     headers |= {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     value = {"error": {"what": error.what, "why": error.why, "remedy": error.remedy}}
@@ -190,7 +197,7 @@ def refuse(error: Refusal) -> JSONAnswer:
 
 
 class _Guard:
-    """Checks who may send a request, adds the headers of every answer, and counts requests."""
+    """Checks who may send a request, adds the headers of every answer, and counts and lists requests."""
 
     def __init__(self, inner: ASGIApp, service: Service, paths: frozenset[str]) -> None:
         self._inner, self._service, self._paths = inner, service, paths
@@ -200,7 +207,7 @@ class _Guard:
             await self._inner(scope, receive, send)
             return
         scope = _resolve(scope)
-        began, status = time.monotonic(), 500
+        request, began, status = Request(scope), time.monotonic(), 500
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -214,15 +221,30 @@ class _Guard:
 
         path = scope["path"] if scope["path"] in self._paths else "other"
         try:
-            error = self._judge(Request(scope))
-            await (refuse(error) if error else self._inner)(scope, receive, note)
+            error = self._judge(request)
+            await (refuse(request, error) if error else self._inner)(scope, receive, note)
         finally:
-            self._service.metrics.note_request(path, status, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self._service.metrics.note_request(path, status, seconds)
+            asked = access.Access(
+                client=request.client.host if request.client else "",
+                method=request.method,
+                path=scope["raw_path"].decode("latin-1"),
+                status=status,
+                seconds=seconds,
+                refused=scope.get(REFUSED, ""),
+            )
+            access.write(asked, self._service.log)
 
     def _judge(self, request: Request) -> Refusal | None:
         token, host = self._service.token, request.headers.get("host", "")
-        if not token and _strip_port(host) not in LOOPBACK:
-            return Refusal(421, "this host is not served", why="the server is for this machine", remedy="use 127.0.0.1")
+        if not token and _strip_port(host) not in LOOPBACK | self._service.hosts:
+            return Refusal(
+                421,
+                "this host is not served",
+                why="the server is for this machine",
+                remedy="use 127.0.0.1, or start the server with --allow-host and the name that a proxy passes on",
+            )
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:
             return Refusal(403, "a page of another origin may not use the server")

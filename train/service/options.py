@@ -1,16 +1,20 @@
 """Declares the options of the server with their defaults, and decides who may reach it.
 
-That is this machine, or whoever has the token. ``python -m train serve`` and ``toolkit serve`` share the options.
+That is this machine, a proxy on it, or whoever has the token. ``python -m train serve`` and ``toolkit serve`` share the
+options.
 """
 
 import ipaddress
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from train.errors import UsageError
+from train.service.access import Form
 from train.system.files import read_text
 
 TOKEN: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
@@ -24,12 +28,21 @@ TokenFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help=f"File with the token that requests must have; by default, {TOKEN} has it."),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", metavar="NAME", help="Name by which a proxy of this machine passes requests on; repeatable."
+    ),
+]
+LogFormat = Annotated[Form, typer.Option(help="How requests are listed on standard error.")]
 Batch = Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")]
 Wait = Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")]
 Queue = Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")]
 MaxMib = Annotated[int, typer.Option(min=1, help="Largest request, in MiB.")]
 MaxPixels = Annotated[int, typer.Option(min=1, help="Largest image, in pixels.")]
 Timeout = Annotated[float, typer.Option(min=0.001, help="Seconds for a request, and again for its answer.")]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252})")
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8000
@@ -73,6 +86,17 @@ def require_guard(host: str, token: str, *, published: bool) -> None:
             why="everyone who reaches it could use the network and see what it knows",
             remedy=f"put a token into {TOKEN} or a file of --token-file, or leave out --host",
         )
+
+
+def read_hosts(names: Sequence[str]) -> frozenset[str]:
+    """Return names of hosts as they are compared. Raises a UsageError for what is no name of a host."""
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"--allow-host {name!r} is no name of a host",
+                remedy="give it without port and path: predict.example.org",
+            )
+    return frozenset(name.lower() for name in names)
 
 
 def is_loopback(host: str) -> bool:

@@ -18,13 +18,14 @@ from train.cores import count_cores
 from train.errors import IntegrityError, PreflightError
 from train.record import reader
 from train.service import options
-from train.service.options import read_token, require_guard
+from train.service.options import read_hosts, read_token, require_guard
 from train.system import output, signals
 from train.system.network import close_network
 
 if TYPE_CHECKING:
     import uvicorn
 
+    from train.service.access import Form
     from train.service.application import Service
     from train.service.reading import Limits
     from train.use.network import Network
@@ -114,10 +115,13 @@ def collect(  # noqa: PLR0917
     max_mib: options.MaxMib = options.MAX_MIB,
     max_pixels: options.MaxPixels = options.MAX_PIXELS,
     timeout: options.Timeout = options.TIMEOUT,
+    allow_host: options.AllowHost = None,
+    log_format: options.LogFormat = "text",
 ) -> int:
     """Serve the predictions of a run by HTTP, until SIGTERM."""
     host = "0.0.0.0" if published else host  # noqa: S104 - in a container
     token = read_token(token_file)
+    hosts = read_hosts(allow_host or ())
     require_guard(host, token, published=published)
     reader.read_folder_config(run)
     bound = bind(host, port)
@@ -128,7 +132,7 @@ def collect(  # noqa: PLR0917
     # The first call makes the graph. It is made now, so that no request waits for it.
     loaded.compute_probabilities(np.zeros((1, *loaded.inputs.shape), np.uint8))
     limits = Limits(bytes=max_mib * MEBI, pixels=max_pixels, images=queue, seconds=timeout)
-    service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000)
+    service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000, hosts=hosts, log=log_format)
     if loaded.note:
         output.say(f"note: {loaded.note}")
     if trouble := close_network():
@@ -137,7 +141,16 @@ def collect(  # noqa: PLR0917
     return 0
 
 
-def make_service(network: "Network", limits: "Limits", *, token: str, size: int, wait: float) -> "Service":
+def make_service(
+    network: "Network",
+    limits: "Limits",
+    *,
+    token: str,
+    size: int,
+    wait: float,
+    hosts: frozenset[str] = frozenset(),
+    log: "Form" = "text",
+) -> "Service":
     """Return a network with its facts and its queue. A request may have as many images as the queue has places."""
     from train.service.application import Service
     from train.service.batches import Batches
@@ -155,6 +168,8 @@ def make_service(network: "Network", limits: "Limits", *, token: str, size: int,
         readers=count_cores(),
         budget=PixelBudget(LARGEST_AT_ONCE * limits.pixels),
         token=token,
+        hosts=hosts,
+        log=log,
     )
 
 
@@ -171,7 +186,9 @@ def make_server(service: "Service") -> "uvicorn.Server":
         log_level="error",
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        # The address of a client is the one that a proxy of this machine names in X-Forwarded-For.
+        proxy_headers=bool(service.hosts),
+        forwarded_allow_ips="127.0.0.1,::1",
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=int(2 * service.limits.seconds) + 1,
         limit_concurrency=CONNECTIONS,

@@ -1,7 +1,9 @@
 import base64
 import hashlib
+import json
 import re
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, make
 from train.__main__ import start
 from train.errors import UsageError
-from train.service.options import TOKEN, read_token, require_guard
+from train.service.options import TOKEN, read_hosts, read_token, require_guard
 from train.system.network import close_network
 from train.use import network
 
@@ -27,6 +29,59 @@ def test_another_host_and_another_origin_are_refused(client: Client) -> None:
     for origin in ("http://evil.example", "http://localhost:8001", "null", ""):
         assert client.send(DIGITS[:1], headers={**own, "Origin": origin}).status == 403, origin
     assert not any(name.startswith("access-control") for name in client.ask("OPTIONS", "/predictions").headers)
+
+
+def test_a_proxy_may_pass_on_the_names_that_are_allowed(
+    trained: network.Network, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hosts = read_hosts(["Predict.example.org"])
+    with serving.running(replace(make(trained), hosts=hosts)) as client:
+        proxied = {"Host": "predict.example.org", "Origin": "https://predict.example.org"}
+        assert client.send(DIGITS[:1], headers={**proxied, "X-Forwarded-For": "192.0.2.7"}).status == 200
+        assert client.send(DIGITS[:1], headers={**proxied, "Origin": "https://evil.example"}).status == 403
+        assert client.ask("GET", "/health", headers={"Host": "evil.example"}).status == 421
+        assert client.ask("GET", "/health").status == 200
+    assert " 192.0.2.7 POST /predictions 200 " in capfd.readouterr().err
+    for wrong in ("", "*", "predict.example.org:443", "https://predict.example.org", "a/b", "-x"):
+        with pytest.raises(UsageError, match="no name of a host"):
+            read_hosts([wrong])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "refused"),
+    [
+        ("GET", "/health", {}, 200, ""),
+        ("GET", "/health", {"Host": "evil.example"}, 421, "this host is not served"),
+        ("GET", "/health", {"Origin": "null"}, 403, "a page of another origin may not use the server"),
+        ("GET", "/a%1B?token=secret", {}, 404, "there is no GET /a\\x1b"),
+        ("PUT", "/health", {}, 405, "there is no PUT /health"),
+        ("POST", "/predictions", {}, 415, "the content is of no type"),
+    ],
+)
+def test_each_request_is_one_line(
+    trained: network.Network,
+    capfd: pytest.CaptureFixture[str],
+    method: str,
+    path: str,
+    headers: dict[str, str],
+    status: int,
+    refused: str,
+) -> None:
+    with serving.running(make(trained)) as client:
+        assert client.ask(method, path, headers=headers).status == status
+    (line,) = capfd.readouterr().err.splitlines()
+    path = path.partition("?")[0]
+    found = re.fullmatch(r"[0-9T:.+-]+ 127\.0\.0\.1 (.*) \d+ ms(?:: (.*))?", line)
+    assert found
+    assert found[1] == f"{method} {path} {status}"
+    assert (found[2] or "") == refused
+    with serving.running(replace(make(trained), log="json")) as client:
+        client.ask(method, path, headers=headers)
+    value = json.loads(capfd.readouterr().err)
+    assert value.pop("time")
+    assert 0 < value.pop("seconds") < 60
+    assert value.pop("refused").encode("unicode_escape").decode() == refused
+    assert value == {"client": "127.0.0.1", "method": method, "path": path, "status": status}
 
 
 def exchange(client: Client, *requests: str, end: bool = True) -> bytes:

@@ -50,6 +50,7 @@ def started(run: Path, *options: str) -> Iterator[tuple[Client, subprocess.Popen
             for line in process.stderr:
                 said += line
                 if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
+                    threading.Thread(target=process.stderr.read, daemon=True).start()  # a line for each request
                     yield Client(int(found[1])), process
                     break
             else:
