@@ -51,17 +51,15 @@ def verify(
 def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> tuple[dict[str, object], str]:
     """Print the findings; return them for --json, and a line that sums them up."""
     from toolkit.base import findings, signing
-    from toolkit.records import Image, Wheel
 
     artifact, all_findings = outcome.artifact, outcome.findings
     console.say(findings.render(all_findings).rstrip())
     value: dict[str, object] = {"kind": artifact.kind, "findings": [finding.as_dict() for finding in all_findings]}
     value |= artifact.describe_place()
-    if isinstance(artifact, Wheel) and outcome.is_sound:
-        console.heading("trust", artifact.describe_trust())
-        counts = artifact.read_record().facts.get("bazel", {})
-        value["trust"] = {name: counts.get(name) for name in ("executed", "cached_by", "reused", "remote")}
-    if not signed and not (isinstance(artifact, Image) and artifact.reference):
+    if outcome.is_sound and (trust := artifact.describe_trust()):
+        console.heading("trust", trust)
+        value["trust"] = artifact.count_actions()
+    if not signed and not artifact.reference:
         value["signature"] = signing.describe(artifact.path)
         console.heading("signature", signing.describe(artifact.path))
     return value, f"{artifact.kind} {artifact.name}: {findings.summarize(all_findings)}"

@@ -39,6 +39,7 @@ class Artifact(ABC):
 
     folder: Path  # of its record
     state: Path  # the folder with the records of environments and images
+    reference: str = ""  # the name or id of an image; empty if it is given by its record
 
     kind: ClassVar[str]  # what records and signatures call it
     noun: ClassVar[str]  # what people call it; `toolkit ls` too
@@ -107,6 +108,14 @@ class Artifact(ABC):
     @abstractmethod
     def find_tensorflow(self) -> str:
         """Return its version of TensorFlow, by its record. Raises IntegrityError if the record says none."""
+
+    def describe_trust(self) -> str:
+        """Return who is trusted by whoever uses it, beyond what is compared; empty if there is nothing to say."""
+        return ""
+
+    def count_actions(self) -> dict[str, object]:
+        """Return how much of what made it was taken from caches, by its record."""
+        return {}
 
     def summarize(self, record: object) -> str:  # noqa: ARG002 - most kinds override it
         """Return what its record, as JSON has it, says of it in a few words."""

@@ -41,8 +41,6 @@ class ImageRecord:
 class Image(Artifact):
     """An image, given by the folder of its record, or by its name or id."""
 
-    reference: str = ""  # its name or id; empty if it is given by its record
-
     kind = "image"
     noun = "image"
     title = "Image"

@@ -126,6 +126,10 @@ class Wheel(Artifact):
     def find_tensorflow(self) -> str:
         return str(self.read_record().facts["lock"]["spec"]["tensorflow"])
 
+    def count_actions(self) -> dict[str, object]:
+        counts = self.read_record().facts.get("bazel", {})
+        return {name: counts.get(name) for name in ("executed", "cached_by", "reused", "remote")}
+
     def read_record(self) -> Manifest:
         """Return its manifest. Raises IntegrityError if there is none, or if it is one of something else."""
         record = manifest.read(self.folder)

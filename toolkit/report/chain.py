@@ -14,7 +14,7 @@ from toolkit.base import digest, manifest, signing, steps
 from toolkit.base.errors import ToolkitError
 from toolkit.base.findings import Finding, State, absent, check
 from toolkit.base.signing import Policy
-from toolkit.records import Artifact, Image, Run, SmokeReport, Wheel, origins, verification
+from toolkit.records import Artifact, Run, SmokeReport, Wheel, origins, verification
 from toolkit.records.run import is_unfinished
 from toolkit.records.wheel import is_own_wheel
 from toolkit.report.page_model import Chain, Document, Link
@@ -179,7 +179,7 @@ class _View:
         folder = _find_folder(link.artifact)
         record = manifest.read(folder) if folder else None
         tag = str(record.facts.get("tag", "")) if record else ""
-        reference = link.artifact.reference if isinstance(link.artifact, Image) and not record else ""
+        reference = link.artifact.reference if link.artifact and not record else ""
         return tag or reference or (folder.name if folder else "")
 
     def _show_checked(self, link: records.Link) -> Iterator[Link]:
