@@ -103,7 +103,7 @@ def _render_kind(row: diagnosis.Row) -> str:
 
 
 def _render_failure(row: diagnosis.Row) -> str:
-    where = [f"{PLACES[place]}: {text}" for place, text in row.places.items()]
+    where = [f"{PLACES[name]}: {place.remedy}" for name, place in row.places.items()]
     said = " ".join(map(_escape, (row.cause, row.remedy, *where)))
     return f"- {_quote(row.title)}<br>{said} `--id {row.id}`"
 
@@ -117,7 +117,10 @@ def render_remedies() -> str:
     sources = "".join(path.read_text() for path in sorted(REMEDIES.parent.glob("*.py")))
     names = set(re.findall(r'find_remedy\(\s*"([\w-]+)"', sources))
     rows = diagnosis.load().rows
-    texts = {name: {"": rows[name].remedy, **rows[name].places} for name in sorted(names)}
+    texts = {
+        name: {"": rows[name].remedy, **{at: place.remedy for at, place in rows[name].places.items()}}
+        for name in sorted(names)
+    }
     clauses = {name: {place: diagnosis.to_clause(text) for place, text in each.items()} for name, each in texts.items()}
     return f"{json.dumps(clauses, indent=2, ensure_ascii=False)}\n"
 

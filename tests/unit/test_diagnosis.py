@@ -394,6 +394,37 @@ SPECIFIC = {
         "Python 3.9 to 3.11",
         "uv venv --python 3.11 && uv pip install 'tensorflow==2.15.0'",
     ),
+    "nvcc fatal : Unsupported gpu architecture 'compute_50'": ("too new for compute_50", "nvcc --list-gpu-arch"),
+    "ptxas fatal : Value 'sm_121a' is not defined for option 'gpu-name'": ("too old for sm_121a", "toolkit advise"),
+    "nvcc fatal : Unsupported gpu architecture 'compute_'": ("no compute capability", "toolkit advise"),
+    "release 13.1\nnvcc fatal : Unsupported gpu architecture 'compute_101'": (
+        "CUDA 12.8 and later know",
+        "toolkit advise",
+    ),
+    "Cuda compilation tools, release 13.0\nUnsupported gpu architecture 'compute_101'": (
+        "CUDA 13.0 and later have no code",
+        "nvcc --list-gpu-arch",
+    ),
+    "create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nMemory usage: 990 bytes free, 1000 bytes total.": (
+        "99% of the GPU's memory were free",
+        "unset LD_LIBRARY_PATH",
+    ),
+    "create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nMemory usage: 10 bytes free, 1000 bytes total.": (
+        "only 1%",
+        "nvidia-smi",
+    ),
+    "  File \"/x/site-packages/keras/src/utils/p.py\", line 1, in f\nmodule 'keras.src.backend' has no attribute 'x'": (
+        "two versions of keras are mixed",
+        "pip uninstall -y keras",
+    ),
+    "  File \"/x/site-packages/jax/_src/p.py\", line 1, in f\nmodule 'jax._src.frob' has no attribute 'x'": (
+        "two versions of jax are mixed",
+        "pip uninstall -y jax",
+    ),
+    "  - nothing provides bleach 1.5.0 needed by tensorboard-1.8.0-py310": (
+        "tensorboard-1.8.0-py310 wants bleach 1.5.0",
+        "conda search -c conda-forge tensorflow",
+    ),
     "TensorFlow version: 2.21.0\nCould not find cuda drivers on your machine": ("cuSOLVER", "toolkit install"),
 }
 
@@ -420,6 +451,67 @@ def test_an_answer_is_computed_from_what_the_line_names(log: str, said: tuple[st
 )
 def test_a_version_is_too_old_or_too_new(found: str, spec: str, direction: str) -> None:
     assert kinds.compare(found, spec) == direction
+
+
+NO_DEVICE = "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
+
+
+@pytest.mark.parametrize(
+    ("log", "command"),
+    [
+        (f"ls /.dockerenv\n{NO_DEVICE}", "docker run --gpus all …"),
+        (f"root@0a1b2c3d4e5f:/app# python train.py\n{NO_DEVICE}", "docker run --gpus all …"),
+        (f"1:name=systemd:/docker/0a1b2c\n{NO_DEVICE}", "docker run --gpus all …"),
+        (f"Linux box 5.15.90.1-microsoft-standard-WSL2\n{NO_DEVICE}", "nvidia-smi.exe"),
+        (f"LD_LIBRARY_PATH=/usr/lib/wsl/lib\n{NO_DEVICE}", "nvidia-smi.exe"),
+        (f"Linux box 6.8.0-48-generic\n{NO_DEVICE}", "nvidia-smi -L"),
+    ],
+)
+def test_the_remedy_is_that_of_the_place_which_the_log_names(log: str, command: str) -> None:
+    (cause,) = read(log).serious
+    assert command in cause.commands
+    assert (cause.remedy == cause.row.remedy) == (command == "nvidia-smi -L")
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/u/train.py", line 12, in main
+    model.fit(data)
+  File "/home/u/venv/lib/python3.12/site-packages/frob/core.py", line 7, in run
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "frob.core.Unheard: of",
+        "frob.FrobError: of",
+        "    raise Unheard",
+        "process exited, exit code 3",
+        "Frobnication terminated",
+        "frob: FATAL of",
+        "job 7: FAILED",
+    ],
+)
+def test_a_log_that_ends_in_a_failure_is_never_without_one(end: str, run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    for text in (f"fine\n{TRACEBACK}{end}\n", f"{ROWS['tensorrt-missing'].examples[0]}\n{TRACEBACK}{end}\n\n"):
+        log.write_text(text)
+        done = run("diagnose", str(log))
+        assert done.returncode == 13
+        assert "are not known" in done.stdout
+
+
+def test_of_an_unknown_exception_its_place_in_the_program_and_in_the_library_is_shown() -> None:
+    result = read(f"{TRACEBACK}frob.FrobError: of\n")
+    assert result.to_json()["origin"] == [
+        "/home/u/train.py, line 12, in main",
+        "/home/u/venv/lib/python3.12/site-packages/frob/core.py, line 7, in run",
+    ]
+    assert "raised at:\n  /home/u/train.py, line 12, in main" in result.render()
+    own = TRACEBACK.replace("/home/u/venv/lib/python3.12/site-packages/", "/home/u/")
+    assert read(f"{own}frob.FrobError: of\n").found.origin == ("/home/u/frob/core.py, line 7, in run",)
+    assert read(f"{TRACEBACK}{KILLED}\n").to_json()["origin"] == []
 
 
 def test_of_what_is_not_known_the_first_errors_and_the_last_are_shown() -> None:

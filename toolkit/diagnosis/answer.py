@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 from toolkit.diagnosis import kinds
 from toolkit.diagnosis.kinds import Told
 from toolkit.diagnosis.scanning import Line, Match, Scan, scan
-from toolkit.diagnosis.table import Row, load
+from toolkit.diagnosis.table import Place, Row, load
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import Table, load_table
 from train.system.output import inline
@@ -19,6 +19,8 @@ _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
 _WORD: Final = re.compile(r"\{(\w+)\}")
 PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
+PLACES_BY_FACT: Final[Mapping[str, str]] = {"container": "container", "WSL": "wsl2"}
+"""The place of a remedy, by the fact that says that a log was written there."""
 REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
 
 
@@ -38,7 +40,7 @@ class Cause:
 
     @property
     def remedy(self) -> str:
-        return self._fill(self._told.remedy or self.row.remedy)
+        return self._fill(self._told.remedy or self._place.remedy or self.row.remedy)
 
     @cached_property
     def _told(self) -> Told:
@@ -57,7 +59,13 @@ class Cause:
 
     @property
     def commands(self) -> list[str]:
-        return [self._fill(each) for each in self._told.commands or self.row.commands]
+        return [self._fill(each) for each in self._told.commands or self._place.commands or self.row.commands]
+
+    @property
+    def _place(self) -> Place:
+        """The remedy of the place where the log was written, if it says where and the row has one."""
+        found = (place for fact, place in PLACES_BY_FACT.items() if fact in self.facts)
+        return next((self.row.places[place] for place in found if place in self.row.places), Place())
 
     def _fill(self, text: str) -> str:
         words = self.match.words
@@ -120,7 +128,7 @@ class Diagnosis:
     @property
     def unknown(self) -> bool:
         """Whether the log has errors, and nothing that was found explains them."""
-        return not self.serious and bool(self.found.errors)
+        return bool(self.unexplained)
 
     @property
     def unexplained(self) -> list[Line]:
@@ -138,6 +146,7 @@ class Diagnosis:
             "facts": dict(self.found.facts),
             "misfits": self.misfits,
             "errors": [line.to_json() for line in self.unexplained],
+            "origin": list(self.found.origin) if self.unexplained else [],
         }
 
     def render(self) -> str:
@@ -151,6 +160,10 @@ class Diagnosis:
             parts.append(
                 "\n".join(["lines that look like an error and are not known, the first ones and the last:", *shown])
             )
+            if self.found.origin:
+                parts.append(
+                    "\n".join(["the last of them was raised at:", *(f"  {inline(each)}" for each in self.found.origin)])
+                )
             parts.append(f"search for them at {REPORT}, and report what is not there")
         facts = [f"{name} {value}" for name, value in self.found.facts.items()]
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []

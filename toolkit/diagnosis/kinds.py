@@ -39,7 +39,8 @@ def load_knowledge() -> Mapping[str, Any]:
 def tell(kind: str, words: Words, facts: Words) -> Told:
     """Return what is known of a failure of a kind. ``facts``: what the log says of versions and of the machine."""
     told = _TELLERS.get(kind)
-    return told(words, facts) or Told() if told else Told()
+    mixed = _tell_mixture(words) if kind in _OF_MODULES else None
+    return mixed or (told(words, facts) if told else None) or Told()
 
 
 def name_follower(package: str, facts: Words) -> str:
@@ -347,6 +348,67 @@ def _tell_keras(_words: Words, facts: Words) -> Told | None:
     return Told(commands=(f"pip install {name_follower('tf-keras', facts)}", "export TF_USE_LEGACY_KERAS=1"))
 
 
+def _tell_card(words: Words, facts: Words) -> Told | None:
+    """Return whether a compiler of CUDA is too old for a card, or too new."""
+    card = words.get("card", "")
+    if card.rstrip("_") in {"sm", "compute", ""}:
+        remedy = (
+            "Name the compute capabilities to the build, such as -DCMAKE_CUDA_ARCHITECTURES=90 or TORCH_CUDA_ARCH_LIST."
+        )
+        return Told(
+            "nvcc was told no compute capability: the build did not find the GPU or its setting is empty.", remedy
+        )
+    number = re.search(r"\d+", card)
+    known = load_knowledge()["cards"].get(int(number[0]), {}) if number else {}
+    since, gone = (str(known.get(name, "")) for name in ("since", "gone"))
+    here = facts.get("CUDA", "")
+    if since and not (gone and here and Version(here) >= Version(gone)):
+        cause = f"This compiler is too old for {card}, which CUDA {since} and later know."
+        remedy = f"Use CUDA {since} or later (for Triton, name its ptxas in TRITON_PTXAS_PATH), or leave {card} out."
+        return Told(cause, remedy, ("which -a nvcc ptxas", "nvcc --list-gpu-arch", "toolkit advise"))
+    if gone:
+        cause = f"This compiler is too new for {card}: CUDA {gone} and later have no code for such cards."
+        remedy = f"Leave {card} out of the compute capabilities; for a card of that age, use a CUDA before {gone}."
+        return Told(cause, remedy, ("nvcc --list-gpu-arch", "nvidia-smi --query-gpu=compute_cap --format=csv"))
+    return None
+
+
+def _tell_handle(_words: Words, facts: Words) -> Told | None:
+    """Return whether memory can be why cuDNN did not start."""
+    free, whole = (int(facts.get(f"GPU bytes {name}", "0")) for name in ("free", "in all"))
+    if not whole:
+        return None
+    if free < whole / 4:
+        cause = f"cuDNN could not be set up, and only {free / whole:.0%} of the GPU's memory were free."
+        return Told(cause, "Let memory grow instead of taking all of it, and end other users of the GPU.")
+    cause = (
+        f"cuDNN could not be set up although {free / whole:.0%} of the GPU's memory were free: another cuDNN than the "
+        "one of the build was loaded, or the driver is too old for it."
+    )
+    remedy = "Keep one cuDNN, which the framework brings, unset LD_LIBRARY_PATH, and update the driver."
+    return Told(cause, remedy, ("unset LD_LIBRARY_PATH", "pip list | grep -i cudnn", "nvidia-smi"))
+
+
+def _tell_mixture(words: Words) -> Told | None:
+    """Return whether a package itself asks for what it does not have, which no choice of versions explains."""
+    module = f"keras.{words['part']}" if "part" in words else words.get("module", "")
+    raiser = words.get("raiser", "").lower()
+    top = module.partition(".")[0]
+    if not top or raiser != top or module == top:
+        return None
+    cause = f"A file of {top} itself asks for what {module} does not have: files of two versions of {top} are mixed."
+    remedy = f"Remove {top} until pip finds it no more, look whether its folder is gone, and install it again."
+    return Told(cause, remedy, (f"pip uninstall -y {top}", f"pip install --no-cache-dir {top}"))
+
+
+def _tell_conda(words: Words, _facts: Words) -> Told | None:
+    wanted, who = words.get("wanted", "").rstrip(","), words.get("who", "")
+    if not wanted:
+        return None
+    asks = f"{who} wants {wanted}" if who else f"{wanted} was asked for"
+    return Told(f"{asks}, and no channel has it for this system and in versions that go with the rest.")
+
+
 def _tell_old_version(words: Words, _facts: Words) -> Told | None:
     asked = words["asked"]
     row = load_knowledge()["tensorflow"].get(_read_minor(asked), {})
@@ -382,6 +444,7 @@ def _title(text: str) -> str:
     return "A package" if text == "a package" else text
 
 
+_OF_MODULES: Final = frozenset({"name-missing", "package-missing", "keras-internals"})
 _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "library-missing": _tell_library,
     "library-version": _tell_version,
@@ -390,6 +453,9 @@ _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "name-missing": _tell_name,
     "package-missing": _tell_package,
     "conda-virtual-package": _tell_virtual,
+    "conda-unsatisfiable": _tell_conda,
+    "compiler-does-not-know-card": _tell_card,
+    "cudnn-handle": _tell_handle,
     "gpu-code": _tell_code,
     "ended-by-signal": _tell_signal,
     "shapes-differ": _tell_shapes,

@@ -19,7 +19,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "number": r"\d+",
     "tag": r"[\w.]+",
     "exception": r"[\w.]*(?:error|exception)",
-    "gpu": r"(?:sm|compute)_\d+[af]?",
+    "gpu": r"(?:sm|compute)_\d*[af]?",
     "card": r"\w[\w .()/-]*",
     "library": r"(?:[\w./+-]*/)?(?:lib[\w.+-]+?\.(?:so|dylib)(?:\.\d+)*|[\w.-]+\.dll|[\w.-]+\.so)",
     "dotted": r"[a-z_]\w*(?:\.\w+)*",
@@ -30,6 +30,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
     "option": r"-{1,2}[\w-]+",
     "shape": r"[\[(][\d, none?]*[\])]",
+    "container": r"[0-9a-f]{12}",
     "rest": r"\S.*\S",
 }
 _FIXED: Final = {

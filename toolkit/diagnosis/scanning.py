@@ -28,6 +28,22 @@ _ALARMS: Final = (b"error", b"fail", b"fatal", b"exception", b"dumped")
 _MESSAGES: Final = 200_000
 """Different messages that are remembered."""
 _DIGITS: Final = b"0123456789"
+_FRAME: Final = re.compile(r"""file "?([^"\n,]+?)"?(?:, line |:)(\d+),? in ([\w.<>]+)""", re.IGNORECASE)
+"""A frame of a traceback, as Python or IPython prints it."""
+_LIBRARY: Final = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
+)
+"""A file that is not the user's."""
+_PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORECASE)
+_ENDING: Final = re.compile(
+    r"(?<!\b0 )(?<!\b[Nn]o )(?:\b[A-Z]\w*(?:Error|Exception)\b|\b[Ee]rror:|\bERROR\b|\[error\]"
+    r"|\b[Ff](?:atal|ailed|ailure)\b|\bF(?:ATAL|AILED)\b|^Killed|\b[Tt]erminated\b|^Aborted|core dumped"
+    r"|^Traceback \(most|^\s*File \".*\", line \d|\bexit (?:code|status):? ?[1-9])"
+)
+"""How the last lines of a log read that ends in a failure."""
+_NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
+"""A line that says itself that it is no error."""
+_LAST_LINES: Final = 3
 
 T = TypeVar("T")
 
@@ -57,6 +73,7 @@ class Scan:
     matches: dict[str, Match] = field(default_factory=dict)  # by id
     facts: dict[str, str] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)  # the first lines that look like an error, and the last
+    origin: tuple[str, ...] = ()  # where the last of these was raised: in the program, and in a library
     lines: int = 0
     _logs: int = 0
     _seen: dict[int, int] = field(default_factory=dict)
@@ -96,7 +113,23 @@ class Scan:
             block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
         )
         if last or wanting:
-            self._search(block, lowered, self.table.error_filter, partial(self._suspect, source), numbers=False)
+            suspect = partial(self._suspect, source, before, block.text)
+            self._search(block, lowered, self.table.error_filter, suspect, numbers=False)
+        if last:
+            self._look_at_end(source, before, block)
+
+    def _look_at_end(self, source: str, before: bytes, block: Block) -> None:
+        """Keep the last line of a log that reads like a failure and shows none that is known."""
+        ends = [match.span() for match in re.finditer(rb"[^\n]*\S[^\n]*", block.text[-_NEAR_BYTES:])][-_LAST_LINES:]
+        shift = max(0, len(block.text) - _NEAR_BYTES)
+        for start, end in ((shift + start, shift + end) for start, end in reversed(ends)):
+            number = block.first + block.numbered.count(b"\n", 0, start)
+            text = block.text[start:end].decode("utf-8", "replace")
+            if number in self._explained or (self.errors and self.errors[-1].number >= number):
+                return
+            if _ENDING.search(text) and not _NOTE.search(text):
+                self._keep(Line(number, text.strip(), source), before, block.text, start)
+                return
 
     def _search(
         self,
@@ -148,6 +181,10 @@ class Scan:
             return True
         name = f"{row.id} {words[row.each].lower()}" if words.get(row.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
+        if len(words) > len(match.words):  # a later line says more
+            match.words = words
+        if not match.count and (raiser := near.find_raiser()):
+            match.words = {**match.words, "raiser": raiser}
         match.count += 1
         self._explained.add(found.number)
         if len(match.lines) < _KEPT:
@@ -161,11 +198,23 @@ class Scan:
                 if words is not None:
                     self.facts[fact.name] = words.get("value", "yes")
 
-    def _suspect(self, source: str, found: "_Found", patterns: list[Pattern]) -> None:
+    def _suspect(self, source: str, before: bytes, text: bytes, found: "_Found", patterns: list[Pattern]) -> None:
         if found.number in self._explained or all(found.match(pattern) is None for pattern in patterns):
             return
-        line = Line(found.number, found.raw.strip(), source)
+        self._keep(Line(found.number, found.raw.strip(), source), before, text, found.start)
+
+    def _keep(self, line: Line, before: bytes, text: bytes, start: int) -> None:
         self.errors[_ERRORS - 1 :] = [line]  # the first ones, and the last
+        above = (before if start < _NEAR_BYTES else b"") + text[max(0, start - _NEAR_BYTES) : start]
+        self.origin = _find_origin(above.decode("utf-8", "replace")) or self.origin
+
+
+def _find_origin(text: str) -> tuple[str, ...]:
+    """Return the innermost frames of the last traceback in a text: the program's, and that of a library below it."""
+    frames = list(_FRAME.finditer(text, text.rfind("Traceback (most recent call last)") + 1))
+    own = [index for index, frame in enumerate(frames) if not _LIBRARY.search(frame[1])]
+    shown = dict.fromkeys([*own[-1:], *([len(frames) - 1] if frames else [])])
+    return tuple(f"{frames[index][1]}, line {frames[index][2]}, in {frames[index][3]}" for index in shown)
 
 
 @dataclass(frozen=True)
@@ -218,6 +267,12 @@ class _Near:
         parts += [self._before()] if before else []
         parts += [self._after()] if after else []
         return any(pattern.stands_in(part) for part in parts)
+
+    def find_raiser(self) -> str:
+        """Return the package in whose file the traceback before this line ends; empty if it is none's."""
+        frames = list(_FRAME.finditer(self._before()))
+        package = _PACKAGE.search(frames[-1][1]) if frames else None
+        return package[1] if package else ""
 
     def _before(self) -> str:
         if "before" not in self._parts:

@@ -24,6 +24,14 @@ PLACES: Final[Mapping[str, str]] = {"container": "in a container", "wsl2": "in W
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place:
+    """The remedy of a failure in one place. An empty field leaves what the row says."""
+
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A failure. A line with one of ``lines`` shows it, if what stands near allows it."""
 
@@ -32,7 +40,7 @@ class Row:
     lines: tuple[Pattern, ...]
     cause: str
     remedy: str
-    places: Mapping[str, str] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
+    places: Mapping[str, Place] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
     sources: tuple[str, ...]
     examples: tuple[str, ...]  # texts that show it
     certainty: Certainty = "certain"
@@ -60,7 +68,7 @@ class Row:
             "title": self.title,
             "cause": self.cause,
             "remedy": self.remedy,
-            "places": dict(self.places),
+            "places": {name: place.remedy for name, place in self.places.items()},
             "commands": list(self.commands),
             "certainty": self.certainty,
             "harmless": self.harmless,
@@ -71,14 +79,15 @@ class Row:
     def render(self) -> str:
         rows = [self.title, f"  id: {self.id} ({'harmless' if self.harmless else self.certainty})"]
         rows += [f"  cause: {self.cause}", f"  try: {self.remedy}"]
-        rows += [f"  {PLACES[place]}: {remedy}" for place, remedy in self.places.items()]
         rows += [f"    {command}" for command in self.commands]
+        for name, place in self.places.items():
+            rows += [f"  {PLACES[name]}: {place.remedy}", *(f"    {command}" for command in place.commands)]
         rows += [f"  concerns: {self.concerns}"] if self.concerns else []
         return "\n".join([*rows, f"  sources: {', '.join(self.links)}"])
 
     def find_remedy(self, place: str) -> str:
         """Return the remedy for a place of ``PLACES``, or for any other."""
-        return self.places.get(place, self.remedy)
+        return self.places[place].remedy if place in self.places else self.remedy
 
     @property
     def reference(self) -> str:
@@ -191,7 +200,11 @@ _LISTS: Final = ("sources", "examples", "commands", "follows", "unless")
 
 
 def _build(row: Mapping[str, Any]) -> Row:
-    lists = {name: tuple(row[name]) for name in _LISTS if name in row}
+    lists: dict[str, Any] = {name: tuple(row[name]) for name in _LISTS if name in row}
+    lists["places"] = {
+        name: Place(remedy=place["remedy"], commands=tuple(place.get("commands", ())))
+        for name, place in row.get("places", {}).items()
+    }
     return Row(**{**row, **lists, **{name: _compile(row[name]) for name in _PATTERNS if name in row}})
 
 
