@@ -167,6 +167,8 @@ def _fit_cards(
     from toolkit.jobs.choice import DIST
 
     if chosen.missing is None:
+        if chosen.wheel and not how.dry_run:  # it was found
+            sign(session, key, (chosen.wheel.parent, False))
         return chosen
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
     wheel = obtain_graft(chosen.missing, order(session, DIST, origin, key, dry_run=how.dry_run))
