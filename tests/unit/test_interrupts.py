@@ -165,7 +165,7 @@ def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     monkeypatch.setattr(choice, "choose", lambda *_, **__: choice.Choice(spec=spec, roots=("tensorflow==2.21.0",)))
     monkeypatch.setattr(uv, "Uv", lambda **_: index.uv)
     monkeypatch.setattr(runner, "run_in", lambda *_: report)
-    monkeypatch.setattr(installation, "NEEDED_BYTES", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr(installation, "NEEDED_BYTES", 0)
     monkeypatch.setattr(installation, "SEED", str(folder / "no-pip.txt"))
     return index
 

@@ -139,12 +139,12 @@ def _install(
     settings, wheel = chosen.settings, chosen.wheel
     python = _choose_python(settings, place, wheel)
     place = place or target.plan_new(into or Path(), python)
-    there = {} if place.new else list_installed(python.packages)
+    there = {} if place.new else list_installed(python)
     resolved = _resolve(session, settings, python, wheel, there)
     planned = installation.Installation(
         target=place,
         packages=resolved.packages,
-        changes=changes.compare(resolved.packages, there, python),
+        changes=changes.compare(resolved.packages, there),
         uv=resolved.uv,
     )
     changes.require_apart(planned.changes, there)

@@ -356,11 +356,13 @@ def _find_python(version: str) -> str:
     return str(interpreters.search(version) or version)
 
 
-def require_space(folder: Path, needed: int) -> None:
-    """Raise a PreflightError if the disk of a folder has fewer free bytes than needed."""
+def require_space(folder: Path, needed: int, remedy: str = "run `toolkit clean`, or set TOOLKIT_STATE to one") -> None:
+    """Raise a PreflightError if the disk of a folder, which need not exist yet, has fewer free bytes than needed."""
+    while not folder.exists():
+        folder = folder.parent
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise PreflightError(
             f"too little disk at {folder}: {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed",
-            remedy="free space, run `toolkit clean`, or set TOOLKIT_STATE to a folder on a larger disk",
+            remedy=f"free space, or take a folder on a larger disk: {remedy}",
         )

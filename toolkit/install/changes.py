@@ -1,7 +1,7 @@
 """Compares what TensorFlow needs with what an environment has, and says what would change there."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,8 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from toolkit.base.errors import UnsupportedError
-from toolkit.base.interpreters import Interpreter
-from toolkit.install.installed import Installed, applies, load_table, read_requirement
+from toolkit.install.installed import Installed, list_refusals
 from toolkit.install.resolution import Package
 
 
@@ -41,16 +40,15 @@ def _compare(before: str, after: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    added: tuple[Package, ...]
-    replaced: tuple[Package, ...]  # the new packages of ``changed``
+    wanted: tuple[Package, ...]  # what is to be installed
     changed: tuple[Change, ...]  # packages of the environment that get another version, or are removed
     broken: tuple[str, ...]  # packages of the environment that do not accept a new version, in words
     kept: int  # packages of the environment that stay as they are
 
     @property
-    def wanted(self) -> tuple[Package, ...]:
-        """What is to be installed."""
-        return (*self.added, *self.replaced)
+    def added(self) -> tuple[Package, ...]:
+        there = {change.name for change in self.changed}
+        return tuple(package for package in self.wanted if package.name not in there)
 
     @property
     def removed(self) -> tuple[str, ...]:
@@ -67,7 +65,7 @@ class Changes:
         return [*lines, *(item.describe() for item in self.changed), *self.broken]
 
     def summarize(self) -> str:
-        updated = sum(bool(change.after) for change in self.changed)
+        updated = len(self.changed) - len(self.removed)
         return f"{len(self.added)} packages added, {updated} changed, {len(self.removed)} removed, {self.kept} kept"
 
     def to_json(self) -> dict[str, Any]:
@@ -80,40 +78,39 @@ class Changes:
         }
 
 
-def compare(packages: Sequence[Package], installed: Mapping[str, Installed], python: Interpreter) -> Changes:
+def compare(packages: Sequence[Package], installed: Mapping[str, Installed]) -> Changes:
     """Return what installing packages changes in an environment."""
     wanted = {package.name: package for package in packages if not _is_there(package, installed.get(package.name))}
-    tensorflow = next((package for package in packages if package.is_tensorflow), None)
-    removed = [item for name, item in installed.items() if tensorflow and item.tensorflow and name != tensorflow.name]
-    changed = [
-        Change(
-            name=name,
-            before=installed[name].version,
-            after=package.version,
-            why="it is another build of this version" if installed[name].version == package.version else package.why,
-            manager="conda" * (installed[name].installer == "conda"),
-        )
-        for name, package in wanted.items()
+    tensorflow = next((package.name for package in packages if package.is_tensorflow), "")
+    second = [name for name, item in installed.items() if tensorflow and item.tensorflow and name != tensorflow]
+    changed = {
+        name: _describe(installed[name], wanted.get(name), tensorflow)
+        for name in (*wanted, *second)
         if name in installed
-    ]
-    changed += [
-        Change(
-            name=item.name,
-            before=item.version,
-            after="",
-            why=f"{tensorflow.name} has files of the same names" if tensorflow else "",
-            manager="conda" * (item.installer == "conda"),
-        )
-        for item in removed
-    ]
-    gone = {item.name for item in removed}
-    stay = [item for name, item in installed.items() if name not in gone and name not in wanted]
+    }
+    stay = sorted((item for name, item in installed.items() if name not in changed), key=lambda item: item.name)
     return Changes(
-        added=tuple(package for package in wanted.values() if package.name not in installed),
-        replaced=tuple(package for package in wanted.values() if package.name in installed),
-        changed=tuple(changed),
-        broken=tuple(_list_broken(wanted, stay, python)),
+        wanted=tuple(wanted.values()),
+        changed=tuple(changed.values()),
+        broken=tuple(
+            f"{item.name} {item.version} may no longer work: it needs {need.name}{need.specifier}, and gets {version}"
+            for item, need, version in list_refusals(stay, {name: package.version for name, package in wanted.items()})
+        ),
         kept=len(stay),
+    )
+
+
+def _describe(there: Installed, package: Package | None, tensorflow: str) -> Change:
+    if package is None:
+        why = f"{tensorflow} has files of the same names"
+    else:
+        why = "it is another build of this version" if there.version == package.version else package.why
+    return Change(
+        name=there.name,
+        before=there.version,
+        after=package.version if package else "",
+        why=why,
+        manager="conda" * (there.installer == "conda"),
     )
 
 
@@ -127,29 +124,18 @@ def _is_there(package: Package, installed: Installed | None) -> bool:
     return package.version in {installed.version, installed.version.partition("+")[0]}
 
 
-def _list_broken(wanted: Mapping[str, Package], stay: Iterable[Installed], python: Interpreter) -> Iterator[str]:
-    """Yield which packages do not accept what comes, whether or not they accepted what was there."""
-    for item in sorted(stay, key=lambda item: item.name):
-        for text in item.requires:
-            requirement = read_requirement(text)
-            if requirement is None or not applies(requirement, python):
-                continue
-            package = wanted.get(canonicalize_name(requirement.name))
-            if package and not requirement.specifier.contains(package.version, prereleases=True):
-                needs = f"{requirement.name}{requirement.specifier}"
-                yield f"{item.name} {item.version} may no longer work: it needs {needs}, and gets {package.version}"
-
-
 def require_apart(changes: Changes, installed: Mapping[str, Installed]) -> None:
-    """Raise UnsupportedError if a package that comes is known to have the files of another one that stays."""
+    """Raise UnsupportedError if a package that comes is known by its name to have the files of another one that stays.
+
+    Those are libraries of NVIDIA, whose names differ only by the CUDA that they are for, such as `-cu12` and `-cu13`.
+    """
     gone = {change.name for change in changes.changed}
-    for pattern in load_table()["same_files"]:
-        for package in changes.added:
-            coming = re.fullmatch(pattern, package.name)
-            for name in sorted(installed.keys() - gone - {package.name}) if coming else ():
-                there = re.fullmatch(pattern, name)
-                if coming and there and coming.groups() == there.groups():
-                    raise _refuse(package.name, installed[name], _name_file(installed[name]), installed)
+    stay = {_CUDA.sub("", name): name for name in installed.keys() - gone if _CUDA.search(name)}
+    for package in changes.added:
+        there = installed.get(stay.get(_CUDA.sub("", package.name), ""))
+        if there and _CUDA.search(package.name):
+            file = min(there.files, key=lambda path: (".so" not in path, path), default="the files")
+            raise _refuse(package.name, there, file, installed)
 
 
 def require_no_overlap(new: Mapping[str, Installed], stay: Mapping[str, Installed]) -> None:
@@ -162,21 +148,16 @@ def require_no_overlap(new: Mapping[str, Installed], stay: Mapping[str, Installe
                 raise _refuse(package.name, there, path, stay)
 
 
+_CUDA: Final = re.compile(r"-cu\d+$")
 _HARMLESS: Final = ("tests/", "test/", "docs/", "examples/", "LICENSE", "README")
 """How the paths begin that many packages have by mistake, and that none of them imports."""
 
 
-def _name_file(package: Installed) -> str:
-    files = sorted(package.files, key=lambda path: (".so" not in path, "__init__" not in path, path))
-    return files[0] if files else "the same files"
-
-
 def _refuse(coming: str, there: Installed, path: str, installed: Mapping[str, Installed]) -> UnsupportedError:
-    needs = {item.name: [read_requirement(text) for text in item.requires] for item in installed.values()}
     users = sorted(
-        name
-        for name, reads in needs.items()
-        if any(read and canonicalize_name(read.name) == there.name for read in reads)
+        item.name
+        for item in installed.values()
+        if any(canonicalize_name(need.name) == there.name for need in item.needs)
     )
     torch = "; or install a torch for CUDA 12, from its index for cu126 or cu128, and then this" * ("torch" in users)
     return UnsupportedError(

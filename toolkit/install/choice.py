@@ -94,12 +94,11 @@ def _accept_ranges(roots: Sequence[str], tensorflow: str) -> tuple[str, ...]:
 
 def _keep_roots(packages: Sequence[str], place: PlatformRow, *, own_wheel: bool) -> tuple[str, ...]:
     """Leave out the TensorFlow of a set for which there is a wheel, and that of other machines."""
-    names = [(requirement, requirement.partition("=")[0]) for requirement in packages]
-    kept = [requirement for requirement, name in names if name not in manifest.PUBLISHED or not own_wheel]
     return tuple(
-        requirement
-        for requirement in kept
-        if "platform_machine" not in requirement or f"'{place.machine}'" in requirement
+        package
+        for package in packages
+        if not (own_wheel and package.partition("=")[0] in manifest.PUBLISHED)
+        and ("platform_machine" not in package or f"'{place.machine}'" in package)
     )
 
 

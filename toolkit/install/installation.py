@@ -6,8 +6,7 @@ Whatever ends the command in them, the same command brings back what was there a
 
 import fcntl
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from toolkit.base import digest, files, interpreters, project
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError
 from toolkit.base.interpreters import Interpreter
+from toolkit.engine.host import require_space
 from toolkit.engine.uv import Downloads, Uv
 from toolkit.graft import search_paths
 from toolkit.graft.search_paths import NOTE
@@ -28,8 +28,8 @@ from toolkit.install.target import Target
 from train.system import signals
 from train.system.progress import Work
 
-NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 14 << 30}
-"""Free disk that an installation needs for downloads and unpacked files, with some reserve."""
+NEEDED_BYTES: Final = 1 << 30
+"""Free disk for the download and the files of a library of NVIDIA. All else needs three times as much."""
 
 SEED: Final = "docker/requirements/pip.txt"
 """The pip that a new environment gets for its owner."""
@@ -73,25 +73,24 @@ def install(what: Installation, console: Console) -> None:
     IntegrityError if a package has another hash, and UnsupportedError if two packages have the same files. The
     environment is then as before.
     """
-    cuda = any(package.name.startswith(NVIDIA) for package in what.changes.wanted)
-    _require_space(what.target, NEEDED_BYTES["cuda" if cuda else "cpu"] if what.changes.wanted else 0)
+    if what.changes.wanted:
+        libraries = sum(package.name.startswith(NVIDIA) for package in what.changes.wanted)
+        require_space(what.target.folder, NEEDED_BYTES * (3 + libraries), remedy="--into DIR")
     if what.target.new:
         _make(what, console)
         return
     with locking(what.target.folder) as lock:
         python = what.target.python
-        installed = list_installed(python.packages)
-        if undo.complete(python) or compare(what.packages, installed, python) != what.changes:
+        installed = list_installed(python)
+        if undo.complete(python) or compare(what.packages, installed) != what.changes:
             raise PreflightError(
                 f"{what.target.folder} was changed meanwhile, and is left as it is",
                 why="another program has installed or removed packages there",
                 remedy="run the command again",
             )
-        if what.changes.wanted or what.changes.removed:
+        correct = what.has_gpu_libraries and search_paths.needs_repair(python.packages)
+        if what.changes.wanted or what.changes.removed or correct:
             _change(what, installed, lock, console)
-        elif what.has_gpu_libraries and search_paths.needs_repair(python.packages):
-            with _keeping(what, {}, [], installed, console):
-                pass
 
 
 def _make(what: Installation, console: Console) -> None:
@@ -114,51 +113,34 @@ def _make(what: Installation, console: Console) -> None:
 
 
 def _change(what: Installation, installed: dict[str, Installed], lock: int, console: Console) -> None:
+    """Keep what is replaced, replace it, and correct the TensorFlow that is there then. What fails is undone."""
     python, changes = what.target.python, what.changes
-    replaced = [installed[change.name] for change in changes.changed]
+    gone = {change.name for change in changes.changed}
+    stay = {name: package for name, package in installed.items() if name not in gone}
     with files.stage(python.packages.parent, _name(what.target.folder)) as stage:
         # What is downloaded and unpacked here is in uv's cache then.
-        new = list_installed(_fill(what, stage.path / "env", stage, console).packages)
-        gone = {package.name for package in replaced}
-        require_no_overlap(new, {name: package for name, package in installed.items() if name not in gone})
-        requirements = _write(what, stage)
-        coming = {**{name: package for name, package in installed.items() if name not in gone}, **new}
-        with _keeping(what, new, replaced, coming, console):
-            place, locks = ("--python", python.path), (stage.lock, lock)
-            if changes.removed:
-                what.uv.run("pip", "uninstall", *place, *changes.removed, locks=locks)
-            if changes.wanted:
-                what.uv.run("pip", "install", "--offline", *place, *_OPTIONS, requirements, locks=locks)
-
-
-@contextmanager
-def _keeping(
-    what: Installation,
-    new: Mapping[str, Installed],
-    replaced: Sequence[Installed],
-    coming: Mapping[str, Installed],
-    console: Console,
-) -> Iterator[None]:
-    """Keep what a block replaces, and correct the TensorFlow after it. What fails is undone.
-
-    ``new``: packages that the block installs. ``coming``: all that the environment has after it.
-    """
-    python = what.target.python
-    tensorflow = [package for package in coming.values() if package.tensorflow and what.has_gpu_libraries]
-    notes = [
-        name.replace("/RECORD", f"/{NOTE}") for item in tensorflow for name in item.files if name.endswith("/RECORD")
-    ]
-    undo.save(python, new, [*replaced, *(item for item in tensorflow if item.name not in new)], notes)
-    try:
-        with signals.deferring(), console.follow("install") as status:
-            status.show(Work(f"changing {what.target.folder}"))
-            yield
-            if tensorflow:
-                repair(python.packages, console)
-            undo.finish(python)
-    except BaseException:
-        undo.complete(python)
-        raise
+        new = list_installed(_fill(what, stage.path / "env", stage, console)) if changes.wanted else {}
+        require_no_overlap(new, stay)
+        ours = [item for item in {**stay, **new}.values() if item.tensorflow and what.has_gpu_libraries]
+        notes = [
+            name.replace("/RECORD", f"/{NOTE}") for item in ours for name in item.files if name.endswith("/RECORD")
+        ]
+        old = [installed[name] for name in gone] + [item for item in ours if item.name not in new]
+        undo.save(python, new, old, notes)
+        try:
+            with signals.deferring(), console.follow("install") as status:
+                status.show(Work(f"changing {what.target.folder}"))
+                place, locks = ("--python", python.path), (stage.lock, lock)
+                if changes.removed:
+                    what.uv.run("pip", "uninstall", *place, *changes.removed, locks=locks)
+                if changes.wanted:
+                    what.uv.run("pip", "install", "--offline", *place, *_OPTIONS, _write(what, stage), locks=locks)
+                if ours:
+                    repair(python.packages, console)
+                undo.finish(python)
+        except BaseException:
+            undo.complete(python)
+            raise
 
 
 def _fill(what: Installation, folder: Path, stage: files.Staging, console: Console) -> Interpreter:
@@ -244,15 +226,3 @@ def locking(folder: Path) -> Iterator[int]:
 
 def _name(folder: Path) -> str:
     return digest.shorten(digest.digest_value(["install", str(folder)]))
-
-
-def _require_space(target: Target, needed: int) -> None:
-    place = target.folder
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    if free < needed:
-        raise PreflightError(
-            f"too little disk at {place}: {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed",
-            remedy="free space, or name a folder on a larger disk: --into DIR",
-        )

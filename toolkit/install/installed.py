@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +25,7 @@ _MODULE: Final = "tensorflow/__init__.py"
 class Installed:
     name: str
     version: str
-    requires: tuple[str, ...] = ()  # by its metadata, and by the table of what metadata does not tell
+    needs: tuple[Requirement, ...] = ()  # what counts here of its metadata, and of the table of what that does not tell
     installer: str = ""  # that its metadata names, such as ``pip`` or ``conda``
     files: Mapping[str, str] = field(default_factory=dict)  # hash of each file by its path, both as in RECORD
 
@@ -34,17 +34,17 @@ class Installed:
         return _MODULE in self.files
 
 
-def list_installed(folder: Path) -> dict[str, Installed]:
-    """Return the packages in a folder of packages (``site-packages``), by their names."""
+def list_installed(python: Interpreter) -> dict[str, Installed]:
+    """Return the packages of an environment, by their names."""
     installed: dict[str, Installed] = {}
-    for distribution in metadata.distributions(path=[str(folder)]):
+    for distribution in metadata.distributions(path=[str(python.packages)]):
         if not (distribution.metadata and distribution.metadata["Name"]):  # what an interrupted installer has left
             continue
         name, version = str(canonicalize_name(distribution.metadata["Name"])), str(distribution.version)
         installed[name] = Installed(
             name=name,
             version=version,
-            requires=(*(distribution.requires or ()), *_list_untold(name, version)),
+            needs=tuple(_list_needs(name, version, distribution.requires or (), python)),
             installer=(distribution.read_text("INSTALLER") or "").strip(),
             files=dict(read_record(distribution.read_text("RECORD") or "")),
         )
@@ -58,27 +58,33 @@ def read_record(text: str) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def load_table() -> Any:
-    """Return ``packages.yaml``: what metadata of packages does not tell."""
-    return files.parse_yaml((Path(__file__).with_name("packages.yaml")).read_text())
+def _load_table() -> Any:
+    return files.parse_yaml(Path(__file__).with_name("packages.yaml").read_text())
 
 
-def _list_untold(name: str, version: str) -> Iterator[str]:
-    for row in load_table()["compiled"]:
+def _list_needs(name: str, version: str, requires: Iterable[str], python: Interpreter) -> Iterator[Requirement]:
+    for text in requires:
+        with suppress(InvalidRequirement):  # some old packages have requirements of no valid form
+            if applies(requirement := Requirement(text), python):
+                yield requirement
+    for row in _load_table()["compiled"]:
         with suppress(InvalidVersion):
             if row["package"] == name and Version(version) < Version(row["before"]):
-                yield row["needs"]
-
-
-def read_requirement(text: str) -> Requirement | None:
-    """Return a requirement of a package's metadata; None if it has no valid form, as in old packages."""
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
+                yield Requirement(row["needs"])
 
 
 def applies(requirement: Requirement, python: Interpreter) -> bool:
     """Return whether a requirement counts for a Python of this machine. Those of extras do not."""
     here = {"python_version": python.minor, "python_full_version": python.version, "extra": ""}
     return requirement.marker is None or requirement.marker.evaluate({**here, "implementation_version": python.version})
+
+
+def list_refusals(
+    installed: Iterable[Installed], versions: Mapping[str, str]
+) -> Iterator[tuple[Installed, Requirement, str]]:
+    """Yield which packages do not accept others in these versions: the package, what it needs, and what it gets."""
+    for item in installed:
+        for need in item.needs:
+            version = versions.get(canonicalize_name(need.name))
+            if version and not need.specifier.contains(version, prereleases=True):
+                yield item, need, version

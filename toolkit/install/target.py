@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 from toolkit.base import interpreters
 from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
@@ -16,12 +16,14 @@ from toolkit.base.interpreters import Interpreter
 from toolkit.engine.uv import Uv
 from toolkit.versions import numbers
 
+_ACTIVE: Final = ("VIRTUAL_ENV", "CONDA_PREFIX")
+_NEW: Final = "name a folder for a new environment, such as `--into tensorflow-env`"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     folder: Path
     python: Interpreter  # that of the environment; for a new one, that it is made with
-    kind: Literal["venv", "conda", "system"]
     new: bool = False
 
     @property
@@ -39,49 +41,23 @@ def find(into: Path | None, variables: Mapping[str, str] = os.environ, *, system
     Raises UsageError if there is no environment or the folder holds something else. Raises PreflightError if it is the
     Python of the system, belongs to another user, or does not run.
     """
-    if system:
-        return _examine_own(into, variables)
-    if into is not None:
-        folder = Path(os.path.abspath(into.expanduser()))  # noqa: PTH100 - a link in the path stays one
-        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-            return None
-        if not (folder / "bin").is_dir():
-            raise UsageError(
-                f"{into} is no environment, and it is not empty",
-                why=f"there is no {folder / 'bin' / 'python'}",
-                remedy="name an environment, or a folder that does not exist yet",
-            )
-        return _examine(folder)
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if variables.get(name):
-            return _examine(Path(variables[name]).absolute())
-    raise UsageError(
-        "no environment is active, and the Python of the system is left alone",
-        why="neither VIRTUAL_ENV nor CONDA_PREFIX is set",
-        remedy="name a folder for a new environment, such as `--into tensorflow-env`, or activate yours first; in an "
-        "image or a job of CI, where the Python is your own, give --system",
-    )
-
-
-def _examine_own(into: Path | None, variables: Mapping[str, str]) -> Target:
-    """Return a Python that is in no environment, if no package manager keeps its packages."""
-    program = interpreters.find(into) if into else shutil.which("python3", path=variables.get("PATH"))
-    if program is None:
-        raise UsageError("there is no python3 in PATH", remedy="name the folder of your Python with --into")
-    python = interpreters.ask(Path(program))
-    if python.managed:
-        raise PreflightError(
-            f"{python.path} is kept by the package manager of the system, and left alone",
-            why="it has a file EXTERNALLY-MANAGED (PEP 668)",
-            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
-        )
-    if python.is_virtual or python.is_conda:
+    if system and into is None:
+        program = shutil.which("python3", path=variables.get("PATH"))
+        if program is None:
+            raise UsageError("there is no python3 in PATH", remedy="name the folder of your Python with --into")
+        return _examine(Path(program), None, system=True)
+    named = into or next((Path(variables[name]) for name in _ACTIVE if variables.get(name)), None)
+    if named is None:
         raise UsageError(
-            f"{python.path} is the Python of an environment",
-            remedy="leave out --system: an active environment is taken without it",
+            "no environment is active, and the Python of the system is left alone",
+            why=f"neither {' nor '.join(_ACTIVE)} is set",
+            remedy=f"{_NEW}, or activate yours first; in an image or a job of CI, where the Python is your own, "
+            "give --system",
         )
-    _require_own(python.packages)
-    return Target(folder=python.prefix, python=python, kind="system")
+    folder = Path(os.path.abspath(named.expanduser()))  # noqa: PTH100 - a link in the path stays one
+    if into and not system and (not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))):
+        return None
+    return _examine(interpreters.find(folder), folder, system=system)
 
 
 def find_active(into: Path | None) -> Target | None:
@@ -91,35 +67,50 @@ def find_active(into: Path | None) -> Target | None:
     return None
 
 
-def _examine(folder: Path) -> Target:
-    python = interpreters.ask(interpreters.find(folder))
-    if not python.is_virtual and not python.is_conda:
-        raise PreflightError(
-            f"{folder} is the Python of the system, which is left alone",
-            why="its package manager expects to change its packages alone" if python.managed else "",
-            remedy="name a folder for a new environment, such as `--into tensorflow-env`"
-            + ("" if python.managed else "; if this Python is your own, give --system"),
+def _examine(program: Path, folder: Path | None, *, system: bool) -> Target:
+    """Return the target of a Python, if this user may change it.
+
+    ``folder``: that of its environment, as the user names it. Raises UsageError and PreflightError as :func:`find`.
+    """
+    python = interpreters.ask(program)
+    inside = python.is_virtual or python.is_conda
+    if system and inside:
+        raise UsageError(
+            f"{python.path} is the Python of an environment",
+            remedy="leave out --system: an active environment is taken without it",
         )
-    if python.prefix != folder and python.prefix.resolve() != folder.resolve():
-        raise PreflightError(
-            f"the Python in {folder} belongs to another environment",
-            why=f"it says that its environment is {python.prefix}",
-            remedy="make the environment again: it may have been moved or copied",
-        )
-    if python.is_conda and any((folder / name).is_dir() for name in ("condabin", "envs")):
-        raise PreflightError(
-            f"{folder} is the base environment of conda, which is left alone",
-            why="conda itself runs in it",
-            remedy="make an environment of your own and activate it: conda create --name tensorflow python=3.12",
-        )
-    if python.packages.resolve() != python.compiled.resolve():
-        raise PreflightError(
-            f"{folder} has two folders of packages",
-            why=f"they are {python.packages} and {python.compiled}",
-            remedy="name a folder for a new environment, such as `--into tensorflow-env`",
-        )
+    folder = python.prefix if system or folder is None else folder
+    for wrong, what, why in (
+        (
+            not inside and python.managed,
+            "is the Python of the system, which is left alone",
+            "it has a file EXTERNALLY-MANAGED (PEP 668)",
+        ),
+        (
+            not inside and not system,
+            "is the Python of the system, which is left alone",
+            "it is in no environment; if it is your own, give --system",
+        ),
+        (
+            python.prefix.resolve() != folder.resolve(),
+            "holds the Python of another environment: it may have been moved or copied",
+            f"that Python says that its environment is {python.prefix}",
+        ),
+        (
+            python.is_conda and any((folder / name).is_dir() for name in ("condabin", "envs")),
+            "is the base environment of conda, which is left alone",
+            "conda itself runs in it",
+        ),
+        (
+            python.packages.resolve() != python.compiled.resolve(),
+            "has two folders of packages",
+            f"they are {python.packages} and {python.compiled}",
+        ),
+    ):
+        if wrong:
+            raise PreflightError(f"{folder} {what}", why=why, remedy=_NEW)
     _require_own(python.packages)
-    return Target(folder=folder, python=python, kind="venv" if python.is_virtual else "conda")
+    return Target(folder=folder, python=python)
 
 
 def _require_own(packages: Path) -> None:
@@ -127,24 +118,19 @@ def _require_own(packages: Path) -> None:
     try:
         owner = packages.stat().st_uid
     except OSError as error:
-        raise PreflightError(
-            f"{packages} cannot be read", why=error.strerror or str(error), remedy="make the environment again"
-        ) from error
+        raise PreflightError(f"{packages} cannot be read", why=error.strerror or str(error), remedy=_NEW) from error
     if owner != os.geteuid():
         name = str(owner)
         with suppress(KeyError):
             name = pwd.getpwuid(owner).pw_name
-        raise PreflightError(
-            f"{packages} belongs to another user, {name}",
-            remedy="install as this user, or name a folder for a new environment: --into DIR",
-        )
+        raise PreflightError(f"{packages} belongs to another user, {name}", remedy=f"install as this user, or {_NEW}")
     for folder in (packages.parent, packages.parents[2] / "bin"):
         if folder.exists() and not os.access(folder, os.W_OK):
-            raise PreflightError(f"cannot write {folder}", remedy="name a folder for a new environment: --into DIR")
+            raise PreflightError(f"cannot write {folder}", remedy=_NEW)
 
 
 def plan_new(folder: Path, python: Interpreter) -> Target:
-    return Target(folder=folder.expanduser().absolute(), python=python, kind="venv", new=True)
+    return Target(folder=folder.expanduser().absolute(), python=python, new=True)
 
 
 def choose_python(pythons: Sequence[str], asked: str = "") -> Interpreter:

@@ -9,7 +9,7 @@ killed is completed by the next one: it brings back what was there, and begins a
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,8 +33,8 @@ class Before:
 
     state: Literal["changing", "done"]
     environment: str  # its folder of packages, and the inode of that
-    added: tuple[str, ...]  # files that the installation brings
-    saved: tuple[str, ...]  # files that it replaces or removes
+    added: Sequence[str]  # files that the installation brings
+    saved: Sequence[str]  # files that it replaces or removes; each is kept under its number here
     packages: Mapping[str, str]  # versions of what it brings, by name
 
 
@@ -43,8 +43,7 @@ def find(python: Interpreter) -> Before | None:
     value = files.read_json(_locate(python) / _RECORD)
     if not isinstance(value, dict) or not seals.holds(_PURPOSE, value.get("before"), value.get("mark")):
         return None
-    before = value["before"]
-    found = Before(**{**before, "added": tuple(before["added"]), "saved": tuple(before["saved"])})
+    found = Before(**value["before"])
     return found if found.environment == _identify(python) else None
 
 
@@ -60,18 +59,13 @@ def save(
     folder = _locate(python)
     shutil.rmtree(folder, ignore_errors=True)
     added = sorted({path for package in new.values() for path in package.files} | set(notes))
-    saved = sorted({path for package in old for path in package.files} | set(added))
+    replaced = sorted({path for package in old for path in package.files} | set(added))
+    saved = [path for path in replaced if (place := _place(python, path)).is_file() or place.is_symlink()]
     seals.make_key()
     try:
         (folder / "files").mkdir(parents=True)
-        kept = []
         for number, path in enumerate(saved):
-            source = _place(python, path)
-            if source.is_file() or source.is_symlink():
-                _link(source, folder / "files" / str(number))
-                kept.append(path)
-            else:
-                kept.append("")
+            _link(_place(python, path), folder / "files" / str(number))
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise PreflightError(
@@ -82,8 +76,8 @@ def save(
     before = Before(
         state="changing",
         environment=_identify(python),
-        added=tuple(added),
-        saved=tuple(kept),
+        added=added,
+        saved=saved,
         packages={name: item.version for name, item in new.items()},
     )
     _write(python, before)
@@ -101,7 +95,7 @@ def complete(python: Interpreter) -> bool:
     before = find(python)
     if before is None or before.state == "done":
         return False
-    restore(python, before)
+    _restore(python, before)
     return True
 
 
@@ -114,11 +108,11 @@ def revert(python: Interpreter, before: Before) -> None:
         _require_unchanged(python, before)
         before = replace(before, state="changing")
         _write(python, before)
-    restore(python, before)
+    _restore(python, before)
 
 
 def _require_unchanged(python: Interpreter, before: Before) -> None:
-    installed = list_installed(python.packages)
+    installed = list_installed(python)
     other = [
         f"{name} is {installed[name].version if name in installed else 'gone'}, was {version}"
         for name, version in sorted(before.packages.items())
@@ -132,7 +126,7 @@ def _require_unchanged(python: Interpreter, before: Before) -> None:
         )
 
 
-def restore(python: Interpreter, before: Before) -> None:
+def _restore(python: Interpreter, before: Before) -> None:
     """Remove what an installation brought, and put back what it replaced. Raises PreflightError if that fails."""
     folder = _locate(python)
     try:
@@ -146,8 +140,7 @@ def restore(python: Interpreter, before: Before) -> None:
             for compiled in place.parent.glob(f"__pycache__/{place.stem}.*.pyc") if place.suffix == ".py" else ():
                 compiled.unlink(missing_ok=True)
         for number, path in enumerate(before.saved):
-            if path:
-                _put_back(folder / "files" / str(number), _place(python, path))
+            _put_back(folder / "files" / str(number), _place(python, path))
         for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
             _prune(parent, python.packages)
         (folder / _RECORD).unlink()
@@ -191,7 +184,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _write(python: Interpreter, before: Before) -> None:
-    value = {**asdict(before), "added": list(before.added), "saved": list(before.saved)}
+    value = asdict(before)
     record = {"before": value, "mark": seals.mark(_PURPOSE, value)}
     files.write_json(_locate(python) / _RECORD, record)
 

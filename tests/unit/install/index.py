@@ -77,7 +77,7 @@ class Index:
         return resolution.resolve(self.uv, question)
 
     def plan(self, target: Target, *roots: str, wheel: Path | None = None) -> Installation:
-        there = {} if target.new else list_installed(target.python.packages)
+        there = {} if target.new else list_installed(target.python)
         packages = self.resolve(target.python, there, *roots, wheel=wheel)
-        changes = compare(packages, there, target.python)
+        changes = compare(packages, there)
         return Installation(target=target, packages=packages, changes=changes, uv=self.uv)

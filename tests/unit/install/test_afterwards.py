@@ -46,7 +46,7 @@ def after(
 
 def find(target: Target) -> str:
     """Return which TensorFlow an environment has; empty: none."""
-    found = list_installed(target.python.packages).get("tensorflow")
+    found = list_installed(target.python).get("tensorflow")
     corrected = found and any(path.endswith(search_paths.NOTE) for path in found.files)
     return "" if found is None else f"{found.version} corrected" if corrected else found.version
 

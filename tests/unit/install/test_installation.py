@@ -276,7 +276,7 @@ def test_an_environment_that_is_changed_meanwhile_is_left_alone(index: Index, us
     index.fill(used, "late")
     with pytest.raises(PreflightError, match="changed meanwhile"):
         install(planned, QUIET)
-    assert list_installed(used.python.packages)["numpy"].version == "1.24.0"
+    assert list_installed(used.python)["numpy"].version == "1.24.0"
 
 
 def test_a_second_command_on_one_environment_is_refused(index: Index, used: Target) -> None:
