@@ -187,19 +187,6 @@ def find_alike(names: Sequence[str], source: str) -> tuple[str, ...]:
     return (f"{sentence} or the encoding of accents; if they are the same thing, put their images into one folder",)
 
 
-def find_overlap(splits: Mapping[str, Split], source: str) -> tuple[str, ...]:
-    """Return a warning for each split that has images, byte for byte, of the training split."""
-    digests = {use: [digest.tobytes() for digest in split.images.digests] for use, split in splits.items()}
-    trained = set(digests.pop("train"))
-    shared = {use: sum(digest in trained for digest in found) for use, found in digests.items()}
-    return tuple(
-        f"{count} of {len(splits[use])} {use} images of {source} are also training images, byte for byte: "
-        f"the {use} accuracy is too good"
-        for use, count in shared.items()
-        if count
-    )
-
-
 def describe_oddities(dataset: Dataset) -> list[str]:
     splits = {"training": dataset.train, "validation": dataset.validation, "test": dataset.test}
     known = {name: split for name, split in splits.items() if split}

@@ -151,6 +151,12 @@ def center_crop(
     return resized_crop(image, (left, top, left + scale * width, top + scale * height), shape)
 
 
+def hash_differences(image: "Image") -> int:
+    """Return the 64 bits of an image's difference hash: whether each of 9 by 8 grey points is darker than the next."""
+    small = np.asarray(image.convert("L").resize((9, 8), _import_pillow().Resampling.BOX), np.int16)
+    return int.from_bytes(np.packbits(small[:, :-1] < small[:, 1:]).tobytes(), "big")
+
+
 def resized_crop(image: "Image | NDArray[np.uint8]", box: Box, shape: tuple[int, int, int]) -> NDArray[np.uint8]:
     """Scale a part of an image to (height, width, channels), by Pillow's bilinear filter with integer arithmetic."""
     height, width, channels = shape

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from train.config import origin
 from train.config.configuration import TrainConfig
 from train.config.resolution import complete
-from train.data import archives, download, images, tables
-from train.data.dataset import Dataset, Split, check_classes, find_alike, find_overlap
+from train.data import archives, download, images, tables, twins
+from train.data.dataset import Dataset, Split, check_classes, find_alike
 from train.data.order import stream
-from train.data.pictures import Broken, Pictures, write_report
+from train.data.pictures import SEEN, Broken, Pictures, write_report
 from train.errors import DataError, PreflightError
 from train.system.files import replacing
 
@@ -68,7 +68,7 @@ def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> D
     )
     config = complete(config, size, opened.names)
     fits_memory = sum(map(len, splits.values())) * int(np.prod(size)) <= BUDGET
-    warnings = (*opened.warnings, *find_alike(opened.names, source), *find_overlap(splits, source))
+    warnings = (*opened.warnings, *find_alike(opened.names, source), *twins.find(splits, opened.names, source))
     for use, split in splits.items():
         pictures = replace(split.images, size=config.shape, center=config.center)
         array = fits_memory and not (use == "train" and config.resized and config.augment)
@@ -108,7 +108,8 @@ def _look_at_all(splits: Mapping[str, Split], source: str, notes: list[str], con
         if found and not config.skip_broken:
             raise _refuse(found, len(splits[use]), config)
         if found:
-            every = f"; {config.report_broken} lists all" if config.report_broken else _ADVICE * (len(found) > 1)
+            # Notes are published with the run, and name no place of this machine.
+            every = "; the file of --report-broken lists all" if config.report_broken else _ADVICE * (len(found) > 1)
             first = found[0].error.what
             notes.append(f"{len(found)} of {len(splits[use])} {use} images left out; the first: {first}{every}")
     good = {use: np.flatnonzero([one is None for one in found]) for use, (_, found) in looked.items()}
@@ -135,7 +136,7 @@ def _refuse(broken: Sequence[Broken], count: int, config: TrainConfig) -> DataEr
 
 def _look(use: str, split: Split, source: str, config: TrainConfig) -> tuple[Pictures, list[Broken | None]]:
     """Decode each image once, and return those that are broken. What was seen is remembered if none is."""
-    key = (config.data_sha256 or source, use, config.split, config.image_column, images.RULES, len(split))
+    key = (config.data_sha256 or source, use, config.split, config.image_column, images.RULES, SEEN, len(split))
     kept = Path(config.cache_dir) / "seen" / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.npz"
     try:
         with np.load(kept) as known:
@@ -144,7 +145,7 @@ def _look(use: str, split: Split, source: str, config: TrainConfig) -> tuple[Pic
         pictures, found = split.images.look()
     if not any(found):
         with contextlib.suppress(PreflightError), replacing(kept) as file:
-            np.savez(file, digests=pictures.digests, shapes=pictures.shapes)
+            np.savez(file, **{name: getattr(pictures, name) for name in SEEN})
     return pictures, found
 
 

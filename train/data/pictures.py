@@ -22,6 +22,8 @@ from train.system.files import read_file, write_text
 from train.system.output import translate
 
 IMAGE: Final = "image"
+SEEN: Final = ("digests", "shapes", "looks")
+"""What `Pictures.look` finds out of each image."""
 """Name of the column of a table with the images, which are not decoded there."""
 
 CHUNK: Final = 256
@@ -75,6 +77,8 @@ class Pictures:
     """SHA-256 of the images' bytes when the run began, if they have been looked at: (count, 32)."""
     shapes: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 3), np.int32))
     """Their shapes in their files, before scaling: (count, 3)."""
+    looks: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Their difference hashes: (count,). Pictures that look the same have the same one."""
     size: tuple[int, int, int] = (0, 0, 0)
     center: float = 1.0  # share of an image's shorter side that is looked at
     exactly: bool = False  # the images must have this size in their files
@@ -93,8 +97,8 @@ class Pictures:
 
     def take(self, indices: NDArray[np.int64], axis: int = 0) -> "Pictures":
         """Return some images, as `take` of an array does along its first axis."""
-        digests, shapes = self.digests.take(indices, axis), self.shapes.take(indices, axis)
-        return replace(self, table=self.table.select(indices), digests=digests, shapes=shapes)
+        taken = {name: getattr(self, name).take(indices, axis) for name in SEEN if len(getattr(self, name))}
+        return replace(self, table=self.table.select(indices), **taken)
 
     def __getitem__(self, chosen: Any) -> NDArray[np.uint8]:
         """Return the central parts of some images, scaled to `size`."""
@@ -123,19 +127,22 @@ class Pictures:
         return f"{self.shown}/{place.relative_to(self.folder)}" if place.is_relative_to(self.folder) else path
 
     def look(self) -> tuple["Pictures", list["Broken | None"]]:
-        """Decode each image once. Return the images with their digests and shapes, and those that are broken."""
+        """Decode each image once. Return the images with what was seen of them, and those that are broken."""
         digests, shapes = np.zeros((len(self), 32), np.uint8), np.zeros((len(self), 3), np.int32)
+        looks = np.zeros(len(self), np.uint64)
 
         def see(index: int, row: Any) -> Broken | None:
             try:
                 content, name = self._open(index, row)
                 digests[index] = list(hashlib.sha256(content).digest())
-                shapes[index] = _measure(images.load(content, name))
+                image = images.load(content, name)
+                shapes[index], looks[index] = _measure(image), images.hash_differences(image)
             except DataError as error:
                 return Broken(self.name(index, row), error)
             return None
 
-        return replace(self, digests=digests, shapes=shapes), list(self._visit(range(len(self)), see))
+        seen = replace(self, digests=digests, shapes=shapes, looks=looks)
+        return seen, list(self._visit(range(len(self)), see))
 
     def _visit(self, indices: Sequence[int] | NDArray[np.int64], use: Callable[[int, Any], Any]) -> Iterator[Any]:
         for start in range(0, len(indices), CHUNK):

@@ -256,7 +256,7 @@ class Loop:
     def _save_and_stop(self, reason: str) -> InterruptionError:
         self.save()
         return InterruptionError(
-            f"stopped by {reason} after step {self.position.step} of {self.batches.total}; the state is saved",
+            f"stopped as asked ({reason}) after step {self.position.step} of {self.batches.total}; the state is saved",
             remedy="The same command goes on from there",
         )
 

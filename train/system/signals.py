@@ -13,6 +13,7 @@ The module loads little, because a program listens before it loads anything else
 """
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -76,6 +77,9 @@ class StopSignal:
             self.received.append(number)
         if len(self.received) == 1 and not again and (self.saving or self.deferring):
             self.deferred = not self.saving
+            if self.saving:  # not by `print`, whose lock the interrupted code may hold
+                with suppress(OSError):
+                    os.write(2, b"\nstopping after this step, to save the state\n")
         elif _is_inside(frame):
             self.raised, self.deferred = True, False
             raise Interrupt
