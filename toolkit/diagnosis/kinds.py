@@ -362,7 +362,7 @@ def _tell_card(words: Words, facts: Words) -> Told | None:
     known = load_knowledge()["cards"].get(int(number[0]), {}) if number else {}
     since, gone = (str(known.get(name, "")) for name in ("since", "gone"))
     here = facts.get("CUDA", "")
-    if since and not (gone and here and Version(here) >= Version(gone)):
+    if since and not (gone and here and compare(here, f"<{gone}") == "new"):
         cause = f"This compiler is too old for {card}, which CUDA {since} and later know."
         remedy = f"Use CUDA {since} or later (for Triton, name its ptxas in TRITON_PTXAS_PATH), or leave {card} out."
         return Told(cause, remedy, ("which -a nvcc ptxas", "nvcc --list-gpu-arch", "toolkit advise"))
