@@ -187,6 +187,18 @@ def read(record: Path, kind: str, policy: Policy) -> tuple[Signatories, Statemen
     return _require_signatory(envelope, kind, policy), parse_statement(envelope.payload, kind)
 
 
+def require_unchanged(record: Path, now: Statement) -> None:
+    """Raise IntegrityError unless the envelope beside a thing, whoever signed it, is about what the thing is now."""
+    try:
+        compare(parse_statement(_read_envelope(locate(record)).payload, now.kind), now, whole=True)
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"{record} has changed since it was signed",
+            why=error.what,
+            remedy="fetch or make it again; if it was changed on purpose, `toolkit sign --replace` signs it anew",
+        ) from error
+
+
 def names(record: Path, digest: str) -> bool:
     """Return whether the envelope beside a thing names this digest, whoever signed it."""
     if not locate(record).exists():

@@ -65,6 +65,7 @@ def up(
     there. A published wheel without machine code for it is grafted first. --card none takes the CPU set.
 
     --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
+    With --card it is as for graft.
     With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
     or a finished run of an earlier command is refused unless it is signed (exit code 8).
 
@@ -77,11 +78,12 @@ def up(
     config, key = training_job.read_arguments(arguments, session.settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
-    _require_one_way({"--card": card, "--from": from_, "--from-source": from_source and not from_, "--wheel": wheel})
+    _require_one_way({"--card": card, "--from-source": from_source, "--wheel": wheel})
+    _require_one_way({"--from": from_, "--wheel": wheel})
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
     how = choice.Runner(console=session.console, dry_run=dry_run, require_trusted=origin.require_trusted)
     chosen: choice.Chosen | None
-    if from_source or from_:
+    if from_source or (from_ and not card):
         chosen = _build_wheel(session, wishes, how, options, origin, key)
     elif options != BuildOptions():
         flags = [f"--{name.replace('_', '-')}" for name in BUILD]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import DryRun, Session, Sign, command
-from toolkit.cli.results import load_key, order
+from toolkit.cli.command import AllowUnsigned, DryRun, From, Session, Sign, Trust, command
+from toolkit.cli.results import load_key, order, read_origin
 
 if TYPE_CHECKING:
     from toolkit.graft.graft_plan import GraftPlan, Mode
@@ -46,6 +46,9 @@ def graft(
         ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    from_: From = "",
+    trust: Trust = None,
+    allow_unsigned: AllowUnsigned = False,
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
@@ -55,6 +58,8 @@ def graft(
     earlier GPUs. The search paths by which it finds NVIDIA's libraries are corrected. By default the newest published
     wheel is taken, with a local version such as 2.21.0+sm120. Nothing but Python is needed: no container engine, no
     GPU, no root. An interrupted graft goes on where it stopped.
+
+    With --from, a registry is asked for the same graft first.
     """
     from toolkit.base import project
     from toolkit.base.steps import Plan, print_plan
@@ -64,6 +69,7 @@ def graft(
     from toolkit.wheel import inspection
 
     console, settings, key = session.console, session.settings, load_key(sign_)
+    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     if only and repair:
         raise UsageError("--only and --repair exclude each other", remedy="leave one of them out")
     mode: Mode = "only" if only else "repair" if repair else "keep"
@@ -74,7 +80,7 @@ def graft(
         exact=exact,
     )
     planned = graft_plan.plan_graft(load_table(), settings, request)
-    grafted = obtain_graft(planned, order(session, out, key=key, dry_run=dry_run))
+    grafted = obtain_graft(planned, order(session, out, source, key, dry_run=dry_run))
     if grafted is None:
         return
     if dry_run:

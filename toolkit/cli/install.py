@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import Session, command
-from toolkit.cli.results import order
+from toolkit.cli.command import AllowUnsigned, From, Session, Trust, command
+from toolkit.cli.results import order, read_origin
 from train.system.progress import Work
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolkit.install.resolution import Package
     from toolkit.install.target import Target
     from toolkit.jobs.choice import Chosen
+    from toolkit.records.obtaining import WheelSource
     from toolkit.versions.settings import Settings
     from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -49,6 +50,9 @@ def install(
         Path | None,
         typer.Option(metavar="DIR", help="Install nothing: write it into a project of uv, or say how another gets it."),
     ] = None,
+    from_: From = "",
+    trust: Trust = None,
+    allow_unsigned: AllowUnsigned = False,
     undo: Annotated[
         bool, typer.Option("--undo", help="Bring back what the last installation has replaced, and do nothing else.")
     ] = False,
@@ -60,10 +64,11 @@ def install(
 ) -> None:
     """Install a TensorFlow, and exactly the NVIDIA packages that it needs, into an environment of your own.
 
-    That is the active venv or conda environment, or the one of --into. If the card needs a graft, it is made first.
-    Your packages keep their versions if TensorFlow runs with them. What would change is said first, and needs --yes or
-    an answer. Each package is checked by its hash, and nothing is touched before everything is downloaded. At the end,
-    the checks of `toolkit smoke` run there (exit code 7: one failed).
+    That is the active venv or conda environment, or the one of --into. If the card needs a graft, it is made first;
+    with --from, it is downloaded from a registry that has it. Your packages keep their versions if TensorFlow runs with
+    them. What would change is said first, and needs --yes or an answer. Each package is checked by its hash, and
+    nothing is touched before everything is downloaded. At the end, the checks of `toolkit smoke` run there (exit code
+    7: one failed).
     """
     from toolkit.install import installation, target
 
@@ -78,10 +83,13 @@ def install(
         session.console.result({"environment": str(place.folder)}, f"undone: {place.folder} has what it had before")
         return
     file = str(wheel) if wheel else None
+    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
+    if file and from_:
+        raise UsageError("--wheel and --from exclude each other", remedy="leave one of them out")
     if requirements or pyproject:
-        _write(session, into, file, requirements=requirements, project=pyproject, yes=yes)
+        _write(session, into, file, requirements=requirements, project=pyproject, source=source, yes=yes)
     else:
-        _install(session, target.find(into, system=system), into, file, yes=yes, dry_run=dry_run)
+        _install(session, target.find(into, system=system), into, file, source=source, yes=yes, dry_run=dry_run)
 
 
 def _write(
@@ -91,6 +99,7 @@ def _write(
     *,
     requirements: Path | None,
     project: Path | None,
+    source: "WheelSource",
     yes: bool,
 ) -> None:
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
@@ -100,11 +109,11 @@ def _write(
 
     manager = projects.find(project) if project else projects.UV
     console, active = session.console, target.find_active(into)
-    chosen = _decide(session, active, named, yes=yes, dry_run=False)
+    chosen = _decide(session, active, named, source=source, yes=yes, dry_run=False)
     settings, wheel = (chosen.settings, chosen.wheel) if chosen else (session.settings, None)
     if settings.cuda and wheel is None:
         repair = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(mode="repair"))
-        made = _graft(session, repair, yes=yes, dry_run=False)
+        made = _graft(session, repair, source=source, yes=yes, dry_run=False)
         wheel = made.wheel.resolve() if made else None
     resolved = _resolve(session, settings, _choose_python(settings, active, wheel), wheel, {})
     written: list[str] = []
@@ -124,7 +133,14 @@ def _write(
 
 
 def _install(
-    session: Session, place: "Target | None", into: Path | None, named: str | None, *, yes: bool, dry_run: bool
+    session: Session,
+    place: "Target | None",
+    into: Path | None,
+    named: str | None,
+    *,
+    source: "WheelSource",
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     from toolkit.install import changes, installation, projects, target
     from toolkit.install.installed import list_installed
@@ -132,7 +148,7 @@ def _install(
     console = session.console
     if place and not dry_run:
         installation.complete(place, console)
-    chosen = _decide(session, place, named, yes=yes, dry_run=dry_run)
+    chosen = _decide(session, place, named, source=source, yes=yes, dry_run=dry_run)
     if chosen is None:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")
         return
@@ -178,36 +194,39 @@ class _Found:
 
 
 def _decide(
-    session: Session, place: "Target | None", wheel: str | None, *, yes: bool, dry_run: bool
+    session: Session, place: "Target | None", wheel: str | None, *, source: "WheelSource", yes: bool, dry_run: bool
 ) -> "Chosen | None":
     """Return what fits the card, and say why; what was asked for stays.
 
-    A graft that the card needs is made first. None if a dry run ends before it.
+    A graft that the card needs is fetched or made first. None if a dry run ends before it.
     """
     from toolkit.jobs.choice import Runner, Wishes, choose_to_install
 
-    how = Runner(console=session.console, dry_run=dry_run)
+    how = Runner(console=session.console, dry_run=dry_run, require_trusted=source.require_trusted)
     wishes = Wishes(settings=session.settings, wheel=wheel)
     chosen = choose_to_install(wishes, place.python.minor if place else "", how)
     if chosen.decision:
         session.console.add({"decision": chosen.decision.to_json()})
     if chosen.missing is None:
         return chosen
-    made = _graft(session, chosen.missing, yes=yes, dry_run=dry_run)
+    made = _graft(session, chosen.missing, source=source, yes=yes, dry_run=dry_run)
     return chosen.take(made) if made else None
 
 
-def _graft(session: Session, planned: "GraftPlan", *, yes: bool, dry_run: bool) -> "FinishedWheel | None":
-    """Make a wheel of a plan. None in a dry run. Raises UsageError if nobody agrees to it."""
+def _graft(
+    session: Session, planned: "GraftPlan", *, source: "WheelSource", yes: bool, dry_run: bool
+) -> "FinishedWheel | None":
+    """Fetch or make a wheel of a plan. None in a dry run. Raises UsageError if nobody agrees to it."""
     from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
     from toolkit.jobs.choice import DIST
     from toolkit.versions import load_table
 
-    question = f"a wheel is made for that first, in {DIST}: {estimate_graft(load_table())}"
+    how = f"fetched from {source.registry}, or made if it has none" if source.registry else "made for that first"
+    question = f"a wheel is {how}, in {DIST}: {estimate_graft(load_table())}"
     if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
         raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
-    return obtain_graft(planned, order(session, DIST, dry_run=dry_run))
+    return obtain_graft(planned, order(session, DIST, source, dry_run=dry_run))
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":

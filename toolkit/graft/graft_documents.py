@@ -17,7 +17,6 @@ from toolkit.wheel.wheel_documents import TREE, BuildRun, describe_making, descr
 if TYPE_CHECKING:
     from toolkit.graft.transplant import Outcome
 
-BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:graft:v1"
 BUILDER: Final = "urn:x-tensorflow-toolkit:builder:host"
 """This program and the machine: a user of the result trusts both."""
 
@@ -80,7 +79,6 @@ def write(folder: Path, plan: GraftPlan, record: Manifest, inputs: Inputs, ran: 
         plan,
         {wheel.name: record.digest},
         ran,
-        build_type=BUILD_TYPE,
         builder=BUILDER,
         external={"mode": plan.mode},
         internal={},

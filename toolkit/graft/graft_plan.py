@@ -50,6 +50,7 @@ class GraftPlan(WheelPlan):
     KIND: ClassVar[str] = "graft"
     TITLE: ClassVar[str] = "the plan of a graft"
     REMEDY: ClassVar[str] = "graft the wheel again"
+    BUILD_TYPE: ClassVar[str] = "urn:x-tensorflow-toolkit:graft:v1"
 
     mode: Mode
     wheel: Path | None  # a user's wheel, or None

@@ -10,7 +10,6 @@ from toolkit.base.signing import Policy
 from toolkit.base.steps import Task, run
 from toolkit.versions.settings import Settings
 from toolkit.wheel import wheel_folder
-from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_folder import FinishedWheel
 from toolkit.wheel.wheel_plan import WheelPlan
 
@@ -62,7 +61,7 @@ def obtain(plan: WheelPlan, make: Callable[[], Sequence[Task[Any]]], order: Orde
     wheel = source.find(plan, order.out)
     if wheel:
         console.heading("wheel", f"reused {wheel.wheel.name}")
-    elif source.registry and isinstance(plan, BuildPlan):
+    elif source.registry:
         wheel = _pull(plan, order)
     if wheel is None:
         tasks = make()
@@ -74,7 +73,7 @@ def obtain(plan: WheelPlan, make: Callable[[], Sequence[Task[Any]]], order: Orde
     return wheel
 
 
-def _pull(plan: BuildPlan, order: Order) -> FinishedWheel | None:
+def _pull(plan: WheelPlan, order: Order) -> FinishedWheel | None:
     """Return the wheel that the registry has for a plan, or None. A dry run only says which registry would be asked."""
     from toolkit.engine import registry
     from toolkit.records import transfer
@@ -96,7 +95,7 @@ def _pull(plan: BuildPlan, order: Order) -> FinishedWheel | None:
         console=console,
     )
     if wheel is None:
-        console.heading("registry", f"{repository} has no {tag}: the wheel is built here")
+        console.heading("registry", f"{repository} has no {tag}: the wheel is made here")
     else:
         console.heading("wheel", f"{'pulled' if wheel.pulled else 'reused'} {wheel.wheel.name}")
     return wheel

@@ -22,9 +22,9 @@ from toolkit.engine.registry import Client, Repository
 from toolkit.records import open_wheel, verification
 from toolkit.records.wheel import read_predicate
 from toolkit.versions.set import FIRST_PLATFORM
-from toolkit.wheel import build_documents, publication, wheel_documents, wheel_folder
-from toolkit.wheel.build_plan import BuildPlan
+from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
+from toolkit.wheel.wheel_plan import WheelPlan
 
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
@@ -48,15 +48,23 @@ def name_tag(plan: str) -> str:
 
 
 def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool, console: Console) -> str:
-    """Check the sums of a wheel's folder and push it; return its reference.
+    """Check a wheel's folder and push it; return its reference.
+
+    A signed folder must be what was signed, whoever signed it. One without a signature must match its record.
 
     Where the repository has a tag, the wheel becomes that of its platform in the index under this tag. ``replace``:
-    push also if a tag has another wheel. Raises CheckError if it has, IntegrityError if the folder has changed since
-    it was made, and RegistryError if the registry does not answer.
+    push also if a tag has another wheel. Raises CheckError if it has, or if the wheel does not match its record;
+    IntegrityError if the folder has changed since it was made or signed; and RegistryError if the registry does not
+    answer.
     """
     digests = wheel_folder.check_sums(folder)
     wheel = open_wheel(folder)
     tag = name_tag(wheel.read_plan().digest)
+    with console.timed("verify", f"{folder.name} before it is pushed"):
+        if signing.locate(folder).exists():
+            signing.require_unchanged(folder, wheel.make_statement())
+        else:
+            findings.require(wheel.check(), remedy=wheel.remedy)
     paths = wheel_folder.list_files(folder)
     layers = [
         Layer(title=path.name, digest=digests.get(path.name) or digest.read_file(path), size=path.stat().st_size)
@@ -127,7 +135,7 @@ def _add(
 
 def pull(
     repository: Repository,
-    plan: BuildPlan,
+    plan: WheelPlan,
     *,
     dist: Path,
     state: Path,
@@ -155,10 +163,10 @@ def pull(
             raise IntegrityError(
                 f"{repository}:{tag} names a manifest that is not there",
                 why=f"its wheel for {plan.platform} is {reference}",
-                remedy="tell whoever runs the registry; without --from it is built here",
+                remedy="tell whoever runs the registry; without --from it is made here",
             )
         return None
-    archive, records = _sort(layers)
+    archive, _ = _sort(layers)
     kept = state / f"wheel-{plan.name}"
     files.require_writable(dist)
     files.require_writable(kept)
@@ -168,7 +176,7 @@ def pull(
         if wheel := find():  # another command has put it there meanwhile
             return wheel
         wheel_folder.require_free(dist / plan.name)
-        signed = _fetch_records(client, records, layers, staging.path, policy)
+        signed = _fetch_records(client, plan, layers, staging.path, policy)
         record = _require_plan(staging.path, plan, archive, repository)
         console.heading("registry", f"{repository}:{tag}, {signed}")
         part = kept / f"{digest.shorten(archive.digest)}.part"
@@ -181,7 +189,7 @@ def pull(
         else:
             findings.require(
                 open_wheel(staging.path).check(),
-                remedy="tell whoever pushed it; without --from it is built",
+                remedy="tell whoever pushed it; without --from it is made here",
             )
         publication.move(staging.path, dist / plan.name)
     return FinishedWheel(folder=dist / plan.name, record=record, reused=True, pulled=True)
@@ -198,7 +206,7 @@ def _choose(client: Client, repository: Repository, platform: str) -> str:
     raise UnsupportedError(
         f"{repository}:{repository.tag} has no wheel for {platform}",
         why=f"it has {', '.join(entry.platform for entry in entries) or 'none at all'}",
-        remedy="push one for this platform under the same tag; without --from it is built",
+        remedy="push one for this platform under the same tag; without --from it is made here",
     )
 
 
@@ -211,7 +219,7 @@ def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
     if len(envelopes) > 1 or max(envelopes, default=0) > signing.LARGEST:
         raise IntegrityError(
             f"the artifact in the registry has more than one envelope, or one above {signing.LARGEST >> 20} MiB",
-            remedy="tell whoever pushed it; without --from it is built here",
+            remedy="tell whoever pushed it; without --from it is made here",
         )
     wheel, *records = sorted(layers, key=lambda layer: not layer.title.endswith(".whl"))
     if not wheel.title.endswith(".whl") or not records or records[0].title.endswith(".whl"):
@@ -219,43 +227,42 @@ def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
     return wheel, records
 
 
-def _fetch_records(
-    client: Client, records: Sequence[Layer], layers: Sequence[Layer], folder: Path, policy: Policy
-) -> str:
+def _fetch_records(client: Client, plan: WheelPlan, layers: Sequence[Layer], folder: Path, policy: Policy) -> str:
     """Fetch all files but the wheel, and say who signed. Nothing is read before its signature is checked."""
+    _, records = _sort(layers)
     envelopes = [layer for layer in records if layer.title == ENVELOPE]
     for layer in envelopes:
         client.download(layer, folder / ENVELOPE)
-    signed = _require_signature(folder, layers, policy) if policy else "taken without a signature"
+    signed = _require_signature(plan, folder, layers, policy) if policy else "taken without a signature"
     for layer in records:
         if layer not in envelopes:
             client.download(layer, folder / layer.title)
     if policy:
-        _require_signature(folder, layers, policy, read_predicate(folder))
+        _require_signature(plan, folder, layers, policy, read_predicate(folder))
     return signed
 
 
 def _require_signature(
-    folder: Path, layers: Sequence[Layer], policy: Policy, predicate: Mapping[str, Any] | None = None
+    plan: WheelPlan, folder: Path, layers: Sequence[Layer], policy: Policy, predicate: Mapping[str, Any] | None = None
 ) -> str:
     """Say who signed these files, and the predicate if one is given. Raises IntegrityError if no signature holds."""
     statement = Statement(
         kind="wheel",
         subjects=_list_subjects(layers),
         predicate_type=wheel_documents.PREDICATE,
-        predicate=predicate or {"buildDefinition": {"buildType": build_documents.BUILD_TYPE}},
+        predicate=predicate or {"buildDefinition": {"buildType": plan.BUILD_TYPE}},
     )
     signature = signing.verify(folder, statement, policy, whole=predicate is not None)
     if signature.state != "ok":
         raise IntegrityError(
             "the wheel in the registry is not signed as --trust asks",
             why=signature.evidence if (folder / ENVELOPE).exists() else "it has no signature",
-            remedy="ask whoever pushed it; without --from it is built here",
+            remedy="ask whoever pushed it; without --from it is made here",
         )
     return signature.evidence
 
 
-def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Repository) -> Manifest:
+def _require_plan(folder: Path, plan: WheelPlan, archive: Layer, repository: Repository) -> Manifest:
     record = open_wheel(folder).read_record()
     named = (record.facts.get("plan"), record.facts.get("lock"), record.digest)
     if named != (plan.digest, plan.lock.describe(), archive.digest):
@@ -263,7 +270,7 @@ def _require_plan(folder: Path, plan: BuildPlan, archive: Layer, repository: Rep
             f"{repository} has another wheel than this plan's",
             why=f"its manifest names the plan {named[0]} and the wheel {named[2]}; {plan.digest} was asked for, and "
             f"{archive.digest} is there",
-            remedy="tell whoever pushed it; without --from it is built here",
+            remedy="tell whoever pushed it; without --from it is made here",
         )
     return record
 

@@ -19,7 +19,6 @@ from toolkit.wheel.wheel_documents import TREE, BuildRun, describe_package, desc
 if TYPE_CHECKING:
     from toolkit.wheel.inspection import Inspection
 
-BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:build-wheel:v1"
 BUILDER: Final = "urn:x-tensorflow-toolkit:builder:docker-buildx"
 """This program, the container engine and the machine: a user of the result trusts all three."""
 
@@ -47,7 +46,6 @@ def describe_provenance(plan: BuildPlan, subjects: Mapping[str, str], ran: Build
         plan,
         subjects,
         ran,
-        build_type=BUILD_TYPE,
         builder=BUILDER,
         external={"origins": plan.origins, **chosen, **({"exact": True} if plan.exact else {})},
         internal={"arguments": plan.arguments},

@@ -44,6 +44,7 @@ class BuildPlan(WheelPlan):
     KIND: ClassVar[str] = "wheel"
     TITLE: ClassVar[str] = "the plan of a wheel"
     REMEDY: ClassVar[str] = "build the wheel again"
+    BUILD_TYPE: ClassVar[str] = "urn:x-tensorflow-toolkit:build-wheel:v1"
 
     arguments: dict[str, str]  # build arguments by name
     contexts: dict[str, str]  # location of each named context
@@ -53,10 +54,6 @@ class BuildPlan(WheelPlan):
     exact: bool = False  # whether the extra and-cuda requires the very versions of the build
     # contexts that replace all stages that need a network; they depend on the machine, so they are not recorded
     stages: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def platform(self) -> str:
-        return self.lock.versions.platform
 
     @property
     def floating(self) -> tuple[str, ...]:

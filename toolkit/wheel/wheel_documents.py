@@ -59,7 +59,6 @@ def describe_provenance(
     subjects: Mapping[str, str],
     ran: BuildRun,
     *,
-    build_type: str,
     builder: str,
     external: Mapping[str, Any],
     internal: Mapping[str, Any],
@@ -76,7 +75,7 @@ def describe_provenance(
         "predicateType": PREDICATE,
         "predicate": {
             "buildDefinition": {
-                "buildType": build_type,
+                "buildType": plan.BUILD_TYPE,
                 "externalParameters": {"spec": dict(plan.lock.spec), **external},
                 "internalParameters": {**internal, "plan": plan.digest},
                 "resolvedDependencies": list(dependencies),

@@ -19,6 +19,7 @@ class WheelPlan(ABC):
     KIND: ClassVar[str]  # the key of the plan in plan.json
     TITLE: ClassVar[str]  # its name in messages
     REMEDY: ClassVar[str]  # the remedy if it is damaged
+    BUILD_TYPE: ClassVar[str]  # what the provenance of its wheel calls the way in which it was made
 
     lock: Lock  # every pin
     digest: str  # content digest of everything that affects the wheel
@@ -27,6 +28,10 @@ class WheelPlan(ABC):
     def name(self) -> str:
         """The name of the wheel's folder."""
         return digest.shorten(self.digest)
+
+    @property
+    def platform(self) -> str:
+        return self.lock.versions.platform
 
     @property
     def floating(self) -> tuple[str, ...]:

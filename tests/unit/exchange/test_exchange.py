@@ -86,10 +86,16 @@ def test_another_wheel_of_the_plan_is_replaced_on_purpose_only(world: World) -> 
 def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> None:
     change_json(world.made / manifest.FILE, lambda value: value["facts"]["inspection"].update(build={}))
     wheel_folder.write_sums(world.made)
-    world.push(replace=True)
+    for name in (manifest.FILE, wheel_folder.SUMS):
+        world.registry.put(name, (world.made / name).read_bytes())
     with pytest.raises(CheckError, match="findings do not hold"):
         world.pull(trust=None)
     assert list(world.dist.iterdir()) == []
+    world.forget()
+    signing.discard(world.made)
+    with pytest.raises(CheckError, match="findings do not hold"):
+        world.push(replace=True)
+    assert world.registry.asked == []
 
 
 def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
@@ -121,6 +127,10 @@ def test_a_changed_wheel_is_not_pushed(world: World) -> None:
     world.forget()
     with pytest.raises(IntegrityError, match="has changed since it was made"):
         world.push()
+    wheel_folder.write_sums(world.made)
+    with pytest.raises(IntegrityError, match="has changed since it was signed") as caught:
+        world.push(replace=True)
+    assert "build.log was signed and is not here" in caught.value.why
     assert world.registry.asked == []
 
 

@@ -14,7 +14,7 @@ from tests.makers.publication import PLAN
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import World
 from tests.unit.records.maker import change_json
-from toolkit.base import manifest
+from toolkit.base import manifest, signing
 from toolkit.base.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
 from toolkit.engine import oci_manifest
 from toolkit.engine.registry import parse
@@ -109,6 +109,7 @@ def test_two_pushes_at_the_same_time_lose_no_entry_unseen(tagged: World, times: 
 
 def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: World) -> None:
     other, where = copy(tagged), f"{tagged.registry.reference}:2.19"
+    signing.discard(other)
     tagged.registry.tags["old"] = tagged.registry.tags.pop(transfer.name_tag(PLAN.digest))
     with pytest.raises(CheckError, match=f":2.19 has another wheel for {AMD}"):
         tagged.push(other, where=where)

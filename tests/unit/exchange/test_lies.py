@@ -103,7 +103,7 @@ def serve_other_commit(world: World) -> None:
     build = {**statement.predicate["buildDefinition"], "resolvedDependencies": []}
     lying = replace(statement, predicate={**statement.predicate, "buildDefinition": build})
     signing.write(world.made, lying, keys.load(str(world.root / "builder")), replace=True)
-    world.push(replace=True)
+    world.registry.put(signing.ENVELOPE, (world.made / signing.ENVELOPE).read_bytes())
 
 
 def name_file(title: str) -> Lie:

@@ -2,14 +2,18 @@
 
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.unit.graft.assembler import make_cubin
 from tests.unit.wheel.maker import make_build_info, make_wheel
 from toolkit.wheel import fatbin, inspection
+from toolkit.wheel.wheel_folder import FinishedWheel
 
 ROOT = Path(__file__).parents[3]
+Graft = Callable[..., FinishedWheel]
+"""Makes the graft for some cards, as the fixture of this name does."""
+
 WARNING = b"CUDA kernels will be \0jit-compiled from PTX, which could take 30 minutes or longer.\0"
 LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 TEXT = "PTX text in a library: .version 4.0\n.target sm_50\n"

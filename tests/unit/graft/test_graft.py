@@ -2,7 +2,6 @@ import errno
 import json
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.command import Run
 from tests.unit.graft import maker
+from tests.unit.graft.maker import Graft
 from toolkit import records, report
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
@@ -20,32 +20,6 @@ from toolkit.versions import load_table
 from toolkit.versions.settings import Settings, resolve
 from toolkit.wheel import fatbin, inspection, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
-
-Graft = Callable[..., FinishedWheel]
-
-
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return resolve({"state": str(tmp_path / "state")}, environment={})
-
-
-@pytest.fixture
-def graft(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Graft:
-    ptxas = maker.write_ptxas(tmp_path)
-    monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
-    monkeypatch.setattr(job, "NEEDED_BYTES", 0)
-
-    def make(*cards: str, source: Path | None = None, mode: graft_plan.Mode = "keep") -> FinishedWheel:
-        given = source or maker.make_tensorflow(tmp_path)
-        planned = graft_plan.plan_graft(
-            load_table(), settings, graft_plan.GraftRequest(cards=cards, wheel=given, mode=mode)
-        )
-        console = Console(verbosity=-1)
-        return wheel_folder.find(planned, tmp_path / "dist") or job.graft(
-            planned, settings, console, dist=tmp_path / "dist"
-        )
-
-    return make
 
 
 def read_library(made: FinishedWheel | Path) -> list[list[str]]:

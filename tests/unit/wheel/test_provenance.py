@@ -129,7 +129,7 @@ def test_what_the_user_decides_is_complete() -> None:
 
 def test_the_builder_is_no_build_type_and_each_run_has_a_name_of_its_own() -> None:
     one, other = (describe(plan(LOCK, BuildOptions()))["predicate"]["runDetails"] for _ in range(2))
-    assert one["builder"]["id"] == build_documents.BUILDER != build_documents.BUILD_TYPE
+    assert one["builder"]["id"] == build_documents.BUILDER != BuildPlan.BUILD_TYPE
     assert one["builder"]["version"] == {"toolkit": __version__, "engine": "docker 26.1.5", "kernel": "6.1"}
     assert one["metadata"]["invocationId"] != other["metadata"]["invocationId"]
     assert (one["metadata"]["startedOn"], one["metadata"]["finishedOn"]) == (
