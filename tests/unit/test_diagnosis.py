@@ -421,6 +421,30 @@ SPECIFIC = {
         "two versions of jax are mixed",
         "pip uninstall -y jax",
     ),
+    "hint: You're using CPython 3.13 (`cp313`), but `tensorflow` (v2.15.0) only has wheels with the following "
+    "Python ABI tags: `cp310`, `cp311`": (
+        "wheels for Python 3.10, 3.11, and this is Python 3.13",
+        "uv sync --python 3.11",
+    ),
+    "hint: You're on Windows (`win_amd64`), but `frob` (v1.0) only has wheels for the following platforms: `macosx`": (
+        "frob has no wheel for Windows (win_amd64)",
+        "uv python list",
+    ),
+    "hint: You're on macOS (`macosx_15_0_x86_64`), but `frob` (v1.0) only has wheels for the following platform: `a`": (
+        "no wheel for macOS",
+        "uv python list",
+    ),
+    "AttributeError: 'Functional' object has no attribute 'fit_generator'": ("Keras 3", "export TF_USE_LEGACY_KERAS=1"),
+    "PTX version 8.8 does not support target 'sm_107a'. Minimum required PTX version is 9.4.": (
+        "built, 8.8, and that does not know sm_107a",
+        "toolkit advise",
+    ),
+    "PTX version 8.5 does not support target 'sm_120'": (
+        "does not know sm_120",
+        "toolkit build-wheel --compute-capability 12.0",
+    ),
+    "dlerror: libcudart.so.11.0: cannot open shared object file": ("CUDA 11", "pip install nvidia-cuda-runtime-cu11"),
+    "x.so: undefined symbol: _ZN5nvdla19IConcatenationLayer7setAxisEi": ("of JetPack", ""),
     "  - nothing provides bleach 1.5.0 needed by tensorboard-1.8.0-py310": (
         "tensorboard-1.8.0-py310 wants bleach 1.5.0",
         "conda search -c conda-forge tensorflow",
@@ -491,6 +515,9 @@ Traceback (most recent call last):
         "Frobnication terminated",
         "frob: FATAL of",
         "job 7: FAILED",
+        "[rank2]:[E424 01:11:21.1608 x.cpp:629] the flux",
+        "2024-07-19 15:49:01.34: E external/frob/x.cc:1] the flux",
+        "waiting for the flux timed out",
     ],
 )
 def test_a_log_that_ends_in_a_failure_is_never_without_one(end: str, run: Run, tmp_path: Path) -> None:

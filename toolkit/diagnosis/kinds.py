@@ -138,6 +138,8 @@ def _tell_symbol(words: Words, _facts: Words) -> Told | None:
     if "pip" not in row and "conda" not in row:
         remedy = "Install the two packages in versions that were built for each other, in one command."
         commands = ("pip check",)
+    if "try" in row:
+        remedy, commands = row["try"], ()
     return Told(cause, remedy, commands)
 
 
@@ -348,6 +350,65 @@ def _tell_keras(_words: Words, facts: Words) -> Told | None:
     return Told(commands=(f"pip install {name_follower('tf-keras', facts)}", "export TF_USE_LEGACY_KERAS=1"))
 
 
+def _tell_wheels(words: Words, _facts: Words) -> Told | None:
+    """Return of which Python or platform the wheels are, where uv says it."""
+    package = words.get("package", "a package")
+    if tags := re.findall(r"cp(\d)(\d+)", words.get("tags", "")):
+        listed = [f"{major}.{minor}" for major, minor in tags]
+        here = f"{words['here'][0]}.{words['here'][1:]}"
+        cause = f"{package} has wheels for Python {', '.join(listed)}, and this is Python {here}."
+        remedy = f"Make the environment with Python {listed[-1]}, or take a release of {package} for Python {here}."
+        return Told(cause, remedy, (f"uv venv --python {listed[-1]}", f"uv sync --python {listed[-1]}"))
+    if "platforms" not in words:
+        return None
+    cause = f"This release of {package} has no wheel for {words['system'].replace('`', '')}."
+    remedy = (
+        f"Take a release of {package} that has one (an older one, or a newer one), leave the package out on this "
+        "platform by a marker, or work on one of the platforms that are listed."
+    )
+    if "macosx" in words["system"] and "x86_64" in words["system"]:
+        remedy += " On a Mac with Apple's processor this Python is one for Intel: use one for arm64."
+    return Told(cause, remedy, (f"uv add '{package}; sys_platform == \"linux\"'", "uv python list"))
+
+
+def _tell_object(words: Words, _facts: Words) -> Told | None:
+    instead = load_knowledge()["keras_objects"].get(words["name"])
+    if instead is None:
+        return None
+    cause = f"Keras 3 (TensorFlow 2.16 and later) has no {words['name']}; the program was written for Keras 2."
+    remedy = f"Use {instead}, update the package whose file the traceback names, or run it with Keras 2 (tf-keras)."
+    return Told(cause, remedy)
+
+
+def _tell_target(words: Words, _facts: Words) -> Told | None:
+    """Return the CUDA whose PTX a card wants."""
+    card, needs = words.get("card", "this card"), words.get("needs", "")
+    number = re.search(r"\d+", card)
+    since = load_knowledge()["cards"].get(int(number[0]), {}).get("since", "") if number else ""
+    asked = f"CUDA {since} or later" if since else f"a CUDA whose PTX is {needs} or later" if needs else "a newer CUDA"
+    has = f", {words['has']}," if "has" in words else ""
+    cause = f"XLA writes PTX in the version of the CUDA with which it was built{has} and that does not know {card}."
+    remedy = f"Use a build of the framework with {asked}; JAX has wheels for CUDA 13 (jax[cuda13])."
+    if number and since and compare(since, "<=12.8") == "":
+        capability = f"{number[0][:-1]}.{number[0][-1]}"
+        return Told(cause, remedy, (f"toolkit build-wheel --compute-capability {capability}", "toolkit advise"))
+    return Told(cause, remedy, ("toolkit advise",))
+
+
+def _tell_runtime(words: Words, facts: Words) -> Told | None:
+    if told := _tell_gpu_library(words, facts):
+        return told
+    if "number" not in words:
+        return None
+    major = words["number"].partition(".")[0]
+    cause = (
+        f"The program wants the runtime library of CUDA {major} (libcudart.so.{words['number']}), and it is not "
+        "installed, or not in the library path. On a machine without an NVIDIA card this is harmless."
+    )
+    remedy = f"Install the libraries of CUDA {major}, or a release of the program for the CUDA that is here."
+    return Told(cause, remedy, (f"pip install nvidia-cuda-runtime-cu{major}", "ldconfig -p | grep libcudart"))
+
+
 def _tell_card(words: Words, facts: Words) -> Told | None:
     """Return whether a compiler of CUDA is too old for a card, or too new."""
     card = words.get("card", "")
@@ -462,6 +523,9 @@ _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "legacy-keras-variable": _tell_keras,
     "tf-keras-missing": _tell_keras,
     "pip-version-too-old": _tell_old_version,
-    "cudart-missing": _tell_gpu_library,
+    "cudart-missing": _tell_runtime,
+    "uv-no-wheel": _tell_wheels,
+    "keras-object": _tell_object,
+    "xla-ptx-target": _tell_target,
     "gpu-library-missing": _tell_gpu_library,
 }
