@@ -20,7 +20,7 @@ from toolkit.cli import (
     use,
     verify,
 )
-from toolkit.cli.help import Command, Group, JobCommand
+from toolkit.cli.help import Command, Group, JobCommand, SchedulerCommand
 
 START, GET, TRAIN = "Start", "Get a TensorFlow", "Train"
 USE, SHARE, FOLDER = "Use a run", "Check and share", "This folder"
@@ -46,13 +46,13 @@ def _add(
     function: Callable[..., None],
     short_help: str,
     *,
-    starts_job: bool = False,
+    kind: type[Command] = Command,
     to: typer.Typer = app,
 ) -> None:
     to.command(
         name,
-        cls=JobCommand if starts_job else Command,
-        context_settings=PASS_ON if starts_job else None,
+        cls=kind,
+        context_settings=PASS_ON if issubclass(kind, JobCommand) else None,
         rich_help_panel=group or None,
         short_help=short_help,
     )(function)
@@ -61,7 +61,7 @@ def _add(
 _add(START, "doctor", machine.doctor, "What this machine can do, with remedies.")
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
 _add(START, "diagnose", diagnose.diagnose, "What ended a program, by its log: why, and what to do.")
-_add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", starts_job=True)
+_add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", kind=JobCommand)
 
 _add(GET, "install", install.install, "Install a TensorFlow into an environment of your own.")
 _add(GET, "graft", graft.graft, "Put machine code for a later GPU into a published wheel.")
@@ -72,7 +72,7 @@ _add(GET, "collect", build.collect, "Collect what a wheel is built from, to buil
 _add(GET, "lock", pins.lock, "Freeze every pin of the chain, or check them.")
 _add(GET, "matrix", pins.matrix, "What works with what, and the sources.")
 
-_add(TRAIN, "train", run.train, "Train a DenseNet.", starts_job=True)
+_add(TRAIN, "train", run.train, "Train a DenseNet.", kind=JobCommand)
 workers = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
@@ -84,7 +84,7 @@ app.add_typer(
     rich_help_panel=TRAIN,
     short_help="Train on a cluster.",
 )
-_add("", "slurm", launch.slurm, "A job of a Slurm cluster.", starts_job=True, to=workers)
+_add("", "slurm", launch.slurm, "A job of a Slurm cluster.", kind=SchedulerCommand, to=workers)
 
 _add(USE, "predict", use.predict, "Classify images by the network of a run.")
 _add(USE, "serve", use.serve, "Serve the predictions of a run by HTTP.")

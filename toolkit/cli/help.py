@@ -95,6 +95,9 @@ class Command(typer.core.TyperCommand):
         """Write what stands between a command's own options and those of many commands."""
 
 
+_SCHEDULER = "toolkit.scheduler"
+
+
 class JobCommand(Command):
     """A command that passes options on to the training job."""
 
@@ -118,6 +121,21 @@ class JobCommand(Command):
         known = {completion.value for completion in completions}
         job_completions = job.shell_complete(ctx, incomplete)
         return [*completions, *(completion for completion in job_completions if completion.value not in known)]
+
+
+class SchedulerCommand(JobCommand):
+    """A command that passes on options to the job, and what stands after ``--`` to the scheduler."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Keep the words after ``--``, which are none of the job."""
+        place = args.index("--") if "--" in args else len(args)
+        ctx.meta[_SCHEDULER] = tuple(args[place + 1 :])
+        return super().parse_args(ctx, args[:place])
+
+
+def read_scheduler_options(context: typer.Context) -> tuple[str, ...]:
+    """Return the words after ``--`` of a :class:`SchedulerCommand`."""
+    return tuple(context.meta[_SCHEDULER])
 
 
 class Group(typer.core.TyperGroup):

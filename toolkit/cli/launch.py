@@ -1,13 +1,17 @@
+import shutil
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.command import Dataset, Session, command
+from toolkit.base.errors import UsageError
+from toolkit.cli.command import Dataset, Session, Wheel, command
+from toolkit.cli.help import read_scheduler_options
 
-Cpus = Annotated[int, typer.Option(min=0, help="Cores of each worker.")]
-# Slurm's name, because --memory is an option of the job.
-Memory = Annotated[str, typer.Option("--mem", metavar="SIZE", help="Memory, as the scheduler writes it.")]
+if TYPE_CHECKING:
+    from toolkit.launch.batch import SlurmRequest
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", remember=True, engine="host")
@@ -16,12 +20,10 @@ def slurm(
     context: typer.Context,
     dataset: Dataset,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, with a worker each, or one for each GPU.")] = 2,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each machine.")] = 0,
-    cpus: Cpus = 0,
-    memory: Memory = "",
-    partition: Annotated[str, typer.Option(metavar="NAME", help="Slurm's partition.")] = "",
-    account: Annotated[str, typer.Option(metavar="NAME", help="Slurm's account.")] = "",
-    time: Annotated[str, typer.Option(metavar="LIMIT", help="Time limit, after which the job is queued again.")] = "",
+    gpus: Annotated[str, typer.Option(metavar="[TYPE:]N", help="GPUs of each machine, each with a worker.")] = "0",
+    cpus: Annotated[int, typer.Option(min=0, help="Cores of each worker.")] = 0,
+    driver: Annotated[str, typer.Option(metavar="VERSION", help="Driver of the machines, such as 550.54.15.")] = "",
+    wheel: Wheel = None,
     port: Annotated[int, typer.Option(min=1024, max=65535, help="Port of worker 0; others use those after.")] = 2222,
     interpreter: Annotated[
         str, typer.Option(metavar="FILE", help="Python on the machines, with TensorFlow, in place of an environment.")
@@ -31,7 +33,8 @@ def slurm(
     """Train in a Slurm job, with one worker or several.
 
     A job goes on after its time limit, a requeue or a lost machine. Machines share this folder. Options that are not
-    listed here go to the job: see `python -m train --help`.
+    listed here go to the job: see `python -m train --help`. What stands after `--` goes to sbatch, such as
+    `-- --partition gpu --time 4:00:00 --mem 32G`.
     """
     from toolkit.base import files
     from toolkit.jobs import choice, pipeline, training_job
@@ -41,28 +44,26 @@ def slurm(
     console, settings = session.console, session.settings
     arguments = (dataset, *context.args)
     config = training_job.read_arguments(arguments, settings)
+    gpu_type, count = batch.read_gpus(gpus)
     request = batch.SlurmRequest(
-        nodes=nodes,
-        resources=batch.Resources(cpus=cpus, memory=memory, gpus=gpus),
-        partition=partition,
-        account=account,
-        time=time,
-        port=port,
+        nodes=nodes, cpus=cpus, gpus=count, gpu_type=gpu_type, options=read_scheduler_options(context), port=port
     )
     share(config.shards, request.workers)
     batch.require_ports(request)
     if not dry_run:
         batch.require_slurm()
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
-    gpu = False if interpreter else bool(gpus) or None
+    gpu = False if interpreter else bool(count) or None
+    if gpu and settings.card == "auto":
+        settings = replace(settings, card=_name_card(request))
     how = choice.Runner(console=console, dry_run=dry_run)
-    chosen = choice.choose(choice.Wishes(settings=settings, gpu=gpu, elsewhere=True), how)
+    chosen = choice.choose(choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver), how)
     resolved = pipeline.choose_environment(chosen, how)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):
         prepared = pipeline.environment_task(resolved)
         environment = prepared.action()
-    job = training_job.plan(arguments, config, environment, gpu=bool(gpus))
+    job = training_job.plan(arguments, config, environment, gpu=bool(count))
     command = batch.fill_in_interpreter(resolved.engine.commands(resolved.reference, job)[-1], interpreter)
     name = f"toolkit-{config.run_dir.name}"
     script = batch.write_slurm(name, batch.start_peers(command), request)
@@ -75,3 +76,24 @@ def slurm(
         number = batch.submit(path)
         log = f"{name}-{number}.log"
         console.result({"job": number, "script": str(path)}, f"job {number} is queued; its output: {log}")
+
+
+def _name_card(request: "SlurmRequest") -> str:
+    """Return the card of the job as far as the names of GPUs in Slurm tell it; or auto, which leaves it open."""
+    from toolkit.doctor.cards import find_card
+    from toolkit.launch import batch
+
+    types = [request.gpu_type] if request.gpu_type else []
+    if not types and shutil.which("sinfo"):
+        types = [*batch.find_gpu_types(request.partition)]
+    if len(types) > 1:
+        raise UsageError(
+            f"the nodes have GPUs of {len(types)} types: {', '.join(types)}",
+            why="which TensorFlow is taken depends on the card",
+            remedy=f"give --gpus {types[0]}:{request.gpus}, or -- --partition NAME with nodes of one type",
+        )
+    for name in types:
+        with suppress(UsageError):
+            find_card(name)
+            return name
+    return "auto"

@@ -42,6 +42,7 @@ class Wishes:
     wheel: str | None = None  # the value of ``--wheel``
     gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
     elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
+    driver: str = ""  # of these machines; empty if it is not known
 
     @property
     def names_card(self) -> bool:
@@ -239,12 +240,17 @@ def _take_archive(settings: Settings) -> Settings:
 
 def _read_machine(wishes: Wishes) -> "Machine":
     """Return this machine, as its engine sees it; without its GPUs if they are hidden or not meant."""
-    from toolkit.doctor.machine import Machine
+    from toolkit.doctor.cards import find_card
+    from toolkit.doctor.machine import Device, Machine
     from toolkit.doctor.reading import read_machine
 
     settings = wishes.settings
     if wishes.elsewhere or (hides_gpus() and not wishes.names_card):
-        return Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
+        machine = Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
+        if not (wishes.driver and wishes.names_card):
+            return machine
+        known = Device(name=settings.card, capability=find_card(settings.card).capability, driver=wishes.driver)
+        return replace(machine, devices=(known,))
     machine = read_machine(settings, seconds=ANSWER_SECONDS)
     if not machine.devices or settings.engine not in {"auto", "docker"}:
         return machine

@@ -1,5 +1,9 @@
 """Writes what a batch system reads to start workers: a Slurm script."""
 
+import itertools
+import math
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,32 +20,44 @@ from toolkit.base.errors import (
 from toolkit.jobs.training_job import GRACE_SECONDS
 from train.cluster.tf_config import HIGHEST_PORT
 from train.peers import PORT
+from train.system.signals import INTERRUPTED
 
 RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """What a worker gets; what is empty is left to the scheduler."""
-
-    cpus: int = 0
-    memory: str = ""  # as the scheduler writes it: 16G for Slurm, 16Gi for Kubernetes
-    gpus: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class SlurmRequest:
+    """What a job asks Slurm for. What is 0 or empty is left to Slurm."""
+
     nodes: int
-    resources: Resources  # its GPUs are those of a node, each with a worker of its own
-    partition: str = ""
-    account: str = ""
-    time: str = ""  # limit, as 1-12:00:00
+    cpus: int = 0  # of a worker
+    gpus: int = 0  # of a node, each with a worker of its own
+    gpu_type: str = ""  # as the gres of the cluster names it, ``a100``
+    options: tuple[str, ...] = ()  # of sbatch, as the user wrote them
     port: int = PORT
 
     @property
     def workers(self) -> int:
-        return self.nodes * max(1, self.resources.gpus)
+        return self.nodes * max(1, self.gpus)
+
+    @property
+    def partition(self) -> str:
+        """The partition that the options name; empty if that is left to Slurm."""
+        words = shlex.split(" ".join(self.options).replace("=", " "))
+        named = [after for word, after in itertools.pairwise(words) if word in {"-p", "--partition"}]
+        return named[-1] if named else os.environ.get("SBATCH_PARTITION", "")
+
+
+def read_gpus(text: str) -> tuple[str, int]:
+    """Return type and number of ``a100:4`` or ``4``. Raises UsageError if it is neither."""
+    kind, _, count = text.rpartition(":")
+    if not count.isdecimal() or not re.fullmatch(r"[\w.-]*", kind):
+        raise UsageError(
+            f"--gpus {text} is no number of GPUs of a machine",
+            remedy="give a number, or a type that Slurm knows and a number, such as --gpus 4 or --gpus a100:4",
+        )
+    return kind, int(count)
 
 
 def start_peers(command: Sequence[str]) -> tuple[str, ...]:
@@ -59,23 +75,21 @@ def fill_in_interpreter(command: Sequence[str], interpreter: str) -> tuple[str, 
 
 def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str:
     """Return the script. ``command`` runs one worker; it is the same on all nodes."""
-    resources = request.resources
+    gpu = f"{request.gpu_type}:1" if request.gpu_type else "1"
     values = {
         "name": name,
         "nodes": request.nodes,
-        "partition": request.partition,
-        "account": request.account,
-        "time": request.time,
+        "options": request.options,
         "port": request.port,
-        "memory": resources.memory,
-        "cpus": resources.cpus,
-        "gpus": resources.gpus,
-        "tasks": max(1, resources.gpus),
+        "cpus": request.cpus,
+        "gpu": gpu if request.gpus else "",
+        "tasks": max(1, request.gpus),
         "folder": Path.cwd(),
         "log": f"{name}-%j.log",
         "command": command,
         "grace": GRACE_SECONDS,
         "restarts": RESTARTS,
+        "interrupted": INTERRUPTED,
     }
     return _render("slurm.sh.j2", values, lambda value: shlex.quote(str(value)))
 
@@ -99,14 +113,59 @@ def require_slurm() -> None:
         )
 
 
+def find_gpu_types(partition: str) -> tuple[str, ...]:
+    """Return the types of GPUs that the nodes of a partition have, or of the default one."""
+    rows = [line.split("|") for line in _ask("sinfo", "--noheader", "--format=%P|%G").stdout.splitlines()]
+    names = partition.split(",") if partition else [name for name, _ in rows if name.endswith("*")]
+    found = [re.findall(r"gpu:([^:,(]+):\d", gres) for name, gres in rows if {name, name.rstrip("*")} & {*names}]
+    return tuple(dict.fromkeys(itertools.chain(*found)))
+
+
 def submit(script: Path) -> str:
-    """Submit a script, and return the job's number. Raises PreflightError if Slurm refuses it."""
-    done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    """Submit a script, and return the job's number. Raises PreflightError if Slurm could never start it."""
+    tested = _ask("sbatch", "--test-only", str(script))
+    if tested.returncode:
+        names = dict.fromkeys(_ask("sinfo", "--noheader", "--format=%R").stdout.split())
+        tests = {name: _ask("sbatch", "--test-only", f"--partition={name}", str(script)) for name in names}
+        fitting = [name for name, test in tests.items() if test.returncode == 0]
+        raise _refuse(tested.stderr, script, f"it can start in: {', '.join(fitting)}" if fitting else "")
+    done = _ask("sbatch", "--parsable", str(script))
     if done.returncode:
-        raise PreflightError(
-            "Slurm refuses the job", why=done.stderr.strip(), remedy=f"the script is {project.shorten(script)}"
-        )
-    return done.stdout.strip().partition(";")[0]
+        raise _refuse(done.stderr, script)
+    number = done.stdout.strip().partition(";")[0]
+    # Slurm queues a job although its time is above the limit of the partition, unless the site forbids that.
+    queued = _ask("squeue", "--noheader", f"--jobs={number}", "--format=%l|%P").stdout.strip()
+    asked, _, partitions = queued.partition("|")
+    limits = _ask("sinfo", "--noheader", f"--partition={partitions}", "--format=%l").stdout.split()
+    if limits and read_seconds(asked) > max(map(read_seconds, limits)):
+        _ask("scancel", number)
+        raise _refuse(f"its time of {asked} is above the limit of {', '.join(dict.fromkeys(limits))}", script)
+    return number
+
+
+def read_seconds(limit: str) -> float:
+    """Return a time limit as Slurm prints it, ``1-12:00:00``, in seconds; infinity for a word."""
+    if not limit[:1].isdigit():
+        return math.inf if limit != "NOT_SET" else 0
+    days, _, clock = limit.rpartition("-")
+    seconds = int(days or 0) * 86400
+    for place, part in zip((1, 60, 3600), reversed(clock.split(":")), strict=False):
+        seconds += place * int(part)
+    return seconds
+
+
+def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Slurm."""
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def _refuse(why: str, script: Path, remedy: str = "") -> PreflightError:
+    """Return the error that gives Slurm's reason, and names what its partitions have."""
+    rows = _ask("sinfo", "--noheader", "--format=%R (limit %l, nodes of %c cores, %m MB, %G)").stdout.splitlines()
+    has = f"the partitions are {'; '.join(dict.fromkeys(rows))}"
+    return PreflightError(
+        "Slurm refuses the job", why=why.strip(), remedy=f"{remedy or has}; the script is {project.shorten(script)}"
+    )
 
 
 def _render(name: str, values: Mapping[str, Any], write: Callable[[Any], str]) -> str:

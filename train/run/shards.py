@@ -222,6 +222,7 @@ def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal
     for batch in itertools.chain(step.choose_batches(dataset).iterate(done), itertools.repeat(None)):
         # In lockstep, the chief gives the order before it computes.
         rows = step.compute(*batch[:2]) if batch and not step.lockstep else None
+        stop.begin_saving()  # before the chief, which a worker that ends by itself would stop without a checkpoint
         order, *_ = group.all_gather_number(stop.number)
         while order == COMPARE:
             group.require_equal_weights(digest_values(step.state.read()), done)
@@ -231,7 +232,6 @@ def serve_chief(step: ShardedStep, dataset: Dataset, done: int, stop: StopSignal
         assert batch is not None  # noqa: S101 - the chief has as many steps
         step.apply(step.compute(*batch[:2]) if rows is None else rows, batch[2])
         done += 1
-        stop.begin_saving()
     return None
 
 

@@ -7,7 +7,8 @@ exception. What Python only printed is raised again a moment later, and :func:`c
 of work.
 
 Once there is work to save, the first signal is recorded only, and the program asks for it after each step. A second one
-is raised. A signal that was ignored when the program started stays ignored, as under nohup.
+is raised, but not if all are SIGTERM: Slurm repeats that one when it preempts a job, and ends by SIGKILL. A signal that
+was ignored when the program started stays ignored, as under nohup.
 
 The module loads little, because a program listens before it loads anything else.
 """
@@ -75,7 +76,8 @@ class StopSignal:
         again, self.lost = self.lost, False
         if not again:
             self.received.append(number)
-        if len(self.received) == 1 and not again and (self.saving or self.deferring):
+        first = len(self.received) == 1
+        if not again and ((self.saving and (first or self.is_repeated)) or (self.deferring and first)):
             self.deferred = not self.saving
             if self.saving:  # not by `print`, whose lock the interrupted code may hold
                 with suppress(OSError):
@@ -83,6 +85,11 @@ class StopSignal:
         elif _is_inside(frame):
             self.raised, self.deferred = True, False
             raise Interrupt
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether every signal was SIGTERM."""
+        return {*self.received} == {signal.SIGTERM}
 
     def find_lost(self, unraisable: "sys.UnraisableHookArgs") -> bool:
         """Return whether Python is about to print an Interrupt in place of raising it. It is then raised again."""

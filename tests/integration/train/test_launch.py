@@ -1,7 +1,9 @@
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,11 @@ from tests.integration.docker import slurm, stages
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
-OPTIONS = ("digits", "--shards", "2", "--depth", "10", "--epochs", "15", "--checkpoint-every", "20")
+OPTIONS = ("digits", "--shards", "2", "--depth", "10", "--epochs", "15")
+INTERPRETER = ("--interpreter", "/opt/venv/bin/python")
 IMAGE = "toolkit/train:launch-tests"
+SAVED = "the state is saved"
+OTHERS = [pytest.param(suite, marks=pytest.mark.weekly) for suite in slurm.SUITES if suite != "trixie"]
 
 
 @pytest.fixture(scope="module")
@@ -29,36 +34,81 @@ def read_manifest(runs: Path) -> dict[str, Any]:
     return value
 
 
-@pytest.fixture(scope="module")
-def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Farm]:
+@pytest.fixture(scope="module", params=["trixie", *OTHERS])
+def farm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Farm]:
+    """Return a cluster with the Slurm of a Debian."""
     outcome = stages.build("train", tag=IMAGE)
     assert outcome.code == 0, outcome.text
-    with slurm.start(IMAGE, tmp_path_factory.mktemp("farm")) as found:
+    with slurm.start(IMAGE, tmp_path_factory.mktemp("farm"), request.param) as found:
+        assert slurm.SUITES[request.param] in found("sinfo", "--version").stdout
         yield found
     subprocess.run(["docker", "image", "rm", IMAGE], capture_output=True, check=False)
 
 
-def test_a_job_of_slurm_is_requeued_and_gives_the_same_weights(expected: str, farm: slurm.Farm) -> None:
-    """The job is requeued twice: by the administrator's command, and by the signal that comes before its time limit."""
-    options = ("--nodes", "2", "--cpus", "1", "--mem", "2G", "--time", "30", "--interpreter", "/opt/venv/bin/python")
-    done = farm("python", "-m", "toolkit", "launch", "slurm", *OPTIONS, *options, "--json")
-    assert done.returncode == 0, done.stderr
-    job = json.loads(done.stdout)["job"]
-    newest = ""
-    for interrupt in (["scontrol", "requeue", job], ["scancel", "--batch", "--signal=USR1", job]):
-        newest = farm.wait_for_checkpoint(newest)
-        assert farm(*interrupt).returncode == 0
+@pytest.fixture
+def launch(farm: slurm.Farm) -> Iterator[Callable[..., str]]:
+    """Return what submits a job and returns its number, in a cluster without runs and logs of other tests."""
+
+    def submit(*options: str) -> str:
+        done = farm("python", "-m", "toolkit", "launch", "slurm", *OPTIONS, *INTERPRETER, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["job"])
+
+    yield submit
+    farm("scancel", "--user=root")
+    while farm("squeue", "--noheader").stdout:
+        time.sleep(0.2)
+    shutil.rmtree(farm.folder / "runs", ignore_errors=True)
+    for log in farm.folder.glob("*.log"):
+        log.unlink()
+
+
+@pytest.mark.parametrize("nodes", ["1", "2"])
+def test_a_job_is_saved_at_each_stop_and_gives_the_same_weights(
+    expected: str, farm: slurm.Farm, launch: Callable[..., str], nodes: str
+) -> None:
+    """Workers are stopped by the signal that comes before the time limit, a requeue, and a job that goes first.
+
+    No checkpoint is written but at the end of an epoch and at a stop.
+    """
+    job = launch("--nodes", nodes, "--cpus", "1", "--", "--mem=2G", "--time=30")
+    urgent = ["sbatch", "--nodes=2", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1"]
+    stops = (["scancel", "--signal=TERM", job], ["scontrol", "requeue", job], urgent)
+    for count, stop in enumerate(stops, 1):
+        farm.wait_for("first step:", count)
+        assert farm(*stop).returncode == 0
+        farm.wait_for(SAVED, count, 30)
     said = farm.wait(job)
     assert "JobState=COMPLETED" in said
-    assert "Restarts=2" in said
+    assert "Restarts=3" in said
     found = read_manifest(farm.folder / "runs")
     assert found["resumed_after"]
     assert found["weights_sha256"] == expected
 
 
-def test_slurm_says_why_it_refuses_a_job(farm: slurm.Farm) -> None:
-    options = ("--interpreter", "/opt/venv/bin/python", "--partition", "nowhere")
-    done = farm("python", "-m", "toolkit", "launch", "slurm", *OPTIONS, *options)
+def test_a_cancelled_job_is_saved_and_does_not_come_back(farm: slurm.Farm, launch: Callable[..., str]) -> None:
+    job = launch("--nodes", "2", "--cpus", "1", "--", "--mem=2G")
+    farm.wait_for("first step:", 1)
+    assert farm("scancel", job).returncode == 0
+    farm.wait_for(SAVED, 1, 30)
+    said = farm.wait(job)
+    assert "JobState=CANCELLED" in said
+    assert "Restarts=0" in said
+
+
+REFUSED = {
+    "--partition=nowhere": ("invalid partition", "the script is"),
+    "--gpus=h100:1 --partition=short": ("not available", "it can start in: main, urgent"),
+    "--mem=99G": ("not available", "main (limit infinite, nodes of 1 cores, 4000 MB, gpu:a100:4)"),
+    "--partition=short --time=9:00:00": ("9:00:00 is above the limit of 4:00:00", "short (limit 4:00:00"),
+    "--time=4h": ("Invalid --time", "the script is"),
+}
+
+
+@pytest.mark.parametrize(("options", "said"), REFUSED.items())
+def test_what_slurm_can_never_start_is_refused(farm: slurm.Farm, options: str, said: tuple[str, str]) -> None:
+    command = ("python", "-m", "toolkit", "launch", "slurm", "digits", *INTERPRETER, "--nodes", "1")
+    done = farm(*command, "--", *options.split())
     assert done.returncode == 4
-    assert "Slurm refuses the job" in done.stderr
-    assert "invalid partition" in done.stderr
+    assert all(word in done.stderr for word in ("Slurm refuses the job", *said)), done.stderr
+    assert not farm("squeue", "--noheader").stdout

@@ -1,5 +1,7 @@
+import math
 import os
 import shlex
+import signal
 import subprocess
 from pathlib import Path
 
@@ -10,8 +12,9 @@ from tests.command import Run
 from toolkit.cli import workers
 from toolkit.jobs.training_job import GRACE_SECONDS
 from toolkit.launch.batch import (
-    Resources,
     SlurmRequest,
+    find_gpu_types,
+    read_seconds,
     write_slurm,
 )
 from train.cli import _collect, make_app
@@ -20,8 +23,8 @@ CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 
 
 def test_the_script_for_slurm_is_one_that_bash_reads(tmp_path: Path) -> None:
-    resources = Resources(cpus=4, memory="16G", gpus=2)
-    request = SlurmRequest(nodes=3, resources=resources, partition="long", account="lab", time="1-0", port=3000)
+    options = ("--qos", "long", "--comment", "a b")
+    request = SlurmRequest(nodes=3, cpus=4, gpus=2, gpu_type="a100", options=options, port=3000)
     assert request.workers == 6
     script = write_slurm("toolkit-x", ["env", "A=b c", "python", "-m", "train"], request)
     lines = script.splitlines()
@@ -29,18 +32,15 @@ def test_the_script_for_slurm_is_one_that_bash_reads(tmp_path: Path) -> None:
     assert directives >= {
         "--nodes=3",
         "--ntasks-per-node=2",
-        "--gpus-per-task=1",
+        "--gpus-per-task=a100:1",
         "--cpus-per-task=4",
-        "--mem=16G",
-        "--partition=long",
-        "--account=lab",
-        "--time=1-0",
+        "--qos long --comment 'a b'",
         "--requeue",
-        f"--signal=B:USR1@{2 * GRACE_SECONDS}",
+        f"--signal=TERM@{2 * GRACE_SECONDS}",
     }
     assert lines[0] == "#!/usr/bin/env bash"
     assert lines[1].startswith("#SBATCH"), "Slurm reads no directive after a command"
-    assert "@" not in script.replace("USR1@", "")
+    assert "@" not in script.replace("TERM@", "")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
@@ -57,42 +57,48 @@ def test_no_value_changes_what_is_around_it() -> None:
         "- a: b",
         "é\u2028\U0001f600",
     ]
-    script = write_slurm("x", ["echo", *words], SlurmRequest(nodes=1, resources=Resources()))
-    command = script.partition("srun ")[2].partition(" &\nstep=")[0]
+    script = write_slurm("x", ["echo", *words], SlurmRequest(nodes=1))
+    command = script.partition("srun ")[2].partition("\ncode=")[0]
     assert shlex.split(command)[-len(words) :] == words
 
 
 STEP = """#!/bin/bash
 echo "$@" > arguments
 trap 'echo saved > saved; exit 130' TERM
-[ "$STEP" = done ] && exit 3
+echo $$ > pid
 touch ready
 while :; do sleep 0.05; done
 """
 
 
-@pytest.mark.parametrize(("sent", "requeued"), [("USR1", True), ("TERM", False), ("", False)])
-def test_the_script_saves_and_goes_back_to_the_queue_before_the_limit(
-    tmp_path: Path, sent: str, requeued: bool
+@pytest.mark.parametrize(("sent", "restarts", "requeued"), [("step", 0, True), ("step", 100, False), ("all", 0, False)])
+def test_the_job_goes_back_to_the_queue_if_only_its_workers_are_stopped(
+    tmp_path: Path, sent: str, restarts: int, requeued: bool
 ) -> None:
     """Slurm's programs are stand-ins here; a real Slurm is in the tests with containers."""
     for name, text in (("srun", STEP), ("scontrol", '#!/bin/bash\necho "$@" > requeued\n')):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    script = write_slurm("x", ["python", "-m", "train"], SlurmRequest(nodes=2, resources=Resources()))
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "STEP": "" if sent else "done"}
-    with subprocess.Popen(["bash"], stdin=subprocess.PIPE, cwd=tmp_path, env=variables, text=True) as process:
-        assert process.stdin
-        process.stdin.write(script)
-        process.stdin.close()
-        while sent and not (tmp_path / "ready").exists():
+    script = write_slurm("x", ["python", "-m", "train"], SlurmRequest(nodes=2))
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
+    with subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=variables) as process:
+        while not (tmp_path / "ready").exists():
             assert process.poll() is None
-        if sent:
-            subprocess.run(["kill", f"-{sent}", str(process.pid)], check=True)
-        assert process.wait(timeout=60) == (130 if sent else 3)
-    assert (tmp_path / "saved").exists() == bool(sent)
+        if sent == "all":
+            process.terminate()
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+        assert process.wait(timeout=60) == 130
+    assert (tmp_path / "saved").exists()
     assert (tmp_path / "requeued").exists() == requeued
     assert (tmp_path / "arguments").read_text().endswith("python -m train\n")
+
+
+def test_a_job_that_fails_does_not_go_back_to_the_queue(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text("#!/bin/bash\nexit 3\n")
+    (tmp_path / "srun").chmod(0o755)
+    script = write_slurm("x", ["python"], SlurmRequest(nodes=1))
+    done = subprocess.run(["bash", "-c", script], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=False)
+    assert done.returncode == 3
 
 
 def test_a_machine_without_slurm_can_print_and_not_submit(run: Run) -> None:
@@ -116,10 +122,10 @@ def test_no_option_of_a_scheduler_is_one_of_the_job() -> None:
     assert own & job <= {"dataset", "--json", "--progress"}
 
 
-def test_the_job_gets_its_own_option_of_memory(run: Run) -> None:
-    done = run("launch", "slurm", "digits", "--shards", "2", "--mem", "9G", "--memory", "recompute", "--dry-run")
+def test_options_after_two_dashes_are_those_of_slurm(run: Run) -> None:
+    done = run("launch", "slurm", "digits", "--shards", "2", "--memory", "recompute", "--dry-run", "--", "--mem", "9G")
     assert done.returncode == 0, done.stderr
-    assert "#SBATCH --mem=9G" in done.stdout
+    assert "#SBATCH --mem 9G" in done.stdout
     assert "--memory recompute" in done.stdout
 
 
@@ -130,6 +136,59 @@ def test_a_port_without_enough_after_it_is_refused(run: Run) -> None:
     assert "16 workers need the ports from 65521 on, and 65535 is the last" in done.stderr
     assert "or another below 65521" in done.stderr
     assert run("launch", "slurm", *options, "--port", "65520").returncode == 0
+
+
+@pytest.mark.parametrize("text", ["", "four", "a100:", "a 1:2", "-1"])
+def test_gpus_that_are_no_number_are_refused(run: Run, text: str) -> None:
+    done = run("launch", "slurm", "digits", f"--gpus={text}", "--dry-run")
+    assert done.returncode == 2
+    assert "such as --gpus 4 or --gpus a100:4" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("driver", "said"), [("550.54.15", "too old to compile"), ("570.124.06", "as published"), ("", "as published")]
+)
+def test_the_type_of_the_gpus_and_their_driver_decide_what_the_job_needs(run: Run, driver: str, said: str) -> None:
+    options = ["--driver", driver] if driver else []
+    done = run("launch", "slurm", "digits", "--shards", "2", "--gpus", "h100:1", *options, "--dry-run")
+    assert (said in done.stderr) == (said != "as published")
+    assert done.returncode == (0 if said == "as published" else 12), done.stderr
+
+
+SINFO = """#!/bin/sh
+echo 'cpu|(null)'
+echo 'short*|gpu:a100:4(S:0-1),nvme:1'
+echo 'mixed|gpu:a100:4'
+echo 'mixed|gpu:h100:8'
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "types"),
+    [
+        ((), ("a100",)),
+        (("--partition=mixed",), ("a100", "h100")),
+        (("-p", "cpu"), ()),
+        (("--partition", "cpu,mixed"), ("a100", "h100")),
+    ],
+)
+def test_the_gpus_of_a_partition_are_those_that_slurm_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], types: tuple[str, ...]
+) -> None:
+    """The program that names them is a stand-in here; a real one is in the tests with containers."""
+    (tmp_path / "sinfo").write_text(SINFO)
+    (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SBATCH_PARTITION", raising=False)
+    assert find_gpu_types(SlurmRequest(nodes=1, options=options).partition) == types
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [("30:00", 1800), ("4:00:00", 14400), ("1-12:00:00", 129600), ("infinite", math.inf), ("NOT_SET", 0)],
+)
+def test_a_time_limit_is_read_as_slurm_prints_it(limit: str, seconds: float) -> None:
+    assert read_seconds(limit) == seconds
 
 
 def test_shards_that_workers_cannot_share_are_refused_first(run: Run) -> None:

@@ -190,7 +190,8 @@ class Reader:
         line = _SERVED.sub(lambda _: f"TOOLKIT_SERVE_RUN=$(basename {self._name('runs/NAME')})", line)
         line = _IMAGE.sub(self._find_image, self._name(_COMMENT.sub("", line)))
         line = self._replace(line)
-        line = " ".join([line, rule.add, "--dry-run" if rule.how == "dry" else ""])
+        own, dashes, passed_on = line.partition(" -- ")
+        line = " ".join([own, rule.add, "--dry-run" if rule.how == "dry" else ""]) + dashes + passed_on
         words = shlex.split(line)
         match words:
             case ["export", *settings]:

@@ -117,6 +117,21 @@ def test_a_signal_that_waits_for_the_end_of_a_step_is_not_raised_after_an_answer
     assert signals.run(train) == 3
 
 
+@pytest.mark.parametrize(
+    ("second", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, signals.INTERRUPTED)], ids=["repeated", "another"]
+)
+def test_a_scheduler_may_repeat_its_signal_while_a_step_ends(second: signal.Signals, code: int) -> None:
+    def train() -> int:
+        with signals.listen() as stop:
+            stop.begin_saving()
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(second)
+            assert stop() == "SIGTERM"
+            return 3
+
+    assert signals.run(train) == code
+
+
 def test_a_server_that_was_asked_to_end_ends_well() -> None:
     def serve() -> int:
         try:

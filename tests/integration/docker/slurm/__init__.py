@@ -10,7 +10,10 @@ import jinja2
 
 from tests.integration.docker import stages
 
-IMAGE = "toolkit/slurm:tests"
+IMAGE = "toolkit/slurm:{suite}"
+SUITES = {"bullseye": "20.11", "bookworm": "22.05", "trixie": "24.11", "sid": ""}
+"""The Slurm of each Debian; that of sid changes."""
+
 HOSTS = {"farm": "127.0.0.1", "node1": "127.0.0.2", "node2": "127.0.0.3"}
 
 
@@ -25,14 +28,10 @@ class Farm:
         command = ["docker", "exec", "--workdir", "/work", self.name, *argv]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def wait_for_checkpoint(self, newest: str, *, runs: str = "runs", count: int = 1, seconds: float = 300) -> str:
-        """Return the newest checkpoint once it is not ``newest``, and ``count`` runs have one."""
+    def wait_for(self, text: str, count: int, seconds: float = 300) -> None:
+        """Wait until a text stands in the logs so many times."""
         end = time.monotonic() + seconds
-        while True:
-            paths = list(self.folder.glob(f"{runs}/*/checkpoints/*.json"))
-            found = max((path.name for path in paths), default="")
-            if found > newest and len({path.parent for path in paths}) >= count:
-                return found
+        while self.read_log().count(text) < count:
             assert time.monotonic() < end, self.read_log()
             time.sleep(0.05)
 
@@ -51,16 +50,20 @@ class Farm:
 
 
 @contextmanager
-def start(train: str, folder: Path) -> Iterator[Farm]:
+def start(train: str, folder: Path, suite: str = "trixie") -> Iterator[Farm]:
+    image = IMAGE.format(suite=suite)
     argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"train=docker-image://{train}"]
-    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
+    argv += ["--build-arg", f"SUITE={suite}", "--tag", image]
+    argv += ["--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
     argv = ["docker", "run", "--rm", "--detach", "--init", "--hostname", "farm", "--network", "none"]
-    argv += ["--cap-add", "NET_ADMIN", *(f"--add-host={name}:{address}" for name, address in HOSTS.items())]
+    # Slurm keeps the processes of a job in a control group.
+    argv += ["--privileged", "--cgroupns", "private"]
+    argv += [f"--add-host={name}:{address}" for name, address in HOSTS.items()]
     argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
     # The command fills templates by it; the job, whose Python this is, does not need it.
     argv += [f"--volume={Path(jinja2.__file__).parent}:/opt/toolkit/jinja2:ro"]
-    argv += [f"--volume={folder}:/work", IMAGE]
+    argv += [f"--volume={folder}:/work", image]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
     try:
         with subprocess.Popen(["docker", "logs", "--follow", name], stdout=subprocess.PIPE, text=True) as log:
@@ -70,4 +73,4 @@ def start(train: str, folder: Path) -> Iterator[Farm]:
         yield Farm(name, folder)
     finally:
         subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
-        subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)
+        subprocess.run(["docker", "image", "rm", image], check=False, capture_output=True)
