@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,8 +49,11 @@ MISLEADING: Final = ("PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX")
 """Variables of the caller by which an interpreter would read other code than that of its environment."""
 
 LOCKED = "requirements.txt"
-IMPORTED: Final = ("tensorflow", "keras", "sklearn.datasets", "matplotlib.pyplot")
-"""What a job imports: the modules that take long without their bytecode."""
+IMPORTED: Final = ("tensorflow, keras", "sklearn.datasets, matplotlib.pyplot")
+"""What a job imports: the modules that take long without their bytecode. Each part is imported by its own process.
+
+The second one compiles SciPy and pandas, which Keras needs at its end, while the first one compiles TensorFlow.
+"""
 
 
 class HostEngine:
@@ -87,7 +90,7 @@ class HostEngine:
             digest=content,
             folder=folder,
             inputs=inputs,
-            commands=(*(self._uv.shown(*step) for step in _list_steps(spec, folder)), _warm(folder)),
+            commands=(*(self._uv.shown(*step) for step in _list_steps(spec, folder)), *_warm(folder)),
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -283,21 +286,11 @@ def _find_locked(spec: EnvironmentSpec, folder: Path) -> Path:
     return folder / LOCKED if spec.wheel else spec.locked
 
 
-def _warm(folder: Path) -> tuple[str, ...]:
-    """Return the command that compiles what a job imports. All else is compiled when somebody needs it."""
-    unset = [word for name in MISLEADING for word in ("-u", name)]
-    code = f"import {', '.join(IMPORTED)}"
-    return (
-        "env",
-        *unset,
-        "-u",
-        "PYTHONDONTWRITEBYTECODE",
-        "TF_CPP_MIN_LOG_LEVEL=3",
-        str(interpreter(folder)),
-        "-I",
-        "-c",
-        code,
-    )
+def _warm(folder: Path) -> Commands:
+    """Return the commands that compile what a job imports. All else is compiled when somebody needs it."""
+    unset = [word for name in (*MISLEADING, "PYTHONDONTWRITEBYTECODE") for word in ("-u", name)]
+    python = ("env", *unset, "TF_CPP_MIN_LOG_LEVEL=3", str(interpreter(folder)), "-I", "-c")
+    return tuple((*python, f"import {names}") for names in IMPORTED)
 
 
 def _make(plan: EnvironmentPlan, uv: Uv, console: Console) -> None:
@@ -330,8 +323,11 @@ def _install(plan: EnvironmentPlan, uv: Uv, console: Console) -> dict[str, Any]:
         status.show(Work("compiling what a job imports"))
         # What fails to be imported here fails in the smoke checks too, which say why.
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with processes.starting(_warm(folder), partial(processes.stop, grace=2), cwd="/", **quiet) as process:
-            process.wait()
+        with ExitStack() as running:
+            for command in _warm(folder):
+                end = partial(processes.stop, grace=2)
+                process = running.enter_context(processes.starting(command, end, cwd="/", **quiet))
+                running.callback(process.wait)
     if spec.wheel:
         return {"kind": "wheel", "name": spec.wheel.name, "digest": plan.inputs["wheel"]}
     published = next(item for name, item in recorded.items() if name in manifest.PUBLISHED)
