@@ -44,9 +44,9 @@ def tell(kind: str, words: Words, facts: Words) -> Told:
 
 
 def name_follower(package: str, facts: Words) -> str:
-    """Return the requirement of a package whose versions follow TensorFlow's, for the TensorFlow of the log."""
+    """Return the requirement of a package whose versions follow TensorFlow's, for the TensorFlow of the log (X.Y if it names none)."""
     minor = _read_minor(facts.get("TensorFlow", ""))
-    return f"'{package}~={minor}.0'" if minor else f"'{package}~=X.Y.0' for TensorFlow X.Y"
+    return f"'{package}~={minor}.0'" if minor else f"'{package}~=X.Y.0'"
 
 
 def _read_minor(version: str) -> str:
@@ -380,6 +380,16 @@ def _tell_object(words: Words, _facts: Words) -> Told | None:
     return Told(cause, remedy)
 
 
+def _tell_protobuf(words: Words, _facts: Words) -> Told | None:
+    wanted, found = words.get("wanted", ""), words.get("found", "")
+    if not wanted:
+        return None
+    cause = f"Generated modules were made for protobuf {wanted}, and protobuf {found} is installed"
+    cause += ", which is older." if compare(found, f">={wanted}") else ", which is of a later major version."
+    following = int(wanted.partition(".")[0]) + 1
+    return Told(cause, commands=(f"pip install 'protobuf>={wanted},<{following}'", "pip check"))
+
+
 def _tell_target(words: Words, _facts: Words) -> Told | None:
     """Return the CUDA whose PTX a card wants."""
     card, needs = words.get("card", "this card"), words.get("needs", "")
@@ -525,6 +535,7 @@ _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "pip-version-too-old": _tell_old_version,
     "cudart-missing": _tell_runtime,
     "uv-no-wheel": _tell_wheels,
+    "protobuf-runtime-older": _tell_protobuf,
     "keras-object": _tell_object,
     "xla-ptx-target": _tell_target,
     "gpu-library-missing": _tell_gpu_library,
