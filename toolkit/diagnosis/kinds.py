@@ -44,7 +44,7 @@ def tell(kind: str, words: Words, facts: Words) -> Told:
 
 
 def name_follower(package: str, facts: Words) -> str:
-    """Return the requirement of a package whose versions follow TensorFlow's, for the TensorFlow of the log (X.Y if it names none)."""
+    """Return the requirement of a package whose versions follow TensorFlow's; X.Y stands for one that is not named."""
     minor = _read_minor(facts.get("TensorFlow", ""))
     return f"'{package}~={minor}.0'" if minor else f"'{package}~=X.Y.0'"
 
