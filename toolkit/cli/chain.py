@@ -64,8 +64,8 @@ def up(
     CUDA, cuDNN and TensorFlow are chosen for the GPU of this machine, or for the card of --card, which need not be
     there. A published wheel without machine code for it is grafted first. --card none takes the CPU set.
 
-    --from is as for build-wheel: the registry is asked first, and the wheel is built if the registry does not have it.
-    With --card it is as for graft.
+    With --from, a registry is asked first for the graft that the card needs. If it needs none and --card does not name
+    it, --from is as for build-wheel: the wheel is built if the registry does not have it.
     With --trust, an environment, an image or a report of an earlier command is made again unless it is signed. A wheel
     or a finished run of an earlier command is refused unless it is signed (exit code 8).
 
@@ -78,12 +78,14 @@ def up(
     config, key = training_job.read_arguments(arguments, session.settings), load_key(sign_)
     origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
-    _require_one_way({"--card": card, "--from-source": from_source, "--wheel": wheel})
+    build = from_source or bool(from_ and options != BuildOptions())
+    builds = "--from-source" if from_source else "options of a build"
+    _require_one_way({"--card": card, builds: build, "--wheel": wheel})
     _require_one_way({"--from": from_, "--wheel": wheel})
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
     how = choice.Runner(console=session.console, dry_run=dry_run, require_trusted=origin.require_trusted)
     chosen: choice.Chosen | None
-    if from_source or (from_ and not card):
+    if build:
         chosen = _build_wheel(session, wishes, how, options, origin, key)
     elif options != BuildOptions():
         flags = [f"--{name.replace('_', '-')}" for name in BUILD]
@@ -96,7 +98,11 @@ def up(
             origin.require_trusted(named.parent, "")
         chosen = choice.keep(wishes)
     else:
-        chosen = _fit_cards(session, choice.choose(wishes, how), how, origin, key)
+        found = choice.choose(wishes, how)
+        if from_ and not card and found.missing is None:
+            chosen = _build_wheel(session, wishes, how, options, origin, key)
+        else:
+            chosen = _fit_cards(session, found, how, origin, key)
     if chosen:
         _train(session, chosen, how, arguments, config, key, begun=begun)
     else:

@@ -86,7 +86,12 @@ def test_the_next_machine_fetches_the_graft_of_the_first(machines: tuple[Run, Ru
 
 
 @pytest.mark.parametrize(
-    "words", [("install", "--into", "env", "--yes"), ("up", "digits", "--engine", "host", "--card", CARD)]
+    "words",
+    [
+        ("install", "--into", "env", "--yes"),
+        ("up", "digits", "--engine", "host"),
+        ("up", "digits", "--engine", "host", "--card", CARD),
+    ],
 )
 def test_install_and_up_fetch_what_the_card_needs(
     machines: tuple[Run, Run], registry: oci.Registry, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
