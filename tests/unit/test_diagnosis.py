@@ -138,7 +138,7 @@ NEAR_MISSES = {
     "tf2xla conversion failed\nDetected unsupported operations when trying to compile graph": ["xla-unsupported"],
     "ModuleNotFoundError: No module named 'tensorflow.contrib'": ["tensorflow-1-code"],
     "ModuleNotFoundError: No module named 'tensorflow.keras'": ["keras-internals"],
-    "nvidia-smi: command not found": ["nvidia-smi-missing"],
+    "nvidia-smi: command not found": ["program-missing"],
     "zipfile.BadZipFile: File is not a zip file": [],
     "PermissionError: [Errno 13] Permission denied: '/usr/lib/python3/dist-packages/x'": ["pip-permission"],
     "+ pip install tensorflow || echo pip: command failed": [],
@@ -445,6 +445,51 @@ SPECIFIC = {
     ),
     "dlerror: libcudart.so.11.0: cannot open shared object file": ("CUDA 11", "pip install nvidia-cuda-runtime-cu11"),
     "x.so: undefined symbol: _ZN5nvdla19IConcatenationLayer7setAxisEi": ("of JetPack", ""),
+    "env: 'python3': No such file or directory": (
+        "there is none of that name",
+        "sudo apt-get install python3 python-is-python3",
+    ),
+    "run.sh: line 5: python3.6: command not found": ("calls python3.6", "uv python install python3.6"),
+    "sh: patchelf: command not found": ("last step of the wheel", "sudo apt-get install patchelf"),
+    'exec: "nvidia-smi": executable file not found in $PATH': (
+        "driver is not installed",
+        "docker run --rm --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility IMAGE nvidia-smi",
+    ),
+    "x.cc:1:10: fatal error: Python.h: No such file or directory": (
+        "headers of the Python",
+        "sudo apt-get install python3-dev",
+    ),
+    "fatal error: 'third_party/gpus/cudnn/cudnn.h' file not found": (
+        "cudnn.h of CUDA, cuDNN",
+        "find / -name cuda_runtime.h -o -name cudnn.h 2>/dev/null",
+    ),
+    "fatal error: tensorflow/core/framework/types.pb.h: No such file or directory": (
+        "of a protobuf file",
+        "bazel build //tensorflow:install_headers",
+    ),
+    "srun: error: Unable to create step for job 4242: Invalid generic resource (gres) specification": (
+        "asks Slurm for GPUs",
+        "sinfo -o '%P %G %D %t'",
+    ),
+    "sbatch: error: Batch job submission failed: Requested node configuration is not available": (
+        "No node of the partition",
+        "sinfo -N -o '%N %P %c %m %G'",
+    ),
+    "sbatch: error: invalid partition specified:  gpu": ("no partition, account", "sinfo -s"),
+    "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.": (
+        "inside another job",
+        "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE",
+    ),
+    "ImportError: cannot import name 'TypeIs' from 'typing_extensions'": (
+        "since typing_extensions 4.14",
+        "pip install --upgrade 'typing_extensions>=4.14'",
+    ),
+    "ModuleNotFoundError: No module named 'pkg_resources'": ("setuptools 82", "pip install 'setuptools<82'"),
+    "Could not locate zlibwapi.dll. Please make sure it is in your library path": (
+        "zlib for Windows",
+        "where.exe zlibwapi.dll",
+    ),
+    "ld: unknown option: --no-undefined": ("option --no-undefined", ""),
     "  - nothing provides bleach 1.5.0 needed by tensorboard-1.8.0-py310": (
         "tensorboard-1.8.0-py310 wants bleach 1.5.0",
         "conda search -c conda-forge tensorflow",

@@ -8,6 +8,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,33 +64,47 @@ def _find(rows: list[Mapping[str, Any]], text: str) -> dict[str, str] | None:
     return None
 
 
+def _look_up(table: str, word: str, words: Words, _facts: Words) -> Told | None:
+    """Return the answer of the first row of a table of knowledge.yaml whose expression a word begins with."""
+    rows = (row for row in load_knowledge()[table] if re.match(row["match"], words.get(word, ""), re.IGNORECASE))
+    row = next(rows, None)
+    return Told(row["cause"], row["try"], tuple(row["commands"])) if row else None
+
+
 def _tell_library(words: Words, _facts: Words) -> Told | None:
     library = words["library"].rpartition("/")[2]
     row = _find(load_knowledge()["libraries"], library)
+    looked_for = (f"where.exe {library}",) if library.lower().endswith(".dll") else ()
     if row is None:
-        return Told(cause=f"The shared library {library} is missing, or not where the loader looks for it.")
-    cause = f"The shared library {library} ({row['what']}) is missing, or not where the loader looks for it."
+        cause = f"The shared library {library} is missing, or not where the loader looks for it."
+        return Told(cause, commands=looked_for)
+    commands = _list_installs(row)
     match row["of"]:
         case "driver":
             remedy = (
                 "Install NVIDIA's driver, which has it; in a container start with --gpus all, because the host's "
                 "driver brings it in. Without an NVIDIA card nothing is wrong, and TensorFlow uses the processor."
             )
-            return Told(cause, remedy, ("nvidia-smi", "toolkit doctor"))
+            commands = ("nvidia-smi", "toolkit doctor")
         case "tensorflow":
             remedy = (
                 "Install TensorFlow again in a new environment; a package with an operation of its own wants the "
                 "TensorFlow for which it was built, which is to be imported first."
             )
-            return Told(cause, remedy, ("pip install --force-reinstall --no-deps tensorflow", "pip check"))
+            commands = ("pip install --force-reinstall --no-deps tensorflow", "pip check")
         case "cuda":
-            commands = ("toolkit install", *_list_installs(row))
-            remedy = "`toolkit install` brings TensorFlow with libraries that belong together. Otherwise install the"
-            return Told(cause, f"{remedy} package of this very number, and leave LD_LIBRARY_PATH empty.", commands)
-    remedy = "Install the package that has it"
-    if "opencv" in row["what"]:
-        return Told(cause, f"{remedy}, or opencv-python-headless in place of opencv-python.", _list_installs(row))
-    return Told(cause, f"{remedy}: with root in the system, without in a conda environment.", _list_installs(row))
+            remedy = (
+                "`toolkit install` brings TensorFlow with libraries that belong together. Otherwise install the "
+                "package of this very number, and leave LD_LIBRARY_PATH empty."
+            )
+            commands = ("toolkit install", *commands)
+        case _:
+            other = "opencv-python-headless in place of opencv-python" if "opencv" in row["what"] else ""
+            where = f", or {other}." if other else ": with root in the system, without in a conda environment."
+            remedy = row.get("try", f"Install the package that has it{where}")
+            commands = commands or looked_for
+    cause = f"The shared library {library} ({row['what']}) is missing, or not where the loader looks for it."
+    return Told(cause, remedy, commands)
 
 
 def _list_installs(row: Mapping[str, str]) -> tuple[str, ...]:
@@ -519,6 +534,9 @@ _OF_MODULES: Final = frozenset({"name-missing", "package-missing", "keras-intern
 _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "library-missing": _tell_library,
     "library-version": _tell_version,
+    "program-missing": partial(_look_up, "programs", "program"),
+    "header-missing": partial(_look_up, "headers", "file"),
+    "slurm-refused": partial(_look_up, "refusals", "why"),
     "symbol-undefined": _tell_symbol,
     "versions-exclude": _tell_conflict,
     "name-missing": _tell_name,

@@ -25,16 +25,35 @@ _KINDS: Final[Mapping[str, str]] = {
     "dotted": r"[a-z_]\w*(?:\.\w+)*",
     "package": r"[a-z0-9](?:[\w.-]*[a-z0-9])?",
     "spec": r" ?[<>=!~]=?[\w.,<>=!~* ]*[\w*]",
-    "path": r"[^\s'\"`:]+",
+    "path": r"[^\s'\"`:]*[^\s'\"`:.,;)]",
     "virtual": r"__[a-z]+",
     "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
     "option": r"-{1,2}[\w-]+",
     "shape": r"[\[(][\d, none?]*[\])]",
+    "tool": r"(?:patchelf|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg|python3?(?:\.\d+)?)",
+    "refusal": r"(?:invalid (?:generic resource|trackable resource|partition |account or|qos spec)|step requested gres"
+    r"|parameter --gres|requested (?:node|partition) configuration|more processors requested"
+    r"|memory specification can not|slurm_mem_per_node are|--mem-per-[cg]pu are mutually).*",
     "container": r"[0-9a-f]{12}",
     "rest": r"\S.*\S",
 }
 _FIXED: Final = {
-    "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_")
+    "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
+    "refusal": (
+        "invalid generic resource",
+        "invalid trackable resource",
+        "step requested gres",
+        "parameter --gres",
+        "requested node configuration",
+        "requested partition configuration",
+        "more processors requested",
+        "memory specification can not",
+        "invalid partition ",
+        "invalid account or",
+        "invalid qos spec",
+        "slurm_mem_per_node are",
+        "pu are mutually",
+    ),
 }
 """Texts of which each word of a kind has one."""
 _LONGEST: Final = 12
