@@ -130,9 +130,10 @@ def test_auto_takes_the_host_and_says_why(run: Run) -> None:
     done = run("up", "digits", "--dry-run")
     assert done.returncode == 0
     assert "host: no container engine answers" in done.stderr
-    create, install, warm, smoke, train = (shlex.split(line) for line in done.stdout.splitlines())
+    create, install, *warm, smoke, train = (shlex.split(line) for line in done.stdout.splitlines())
     assert "venv" in create
-    assert "tensorflow" in warm[-1]
+    assert len(warm) == 2
+    assert any("tensorflow" in command[-1] for command in warm)
     assert "--require-hashes" in install
     assert "--expect-version" in smoke
     assert train[0] == "env"
