@@ -7,9 +7,12 @@ A pattern is a part of a line, written as programs print it. Upper and lower cas
 """
 
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate, chain
 from typing import Final, Generic, TypeVar
 
 _PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}")
@@ -156,7 +159,8 @@ class Filter(Generic[T]):
             for word in pattern.literals:
                 owners.setdefault(word, {})[id(owner)] = owner
         # A word that contains another is found by the shorter one.
-        words = {word for word in owners if not any(other != word and other in word for other in owners)}
+        longer = _find_longer(list(owners))
+        words = owners.keys() - {each for holders in longer.values() for each in holders}
         leads = _choose_leads(words)
         self._tails: dict[str, dict[int, T]] = {}
         wholes: list[tuple[str, str]] = []
@@ -165,9 +169,8 @@ class Filter(Generic[T]):
             whole = word[: begin + _LONGEST]
             wholes.append((whole[begin:], whole))
             found = self._tails.setdefault(whole[begin:], {})
-            for longer, those in owners.items():
-                if word in longer:
-                    found |= those
+            for each in (word, *longer[word]):
+                found |= owners[each]
         self._expression = re.compile(_join(sorted(set(wholes)), 0).encode())
         self._known: dict[bytes, list[T]] = {}
         self.search = self._expression.search
@@ -193,17 +196,33 @@ class Filter(Generic[T]):
         return self._known[tail]
 
 
+def _find_longer(words: list[str]) -> dict[str, list[str]]:
+    """Return for each word the others that contain it. All of them are searched as one text, which is quick."""
+    starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0)) if words else []
+    text = "\n".join(words)
+    longer: dict[str, list[str]] = {word: [] for word in words}
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            holder = words[bisect_right(starts, at) - 1]
+            if holder != word:
+                longer[word].append(holder)
+            at = text.find(word, at + 1)
+    return longer
+
+
 def _choose_leads(words: set[str]) -> set[str]:
     """Return a few rare characters of which each word has one."""
+    letters = [frozenset(word) for word in words]
     leads: set[str] = set()
-    rest = [set(word) for word in words]
+    rest = letters
     while rest:
-        letters = set().union(*rest)
-        best = max(sorted(letters), key=lambda letter: sum(letter in word for word in rest) / 1.2 ** _rank(letter))
+        counts = Counter(chain.from_iterable(rest))
+        best = max(sorted(counts), key=lambda letter: counts[letter] / 1.2 ** _rank(letter))
         leads.add(best)
-        rest = [word for word in rest if best not in word]
+        rest = [each for each in rest if best not in each]
     for letter in sorted(leads, key=_rank, reverse=True):
-        if all(set(word) & (leads - {letter}) for word in words):
+        if all(not each.isdisjoint(leads - {letter}) for each in letters):
             leads.discard(letter)
     return leads
 
