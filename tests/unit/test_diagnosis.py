@@ -358,6 +358,19 @@ SPECIFIC = {
         "pip install 'nvidia-cuda-runtime-cu13'",
     ),
     "x.so: undefined symbol: cublasLtFancy": ("cuBLAS", "unset LD_LIBRARY_PATH"),
+    "#error -- unsupported clang version! clang version must be less than 20 and greater than 3.2": (
+        "clang 19",
+        "export NVCC_CCBIN=/usr/bin/clang++-19",
+    ),
+    "#error -- unsupported GNU version! gcc versions later than 13 are not supported!": ("(13)", "ls /usr/bin/gcc-*"),
+    "zlib/uncompr.c:1: fatal error: 'stddef.h' file not found": ("own header stddef.h", "clang -print-resource-dir"),
+    "zlib/foo.c:1: fatal error: 'xstddef.h' file not found": ("finds no header xstddef.h", "apt-file search xstddef.h"),
+    "Cannot batch tensors with different shapes in component 0. First element had shape [2,3] and element 1 had": (
+        "one batch",
+        "",
+    ),
+    "ValueError: Arguments `target` and `output` must have the same shape. Received: target.shape=(None, 1), "
+    "output.shape=(None, 8)": ("(None, 1) and (None, 8)", ""),
     "x.so: undefined symbol: cuMemFancy_v2": ("driver is too old", "toolkit advise"),
     "module 'ml_dtypes' has no attribute 'float8_e4mb11'": ("older ml_dtypes", "pip install 'ml_dtypes<0.3'"),
     "module 'ml_dtypes' has no attribute 'float4_e2m1fn'": (

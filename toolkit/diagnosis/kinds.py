@@ -354,6 +354,18 @@ def _tell_signal(words: Words, _facts: Words) -> Told | None:
     return Told(cause=f"A process was ended by signal {words['signal']}: {row['what']}.") if row else None
 
 
+def _tell_host_compiler(words: Words, _facts: Words) -> Told | None:
+    cause = "The host compiler is newer than this CUDA's nvcc allows ({})."
+    if below := words.get("below"):
+        newest = str(int(below) - 1)
+        commands = ("ls /usr/bin/clang-*", f"export NVCC_CCBIN=/usr/bin/clang++-{newest}")
+        return Told(cause=cause.format(f"clang {newest}"), commands=commands)
+    if newest := words.get("newest", ""):
+        compilers = f"export NVCC_CCBIN=/usr/bin/g++-{newest} GCC_HOST_COMPILER_PATH=/usr/bin/gcc-{newest}"
+        return Told(cause=cause.format(newest), commands=("ls /usr/bin/gcc-*", compilers))
+    return None
+
+
 def _tell_shapes(words: Words, _facts: Words) -> Told | None:
     if "one" not in words:
         return Told(cause="Two tensors have shapes that do not go together.")
@@ -547,6 +559,7 @@ _TELLERS: Final[Mapping[str, Callable[[Words, Words], Told | None]]] = {
     "cudnn-handle": _tell_handle,
     "gpu-code": _tell_code,
     "ended-by-signal": _tell_signal,
+    "host-compiler-too-new": _tell_host_compiler,
     "shapes-differ": _tell_shapes,
     "legacy-keras-variable": _tell_keras,
     "tf-keras-missing": _tell_keras,
