@@ -17,10 +17,10 @@ from docker.errors import APIError
 
 from tests.integration.docker import stages
 from tests.integration.small_engine import SmallEngine, start
-from toolkit.base import manifest, naming, ownership
+from toolkit.base import manifest, naming, ownership, seals
 from toolkit.base.errors import EngineError, JobError
 from toolkit.base.manifest import Manifest
-from toolkit.engine import Job
+from toolkit.engine import Job, custody
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine
 from toolkit.records import clean
@@ -60,6 +60,8 @@ class Clone:
         facts = {"tag": image.name, "plan": image.plan, "engine": "docker"}
         folder = self.state / f"image-{image.name.partition('/')[2].replace(':', '-')}"
         manifest.write(folder, Manifest(kind="image", digest=image.id, facts=facts))
+        seals.make_key()
+        custody.seal(folder, image.id)
 
     @contextmanager
     def job(self) -> Iterator[str]:

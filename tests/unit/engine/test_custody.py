@@ -199,7 +199,7 @@ def test_no_module_of_the_current_folder_runs_while_an_environment_is_made(
     for name in ("venv", "pip", "json", "uv", "tensorflow"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    venv, install, warm = (list(words) for words in maker.plan_environment(tmp_path).commands)
+    venv, install, warm, _other = (list(words) for words in maker.plan_environment(tmp_path).commands)
     compiled = [sys.executable if word.endswith("/venv/bin/python") else word for word in warm]
     for words in ([*venv[:-1], "--help"], [*install, "--help"], [*compiled[:-1], "import json"]):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
