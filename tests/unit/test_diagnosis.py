@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -612,3 +613,40 @@ def test_every_piece_of_knowledge_can_be_read() -> None:
     for row in known["names"]:
         assert ("gone" in row) != ("since" in row), row
         assert kinds.compare("0", f"<{row.get('gone') or row['since']}") == ""
+
+
+_HELD = """
+import importlib, importlib.metadata, importlib.util, sys
+from packaging.version import Version
+from toolkit.diagnosis import kinds
+
+OTHER_NAMES = {"tensorflow": "tensorflow-cpu"}
+wrong, seen = [], 0
+
+def has(module, name):
+    try:
+        found = importlib.import_module(module)
+        return name == "*" or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None
+    except (ImportError, AttributeError):
+        return False
+
+for row in kinds.load_knowledge()["names"]:
+    package = row["package"]
+    try:
+        version = importlib.metadata.version
+        here = sys.version.split()[0] if package == "Python" else version(OTHER_NAMES.get(package, package))
+    except importlib.metadata.PackageNotFoundError:
+        continue
+    limit, version = Version(str(row.get("gone") or row["since"])), Version(here)
+    there = version < limit if "gone" in row else version >= limit
+    there = there or ("back" in row and version >= Version(row["back"]))
+    seen += len(row["names"])
+    wrong += [f"{row['module']}.{name} {here}" for name in row["names"] if has(row["module"], name) != there]
+print(seen > 150, *wrong)
+"""
+
+
+@pytest.mark.slow
+def test_names_that_a_module_lost_or_got_are_so_in_what_is_installed() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _HELD], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]

@@ -119,15 +119,8 @@ def _list_installs(row: Mapping[str, str]) -> tuple[str, ...]:
 
 def _tell_version(words: Words, _facts: Words) -> Told | None:
     wanted = words["wanted"]
-    name = wanted.partition("_")[0].upper()
-    if name not in {"GLIBCXX", "CXXABI", "GCC", "OPENSSL", "CUDA", "LIBTINFO", "NCURSES", "OMPI", "HDF5"}:
-        return None
-    what = {
-        "GLIBCXX": "the library of C++ (libstdc++)",
-        "CXXABI": "the library of C++ (libstdc++)",
-        "GCC": "the library of gcc (libgcc)",
-    }.get(name, f"the library that has {name}")
-    return Told(cause=f"A program wants {wanted} of {what}, and the one that was loaded is older.")
+    what = load_knowledge()["versioned"].get(wanted.partition("_")[0].upper())
+    return Told(cause=f"A program wants {wanted} of {what}, and the one that was loaded is older.") if what else None
 
 
 def _tell_symbol(words: Words, _facts: Words) -> Told | None:
@@ -221,7 +214,7 @@ def _overlap(one: str, other: str) -> bool:
 
 def _tell_name(words: Words, facts: Words) -> Told | None:
     module, name = words.get("module", ""), words.get("name", _ANY)
-    row = next(iter(_list_names(module, name)), None)
+    row = next(_list_names(module, name), None)
     if row is None:
         return _guess_module(module, name)
     package = str(row["package"])
@@ -229,7 +222,8 @@ def _tell_name(words: Words, facts: Words) -> Told | None:
     what = module if name == _ANY or row["names"] == [_ANY] else f"{module}.{name}"
     if "gone" in row:
         gone = str(row["gone"])
-        cause = f"{package} {gone} and later have no {what}; the program was written for an older {package}."
+        until = f"to {row['back']}" if "back" in row else "and later"
+        cause = f"{package} {gone} {until} have no {what}; the program was written for an older {package}."
         instead = f"It is to use {row['instead']}. " if "instead" in row else ""
         if package == "Python":
             remedy = f"{instead}Update the package whose file the traceback names, or run it by an older Python."
@@ -288,37 +282,13 @@ def _tell_package(words: Words, facts: Words) -> Told | None:
     if told := _tell_name({"module": module}, facts):
         return told
     top = module.partition(".")[0]
+    package = load_knowledge()["modules"].get(top, top.replace("_", "-"))
     if top == module:
-        package = _PACKAGES.get(top, top.replace("_", "-"))
         install = name_follower(package, facts) if package in load_knowledge()["followers"] else package
         return Told(commands=(f"python -m pip install {install}",))
     cause = f"The installed {top} has no module {module}: it is older or newer than the program that asks for it."
     remedy = f"Compare the version of {top} with what the package in the traceback asks for, and update the older one."
-    return Told(cause, remedy, (f"pip show {_PACKAGES.get(top, top)}", "pip check"))
-
-
-_PACKAGES: Final = {
-    "cv2": "opencv-python-headless",
-    "PIL": "pillow",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "yaml": "pyyaml",
-    "tensorflow_datasets": "tensorflow-datasets",
-    "tensorflow_hub": "tensorflow-hub",
-    "tensorflow_text": "tensorflow-text",
-    "tensorflow_probability": "tensorflow-probability",
-    "tf_keras": "tf-keras",
-    "google": "protobuf",
-    "bs4": "beautifulsoup4",
-    "git": "gitpython",
-    "dotenv": "python-dotenv",
-    "attr": "attrs",
-    "serial": "pyserial",
-    "Crypto": "pycryptodome",
-    "pkg_resources": "'setuptools<82'",
-    "distutils": "setuptools",
-}
-"""The package of a module, where it has another name."""
+    return Told(cause, remedy, (f"pip show {package}", "pip check"))
 
 
 def _tell_virtual(words: Words, _facts: Words) -> Told | None:
