@@ -21,7 +21,13 @@ from toolkit.versions.settings import Settings, resolve
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    _set_free_space(monkeypatch, 1 << 40)  # Not the disk on which the tests happen to run.
     return resolve({}, environment={})
+
+
+def _set_free_space(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    usage = namedtuple("usage", "total used free")(1 << 41, 1 << 40, free)  # noqa: PYI024 - as shutil's own
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
 
 
 def _find(findings: list[Finding], name: str) -> Finding:
@@ -46,8 +52,7 @@ def test_what_only_a_build_or_a_card_needs_is_a_warning_only_where_it_is_wanted(
 
 
 def test_too_little_disk_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")(1 << 40, 1 << 40, 1 << 20)  # noqa: PYI024 - as shutil's own
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    _set_free_space(monkeypatch, 1 << 20)
     assert _find(doctor.examine(settings, offline=True), "disk").level == "fail"
 
 
