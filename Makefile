@@ -6,6 +6,8 @@ LOCKS  := docker/requirements
 PIP    := -m pip install -qq --disable-pip-version-check --no-input
 UV      = $(@D)/bin/uv
 INSTALL = $(UV) pip install --quiet --no-config --python $(@D)/bin/python
+# Where uv's cache has all of a set, its hashes leave the index nothing to say.
+LOCKED  = --only-binary :all: --require-hashes -r $(filter %.txt,$^)
 # TensorFlow takes 5 seconds and 700 MB in each process: the fast tests have as many as fit the machine (tests/threads.py),
 # the others, which start containers, two. See tests/conftest.py for what runs in which.
 PYTEST := .venv-dev/bin/python -m pytest --no-loadscope-reorder -n
@@ -81,7 +83,7 @@ FOREIGN := $(shell for marker in .venv/ready .venv-dev/ready; do \
 	@test -e $@ || $(PYTHON) -m venv --clear $(@D)
 	@rm -f $@
 	@$(@D)/bin/python $(PIP) --require-hashes -r $(LOCKS)/uv.txt
-	@$(INSTALL) --only-binary :all: --require-hashes -r $(filter %.txt,$^)
+	@$(INSTALL) --offline $(LOCKED) 2>/dev/null || $(INSTALL) $(LOCKED)
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@for file in $(@D)/lib/python3*/site-packages/_tensorflow_toolkit.pth; do echo ../../../.. >"$$file"; done
 	@printf '%s\n' '#!/bin/sh' 'exec "$$(dirname -- "$$(readlink -f -- "$$0")")/python" -P -m toolkit "$$@"' >$(@D)/bin/toolkit

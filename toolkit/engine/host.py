@@ -270,10 +270,11 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
 def _list_steps(spec: EnvironmentSpec, folder: Path) -> tuple[tuple[str, ...], ...]:
     """Return what uv is asked to do, one tuple of arguments for each call.
 
-    Files are copied out of uv's cache. A link to it would be a file that other environments have too.
+    uv links files out of its cache where it can, which saves 9 of 10 seconds and the disk. Each link that is made or
+    removed elsewhere changes the time of the file, so that the next command compares the environment with its list.
     """
     locked = _find_locked(spec, folder)
-    install = ("pip", "install", "--python", str(interpreter(folder)), "--no-deps", "--link-mode", "copy")
+    install = ("pip", "install", "--python", str(interpreter(folder)), "--no-deps")
     wheel = ((*install, "--no-index", str(spec.wheel)),) if spec.wheel else ()
     return (
         ("venv", "--no-project", "--relocatable", "--python", _find_python(spec.python), str(folder / "venv")),
@@ -318,7 +319,7 @@ def _install(plan: EnvironmentPlan, uv: Uv, console: Console) -> dict[str, Any]:
     spec, folder = plan.spec, plan.folder
     with console.follow("install") as status:
         for step in _list_steps(spec, folder):
-            uv.run(*step, show=Downloads(status).show)
+            uv.run_locked(*step, show=Downloads(status).show)
         recorded = packages.write(uv, folder, _find_locked(spec, folder), spec.wheel)
         status.show(Work("compiling what a job imports"))
         # What fails to be imported here fails in the smoke checks too, which say why.

@@ -42,7 +42,7 @@ def write(uv: Uv, folder: Path, locked: Path, wheel: Path | None) -> dict[str, R
     with tempfile.TemporaryDirectory() as place:
         listing = Path(place, "pylock.toml")
         command = ("pip", "compile", "--quiet", "--no-deps", "--no-header", "--format", "pylock.toml")
-        uv.run(*command, "--python", venv / "bin" / "python", "--output-file", listing, locked)
+        uv.run_locked(*command, "--python", venv / "bin" / "python", "--output-file", listing, locked)
         listed = tomllib.loads(listing.read_text())["packages"]
     recorded = dict(_match(listed, venv))
     if wheel:

@@ -21,7 +21,7 @@ from typing import Final
 
 from toolkit import diagnosis
 from toolkit.base import processes
-from toolkit.base.errors import BuildError, PreflightError, ToolkitError, UnsupportedError
+from toolkit.base.errors import BuildError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from train.system.addresses import hide
 from train.system.progress import Status, Work
 
@@ -145,6 +145,16 @@ class Uv:
         if code:
             raise explain(lines, code)
         return "\n".join(lines)
+
+    def run_locked(self, *arguments: str | Path, show: Callable[[str], object] = lambda _line: None) -> str:
+        """Run uv on a set with hashes, and ask the index only for what uv's cache lacks.
+
+        The hashes leave the index nothing to say of the rest, and to ask it takes seconds. Raises what `run` raises.
+        """
+        try:
+            return self.run(*arguments, "--offline")
+        except (BuildError, IntegrityError):
+            return self.run(*arguments, show=show)
 
 
 def locate() -> Path:

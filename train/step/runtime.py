@@ -3,12 +3,14 @@
 import gc
 import os
 import platform
+import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from train.config.configuration import Kernels, TrainConfig
 from train.cores import count_cores
@@ -87,6 +89,49 @@ RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
 """The same for a run with native kernels, which depends on neither processor nor threads."""
 
 
+_NOTE: Final = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
+
+
+@contextmanager
+def hiding_notes() -> Iterator[None]:
+    """Keep TensorFlow's notes about its start from standard error, unless the caller has set TF_CPP_MIN_LOG_LEVEL.
+
+    TensorFlow 2.21 writes some before it reads this variable. A process of its own passes on everything else, so that
+    the last words of a library that aborts are not lost.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ or "tensorflow" in sys.modules:
+        yield
+        return
+    source, sink = os.pipe()
+    if (child := os.fork()) == 0:
+        _pass_on(source, sink)
+    os.close(source)
+    original = os.dup(2)
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(original)
+        os.waitpid(child, 0)
+
+
+def _pass_on(source: int, sink: int) -> NoReturn:
+    """Copy lines that are no notes to standard error until all who write to the pipe have ended, and end then."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        os.close(sink)
+        with os.fdopen(source, "rb") as lines:
+            for line in lines:
+                if not _NOTE.match(line):
+                    os.write(2, line)
+    finally:
+        os._exit(0)
+
+
+@hiding_notes()
 def prepare(
     threads: int, *, tf32: bool = False, kernels: Kernels = "stock", connect: Callable[[], None] | None = None
 ) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ from tests.native import needs_native
 from train.native import library
 from train.run import job
 from train.step import runtime
+
+
+NOTE = "I0000 00:00:1795865114.906410    6207 port.cc:153] oneDNN custom operations are on."
+ERROR = "F0000 00:00:1795865114.906411    6207 cpu_feature_guard.cc:1] TensorFlow was compiled to use AVX instructions."
 
 
 class Said:
@@ -43,6 +48,19 @@ def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(found) == set(runtime.RECORDED) - {"cuda", "cudnn", "driver"}
     assert found["flags"]["TF_ENABLE_ONEDNN_OPTS"] == "1"
     assert "SOMETHING_ELSE" not in found["flags"]
+
+
+@pytest.mark.parametrize(("level", "shown"), [(None, [ERROR]), ("0", [NOTE, ERROR])])
+def test_notes_of_the_start_are_hidden_and_the_last_words_of_a_library_are_not(
+    level: str | None, shown: list[str], tmp_path: Path
+) -> None:
+    lines = f"{NOTE}\n{ERROR}\n".encode()
+    (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, {lines!r})\nos.abort()\n")
+    variables = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    variables |= {"PYTHONPATH": f"{tmp_path}:{ROOT}"} | ({"TF_CPP_MIN_LOG_LEVEL": level} if level else {})
+    code = "from train.step import runtime; runtime.prepare(1)"
+    ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr.splitlines()) == (-signal.SIGABRT, shown)
 
 
 def test_cuda_is_recorded_where_there_is_a_gpu(tmp_path: Path) -> None:
