@@ -17,8 +17,9 @@ def verify(
     target: Annotated[
         str,
         typer.Argument(
-            help="A wheel's folder (dist/NAME), a run's (runs/NAME), an environment's or image's below the state "
-            "folder, a smoke report in it, or an image as NAME:TAG.",
+            help="A wheel's folder (dist/NAME), a run's (runs/NAME), an environment into which `install` has put "
+            "TensorFlow, an environment's or image's folder below the state folder, a smoke report in it, or an image "
+            "as NAME:TAG.",
         ),
     ],
     strict: Annotated[

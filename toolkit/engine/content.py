@@ -7,12 +7,14 @@ A package's ``RECORD`` names neither the interpreter, nor ``pyvenv.cfg``, nor wh
 import hashlib
 import json
 import os
+import re
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +27,9 @@ FILE: Final = "files.json"
 
 SCHEMA: Final = 1
 TOP: Final = "venv"
+_READ: Final = re.compile(r"(bin|lib|lib64|pyvenv\.cfg)(/(?![^/]+/\.|(.*/)?__pycache__(/|$)).*)?")
+"""What an interpreter may read below its prefix, except bytecode and what this program keeps beside the packages."""
+
 _LARGE: Final = 1_000_000  # bytes
 _SHOWN: Final = 3
 
@@ -62,14 +67,14 @@ class Tree:
         return {name: stat.S_IMODE(mode) for name, mode in sorted(modes.items()) if mode & stat.S_IWOTH}
 
 
-def scan(folder: Path) -> Tree:
+def scan(folder: Path, top: str = TOP) -> Tree:
     """Return what lies in the virtual environment of a folder. Links to folders elsewhere are followed."""
     tree = Tree(folder=folder)
-    if (folder / TOP).is_symlink():
-        tree.others.append(TOP)
+    if (folder / top).is_symlink():
+        tree.others.append(top)
         return tree
-    root = os.path.realpath(folder / TOP)
-    pending, seen, count = [(TOP, str(folder / TOP))], {root}, 0
+    root = os.path.realpath(folder / top)
+    pending, seen, count = [(top, str(folder / top))], {root}, 0
     while pending:
         name, path = pending.pop()
         with suppress(OSError):
@@ -77,10 +82,10 @@ def scan(folder: Path) -> Tree:
         entries = _list(tree, name, path)
         count += len(entries)
         if count > MOST:
-            tree.others.append(f"{TOP}, with more than {MOST:,} names,")
+            tree.others.append(f"{top}, with more than {MOST:,} names,")
             return tree
         for entry in entries:
-            below = f"{name}/{entry.name}"
+            below = entry.name if name == "." else f"{name}/{entry.name}"
             try:
                 target = _place(tree, below, entry, root)
             except OSError:  # it is gone meanwhile, or may not be looked at
@@ -90,6 +95,21 @@ def scan(folder: Path) -> Tree:
                 seen.add(target)
                 pending.append((below, target))
     return tree
+
+
+def scan_prefix(prefix: Path) -> Tree:
+    """Return what the interpreter of an environment of the user's own may read there, except bytecode.
+
+    Python writes bytecode whenever such an environment is used.
+    """
+    tree = scan(prefix.resolve(), ".")
+    return replace(
+        tree,
+        files={name: status for name, status in tree.files.items() if _READ.fullmatch(name)},
+        folders={name: mode for name, mode in tree.folders.items() if _READ.fullmatch(name)},
+        links={name: place for name, place in tree.links.items() if _READ.fullmatch(name)},
+        others=[name for name in tree.others if _READ.fullmatch(name)],
+    )
 
 
 def _place(tree: Tree, name: str, entry: os.DirEntry[str], root: str) -> str:
@@ -135,20 +155,25 @@ def _follow_link(tree: Tree, name: str, path: str, root: str) -> str:
     return ""
 
 
-def write(folder: Path) -> tuple[str, str]:
+def write(folder: Path, look: Callable[[], Tree] | None = None) -> tuple[str, str]:
     """Write the list of a new environment; return the digest of the list and the fingerprint of what it lists.
+
+    ``look`` returns what is listed, if that is not the virtual environment of the folder.
 
     What all users may write to, as the lock of uv, is first closed for others.
     The fingerprint is that of the time before the files were read, so that a change meanwhile is found later.
     """
-    for name, mode in scan(folder).find_open().items():
-        files.set_mode(folder / name, mode & ~(stat.S_IWGRP | stat.S_IWOTH))
-    tree = scan(folder)
+    look = look or partial(scan, folder)
+    tree = look()
+    if found := tree.find_open():
+        for name, mode in found.items():
+            files.set_mode(tree.folder / name, mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+        tree = look()
     digests = hash_files(tree, tree.files)
     value = {
         "schema": SCHEMA,
         "files": digests,
-        "folders": sorted(tree.folders.keys() - _find_parents([*tree.files, *tree.links])),
+        "folders": sorted(tree.folders.keys() - find_parents([*tree.files, *tree.links])),
         "links": tree.links,
         "outside": {path: _hash(path) for path in tree.outside},
     }
@@ -172,11 +197,19 @@ def read(folder: Path, promised: object) -> Mapping[str, Any] | None:
 
 def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -> list[str]:
     """Return what is not as listed. ``digests``: of the files of the tree that are listed."""
+    return [f"{name} is not in its record" for name in find_added(tree, listed)] + find_changed(tree, digests, listed)
+
+
+def find_added(tree: Tree, listed: Mapping[str, Any]) -> list[str]:
+    """Return the files and folders that are not listed."""
     known = {*listed["files"], *listed["folders"], *listed["links"]}
-    known |= _find_parents(known)
-    added = sorted(tree.files.keys() - listed["files"].keys() | tree.folders.keys() - known)
-    wrong = [f"{name} is not in its record" for name in added]
-    wrong += [f"others may write to {name}" for name in tree.find_open()]
+    known |= find_parents(known)
+    return sorted(tree.files.keys() - listed["files"].keys() | tree.folders.keys() - known)
+
+
+def find_changed(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -> list[str]:
+    """Return what is listed and not as it was, and what should not be there: links, and what others may write to."""
+    wrong = [f"others may write to {name}" for name in tree.find_open()]
     wrong += [f"{name} is gone" for name in sorted(listed["files"].keys() - tree.files.keys() - tree.links.keys())]
     wrong += [f"{name} is a link now" for name in sorted(listed["files"].keys() & tree.links.keys())]
     same = listed["files"].keys() & tree.files.keys()
@@ -191,7 +224,7 @@ def compare(tree: Tree, digests: Mapping[str, str], listed: Mapping[str, Any]) -
     return wrong + [f"{name} cannot be read as a file or folder" for name in sorted(tree.others)]
 
 
-def _find_parents(names: Iterable[str]) -> set[str]:
+def find_parents(names: Iterable[str]) -> set[str]:
     """Return the folders in which names lie, and those around them."""
     found: set[str] = set()
     for name in names:

@@ -6,13 +6,13 @@ Whatever ends the command in them, the same command brings back what was there a
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolkit.base import digest, files, interpreters, project
+from toolkit.base import digest, files, interpreters, project, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError
 from toolkit.base.interpreters import Interpreter
@@ -25,6 +25,7 @@ from toolkit.install.changes import Changes, compare, require_no_overlap
 from toolkit.install.installed import Installed, list_installed
 from toolkit.install.resolution import NVIDIA, Package
 from toolkit.install.target import Target
+from toolkit.records import installed as records
 from train.system import signals
 from train.system.progress import Work
 
@@ -48,6 +49,12 @@ class Installation:
     @property
     def has_gpu_libraries(self) -> bool:
         return any(package.name.startswith(NVIDIA) for package in self.packages)
+
+    @property
+    def wheel(self) -> Mapping[str, str] | None:
+        """How a record names the wheel of its TensorFlow, if that is the user's own."""
+        own = next((package for package in self.packages if package.wheel), None)
+        return {"kind": "wheel", "name": own.wheel.name, "digest": own.digest} if own and own.wheel else None
 
     @property
     def constraint(self) -> str:
@@ -102,6 +109,8 @@ def _make(what: Installation, console: Console) -> None:
         what.uv.run("pip", "install", "--python", made.path, "--require-hashes", "-r", project.locate(SEED))
         if what.has_gpu_libraries:
             repair(made.packages, console)
+        seals.make_key()
+        records.write(new, what.wheel)
         try:
             new.rename(folder)
         except OSError as error:
@@ -125,6 +134,7 @@ def _change(what: Installation, installed: dict[str, Installed], lock: int, cons
         notes = [
             name.replace("/RECORD", f"/{NOTE}") for item in ours for name in item.files if name.endswith("/RECORD")
         ]
+        notes += [os.path.relpath(python.prefix / records.FOLDER / name, python.packages) for name in records.FILES]
         old = [installed[name] for name in gone] + [item for item in ours if item.name not in new]
         undo.save(python, new, old, notes)
         try:
@@ -137,6 +147,8 @@ def _change(what: Installation, installed: dict[str, Installed], lock: int, cons
                     what.uv.run("pip", "install", "--offline", *place, *_OPTIONS, _write(what, stage), locks=locks)
                 if ours:
                     repair(python.packages, console)
+                status.show(Work("reading what is there now"))
+                records.write(python.prefix, what.wheel)
                 undo.finish(python)
         except BaseException:
             undo.complete(python)

@@ -17,6 +17,7 @@ from toolkit.records.artifact import Artifact, Link
 from toolkit.records.environment import Environment
 from toolkit.records.graft import Graft
 from toolkit.records.image import Image
+from toolkit.records.installed import FOLDER, InstalledEnvironment
 from toolkit.records.run import Run
 from toolkit.records.smoke import SmokeReport, list_reports
 from toolkit.records.wheel import BuiltWheel, Wheel
@@ -28,6 +29,7 @@ __all__ = [
     "Environment",
     "Graft",
     "Image",
+    "InstalledEnvironment",
     "Link",
     "Run",
     "SmokeReport",
@@ -44,7 +46,15 @@ __all__ = [
     "trace_named",
 ]
 
-KINDS: Final[Sequence[type[Artifact]]] = (BuiltWheel, Graft, Environment, Image, SmokeReport, Run)
+KINDS: Final[Sequence[type[Artifact]]] = (
+    BuiltWheel,
+    Graft,
+    Environment,
+    InstalledEnvironment,
+    Image,
+    SmokeReport,
+    Run,
+)
 """All artifacts, in the order in which one is made of another. Of those that recognize a record, the last is taken."""
 
 KindT = TypeVar("KindT", bound=Artifact)
@@ -69,14 +79,18 @@ def find(text: str, state: Path) -> Artifact:
             if single := kind.find_by_file(path, state):
                 return single
     folder = path.parent if path.suffix == ".whl" or path.name == FILE else path
+    if (folder / FOLDER / FILE).is_file():
+        folder /= FOLDER
     by_content = [kind for kind in KINDS if any(any(folder.glob(mark)) for mark in kind.marks)]
     chosen = _recognize(folder, KINDS) or next(iter(by_content), None)
     if chosen is None:
-        *nouns, last = (kind.noun for kind in KINDS)
+        *nouns, last = dict.fromkeys(kind.noun for kind in KINDS)
         raise IntegrityError(
             f"{folder} holds no {', '.join(nouns)} or {last}",
             why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
-            remedy=_REMEDY,
+            remedy="`toolkit install` leaves a record in an environment where it installs something"
+            if (folder / "bin" / "python").exists()
+            else _REMEDY,
         )
     if others := [kind.kind for kind in by_content if kind.kind != chosen.kind]:
         raise IntegrityError(

@@ -137,7 +137,7 @@ def _check_packages(wanted: Mapping[str, str], installed: Mapping[str, Installed
 
 
 def _check_all_files(folder: Path, record: Manifest, installed: Mapping[str, Installed]) -> Iterator[Finding]:
-    recorded, gone = _read_records(folder, installed)
+    recorded, gone = read_recorded(folder, installed)
     tree = content.scan(folder)
     listed = content.read(folder, record.facts["files"]) if "files" in record.facts else None
     # What nobody listed is named, and need not be read, which could take for ever.
@@ -181,7 +181,7 @@ def read_packages(venv: Path) -> dict[str, Installed]:
     return found
 
 
-def _read_records(folder: Path, installed: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
+def read_recorded(folder: Path, installed: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
     """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
     recorded: dict[str, Recorded] = {}
     gone = []
