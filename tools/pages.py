@@ -88,12 +88,12 @@ def render_shared() -> str:
 
 def render_kinds() -> str:
     """Return a section for each kind of failure."""
-    return BLANK.join(_render_kind(row) for row in diagnosis.load().rows.values() if row.general)
+    return BLANK.join(_render_kind(row) for row in diagnosis.load().rows.values() if row.rank.general)
 
 
 def render_failures(*, harmless: bool) -> str:
     """Return an item for each known failure that is not a kind, or for each message that only frightens."""
-    rows = [row for row in diagnosis.load().rows.values() if row.harmless == harmless and not row.general]
+    rows = [row for row in diagnosis.load().rows.values() if row.rank.harmless == harmless and not row.rank.general]
     return "\n".join(_render_failure(row) for row in sorted(rows, key=lambda row: row.title.lower()))
 
 

@@ -17,7 +17,7 @@ from tests.command import Run
 from toolkit import diagnosis, doctor, versions
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
-from toolkit.diagnosis import Diagnosis, kinds
+from toolkit.diagnosis import Diagnosis, answers, packages
 from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
@@ -533,7 +533,7 @@ def test_an_answer_is_computed_from_what_the_line_names(log: str, said: tuple[st
     ],
 )
 def test_a_version_is_too_old_or_too_new(found: str, spec: str, direction: str) -> None:
-    assert kinds.compare(found, spec) == direction
+    assert packages.compare(found, spec) == direction
 
 
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
@@ -607,18 +607,18 @@ def test_of_what_is_not_known_the_first_errors_and_the_last_are_shown() -> None:
 
 
 def test_every_piece_of_knowledge_can_be_read() -> None:
-    known = kinds.load_knowledge()
+    known = answers.load_knowledge()
     for row in [*known["libraries"], *known["symbols"]]:
         re.compile(row["match"])
     for row in known["names"]:
         assert ("gone" in row) != ("since" in row), row
-        assert kinds.compare("0", f"<{row.get('gone') or row['since']}") == ""
+        assert packages.compare("0", f"<{row.get('gone') or row['since']}") == ""
 
 
 _HELD = """
 import importlib, importlib.metadata, importlib.util, sys
 from packaging.version import Version
-from toolkit.diagnosis import kinds
+from toolkit.diagnosis import answers
 
 OTHER_NAMES = {"tensorflow": "tensorflow-cpu"}
 wrong, seen = [], 0
@@ -630,7 +630,7 @@ def has(module, name):
     except (ImportError, AttributeError):
         return False
 
-for row in kinds.load_knowledge()["names"]:
+for row in answers.load_knowledge()["names"]:
     package = row["package"]
     try:
         version = importlib.metadata.version

@@ -10,7 +10,7 @@ from toolkit.base.errors import UsageError
 from toolkit.diagnosis import reading
 from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.diagnosis.reading import Block
-from toolkit.diagnosis.table import Fact, FailureTable, Row
+from toolkit.diagnosis.table import Fact, FailureTable, Row, Sign
 from toolkit.versions.table import affects
 
 _NEAR_LINES: Final = 60
@@ -175,12 +175,12 @@ class Scan:
 
     def _match(self, row: Row, found: "_Found", near: "_Near", source: str) -> bool:
         """Keep a failure that a line shows. Return whether the line has one of its patterns, whatever stands near."""
-        words = next((words for pattern in row.lines if (words := found.match(pattern)) is not None), None)
+        words = next((words for pattern in row.sign.lines if (words := found.match(pattern)) is not None), None)
         if words is None:
             return False
-        if not _fits(row.when, words) or not near.allows(row):
+        if not _fits(row.sign.when, words) or not near.allows(row.sign):
             return True
-        name = f"{row.id} {words[row.each].lower()}" if words.get(row.each) else row.id
+        name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
         if len(words) > len(match.words):  # a later line says more
             match.words = words
@@ -254,14 +254,14 @@ class _Near:
         self._line = _decode(text[start:end])
         self._parts: dict[str, str] = {}
 
-    def allows(self, row: Row) -> bool:
-        if any(self.has(pattern) for pattern in row.without):
+    def allows(self, sign: Sign) -> bool:
+        if any(self.has(pattern) for pattern in sign.without):
             return False
-        if row.before and not any(self.has(pattern, after=False) for pattern in row.before):
+        if sign.before and not any(self.has(pattern, after=False) for pattern in sign.before):
             return False
-        if row.after and not any(self.has(pattern, before=False) for pattern in row.after):
+        if sign.after and not any(self.has(pattern, before=False) for pattern in sign.after):
             return False
-        return not row.near or any(self.has(pattern) for pattern in row.near)
+        return not sign.near or any(self.has(pattern) for pattern in sign.near)
 
     def has(self, pattern: Pattern, *, before: bool = True, after: bool = True) -> bool:
         parts = [self._line] if before and after else []

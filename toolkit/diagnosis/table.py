@@ -3,7 +3,7 @@
 import difflib
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,43 +24,66 @@ PLACES: Final[Mapping[str, str]] = {"container": "in a container", "wsl2": "in W
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """The remedy of a failure in one place. An empty field leaves what the row says."""
+class Answer:
+    """What to say of a failure in one case. An empty field leaves what the row says."""
 
+    cause: str = ""
     remedy: str = ""
     commands: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)  # what a word must be
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """A failure. A line with one of ``lines`` shows it, if what stands near allows it."""
+class Sign:
+    """How a failure shows: by a line with one of ``lines``, if what stands near allows it."""
 
-    id: str
-    title: str  # what people see, and paste into a search engine
     lines: tuple[Pattern, ...]
-    cause: str
-    remedy: str
-    places: Mapping[str, Place] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
-    sources: tuple[str, ...]
-    examples: tuple[str, ...]  # texts that show it
-    certainty: Certainty = "certain"
-    commands: tuple[str, ...] = ()
-    concerns: str = ""  # versions, cards or machines
     before: tuple[Pattern, ...] = ()  # before, after, near: one of these must stand in the lines there
     after: tuple[Pattern, ...] = ()
     near: tuple[Pattern, ...] = ()
     without: tuple[Pattern, ...] = ()  # none of these may stand near
     when: Mapping[str, str] = field(default_factory=dict)  # range of versions or numbers by the name of a word
+    each: str = ""  # word by which two failures of this kind are told apart
+
+    def stands_in(self, text: str) -> bool:
+        """Return whether a text has one of the lines, whatever stands near."""
+        lowered = text.lower()
+        return any(pattern.stands_in(lowered) for pattern in self.lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """What a failure is beside the others of the same log."""
+
+    general: bool = False  # a kind, of which another row may say more
+    fallback: bool = False  # any other failure says more
+    harmless: bool = False
+    stops: bool = True  # the program ends by it
     follows: tuple[str, ...] = ()  # failures of which this one is a consequence
     unless: tuple[str, ...] = ()  # failures that say more of the same lines
-    fallback: bool = False  # whether any other failure says more
-    harmless: bool = False
-    stops: bool = True  # whether the program ends by it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A failure."""
+
+    id: str
+    title: str  # what people see, and paste into a search engine
+    sign: Sign
+    rank: Rank
+    cause: str
+    remedy: str
+    commands: tuple[str, ...] = ()
+    look_up: Mapping[str, str] = field(default_factory=dict)  # table of knowledge.yaml that has more of a word
+    answers: tuple[Answer, ...] = ()  # the first of which all words are known says more than cause and remedy
+    places: Mapping[str, Answer] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
+    sources: tuple[str, ...]
+    examples: tuple[str, ...]  # texts that show it
+    certainty: Certainty = "certain"
+    concerns: str = ""  # versions, cards or machines
     repeats: bool = True  # whether the same command fails again in the same way
     error: str = "build"  # the kind of error by which a build of the toolkit ends
     known: str = ""  # id of the same failure in the version table
-    each: str = ""  # word by which two failures of this kind are told apart
-    general: bool = False  # whether it is a kind, of which another row may say more
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -71,13 +94,13 @@ class Row:
             "places": {name: place.remedy for name, place in self.places.items()},
             "commands": list(self.commands),
             "certainty": self.certainty,
-            "harmless": self.harmless,
+            "harmless": self.rank.harmless,
             "concerns": self.concerns,
             "sources": list(self.links),
         }
 
     def render(self) -> str:
-        rows = [self.title, f"  id: {self.id} ({'harmless' if self.harmless else self.certainty})"]
+        rows = [self.title, f"  id: {self.id} ({'harmless' if self.rank.harmless else self.certainty})"]
         rows += [f"  cause: {self.cause}", f"  try: {self.remedy}"]
         rows += [f"    {command}" for command in self.commands]
         for name, place in self.places.items():
@@ -93,11 +116,6 @@ class Row:
     def reference(self) -> str:
         """The command that shows the row, for a message."""
         return refer(self.id)
-
-    def stands_in(self, text: str) -> bool:
-        """Return whether a text has one of the lines, whatever stands near."""
-        lowered = text.lower()
-        return any(pattern.stands_in(lowered) for pattern in self.lines)
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -157,7 +175,7 @@ def load() -> FailureTable:
     rows = {row.id: row for row in map(_build, told)}
     if len(rows) != len(told):
         raise ValueError("two failures have the same id")
-    named = {name for row in rows.values() for name in (*row.follows, *row.unless)}
+    named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
     facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in data["facts"].items())
@@ -165,7 +183,7 @@ def load() -> FailureTable:
     return FailureTable(
         rows=rows,
         facts=facts,
-        filter=Filter((pattern, row) for row in rows.values() for pattern in row.lines),
+        filter=Filter((pattern, row) for row in rows.values() for pattern in row.sign.lines),
         fact_filter=Filter((pattern, fact) for fact in facts for pattern in fact.lines),
         error_filter=Filter((pattern, pattern) for pattern in errors),
         exit_codes={code: rows[name] for code, name in data["exit_codes"].items()},
@@ -195,18 +213,24 @@ def _split() -> Mapping[str, str]:
 
 _KNOWN: Final = re.compile(r"^    known: (\S+)$", re.MULTILINE)
 _ROWS: Final = re.compile(r"^  - id: ", re.MULTILINE)
+_SIGN: Final = ("when", "each")
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
-_LISTS: Final = ("sources", "examples", "commands", "follows", "unless")
+_RANK: Final = ("general", "fallback", "harmless", "stops", "follows", "unless")
 
 
 def _build(row: Mapping[str, Any]) -> Row:
-    lists: dict[str, Any] = {name: tuple(row[name]) for name in _LISTS if name in row}
-    lists["places"] = {
-        name: Place(remedy=place["remedy"], commands=tuple(place.get("commands", ())))
-        for name, place in row.get("places", {}).items()
-    }
-    return Row(**{**row, **lists, **{name: _compile(row[name]) for name in _PATTERNS if name in row}})
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    sign: dict[str, Any] = {name: given.pop(name) for name in _SIGN if name in row}
+    sign |= {name: _compile(given.pop(name)) for name in _PATTERNS if name in row}
+    rank: dict[str, Any] = {name: given.pop(name) for name in _RANK if name in row}
+    given["places"] = {name: _answer(place) for name, place in row.get("places", {}).items()}
+    given["answers"] = tuple(_answer(answer) for answer in row.get("answers", ()))
+    return Row(**given, sign=Sign(**sign), rank=Rank(**rank))
 
 
-def _compile(patterns: list[str]) -> tuple[Pattern, ...]:
+def _answer(answer: Mapping[str, Any]) -> Answer:
+    return Answer(**{**answer, "commands": tuple(answer.get("commands", ()))})
+
+
+def _compile(patterns: Iterable[str]) -> tuple[Pattern, ...]:
     return tuple(Pattern(text) for text in patterns)

@@ -164,7 +164,7 @@ def _says(text: str, row: Mapping[str, Any]) -> bool:
     from toolkit import diagnosis  # only a fault needs it
 
     failure = diagnosis.load_row(row["failure"])
-    return failure.stands_in(text) or any(re.search(each, text) for each in row.get("texts", ()))
+    return failure.sign.stands_in(text) or any(re.search(each, text) for each in row.get("texts", ()))
 
 
 def _make_fault(row: Mapping[str, Any], place: _Place, message: str = "") -> Fault:

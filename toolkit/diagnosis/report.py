@@ -1,23 +1,20 @@
 """Says what a scan found: the causes in the order in which to mend them, their consequences, and what is harmless."""
 
 import io
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
-from toolkit.diagnosis import kinds
-from toolkit.diagnosis.kinds import Told
+from toolkit.diagnosis import answers
 from toolkit.diagnosis.scanning import Line, Match, Scan, scan
-from toolkit.diagnosis.table import Place, Row, load
+from toolkit.diagnosis.table import Answer, Rank, Row, load
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import Table, load_table
 from train.system.output import inline
 
 _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
-_WORD: Final = re.compile(r"\{(\w+)\}")
 PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
 PLACES_BY_FACT: Final[Mapping[str, str]] = {"container": "container", "WSL": "wsl2"}
 """The place of a remedy, by the fact that says that a log was written there."""
@@ -35,16 +32,25 @@ class Cause:
         return self.match.row
 
     @property
+    def rank(self) -> Rank:
+        return self.row.rank
+
+    @cached_property
+    def told(self) -> Answer:
+        place = next((place for fact, place in PLACES_BY_FACT.items() if fact in self.facts), "")
+        return answers.tell(self.row, self.match.words, self.facts, place)
+
+    @property
     def cause(self) -> str:
-        return self._fill(self._told.cause or self.row.cause)
+        return self.told.cause
 
     @property
     def remedy(self) -> str:
-        return self._fill(self._told.remedy or self._place.remedy or self.row.remedy)
+        return self.told.remedy
 
-    @cached_property
-    def _told(self) -> Told:
-        return kinds.tell(self.row.id, self.match.words, self.facts)
+    @property
+    def commands(self) -> list[str]:
+        return list(self.told.commands)
 
     @property
     def advice(self) -> str:
@@ -57,20 +63,6 @@ class Cause:
         """The cause, and where it is explained, for a message."""
         return f"{self.cause.rstrip('.')}; {self.row.reference}"
 
-    @property
-    def commands(self) -> list[str]:
-        return [self._fill(each) for each in self._told.commands or self._place.commands or self.row.commands]
-
-    @property
-    def _place(self) -> Place:
-        """The remedy of the place where the log was written, if it says where and the row has one."""
-        found = (place for fact, place in PLACES_BY_FACT.items() if fact in self.facts)
-        return next((self.row.places[place] for place in found if place in self.row.places), Place())
-
-    def _fill(self, text: str) -> str:
-        words = self.match.words
-        return _WORD.sub(lambda found: inline(words.get(found[1], found[0])), text)
-
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.row.id,
@@ -79,14 +71,14 @@ class Cause:
             "remedy": self.remedy,
             "commands": self.commands,
             "certainty": self.row.certainty,
-            "harmless": self.row.harmless,
+            "harmless": self.rank.harmless,
             "consequence": self.consequence,
             "lines": [line.to_json() for line in self.match.lines],
             "sources": list(self.row.links),
         }
 
     def render(self) -> str:
-        what = "harmless" if self.row.harmless else "consequence" if self.consequence else "cause"
+        what = "harmless" if self.rank.harmless else "consequence" if self.consequence else "cause"
         rows = [f"{what}: {self.cause}", f"  id: {self.row.id} ({self.row.certainty})"]
         rows += [_show(line.number, line.text, line.source) for line in self.match.lines]
         rows.append(f"  try: {self.remedy}")
@@ -103,27 +95,27 @@ class Diagnosis:
     def causes(self) -> list[Cause]:
         """What was found: what ends the program first, then what does not end it, consequences, what is harmless."""
         matches = self.found.matches
-        special = {line.number for match in matches.values() if not match.row.general for line in match.lines}
+        special = {line.number for match in matches.values() if not match.row.rank.general for line in match.lines}
         matches = {
             name: match
             for name, match in matches.items()
-            if not (match.row.general and all(line.number in special for line in match.lines))
+            if not (match.row.rank.general and all(line.number in special for line in match.lines))
         }
         ids = {match.row.id for match in matches.values()}
-        told = any(not match.row.fallback and not match.row.harmless for match in matches.values())
+        told = any(not match.row.rank.fallback and not match.row.rank.harmless for match in matches.values())
         kept = {
             name: match
             for name, match in matches.items()
-            if not (match.row.fallback and told) and not ids & {*match.row.unless}
+            if not (match.row.rank.fallback and told) and not ids & {*match.row.rank.unless}
         }
         facts = self.found.facts
         kept_ids = {match.row.id for match in kept.values()}
-        causes = [Cause(match, bool(kept_ids & {*match.row.follows}), facts) for match in kept.values()]
+        causes = [Cause(match, bool(kept_ids & {*match.row.rank.follows}), facts) for match in kept.values()]
         return sorted(causes, key=_order)
 
     @property
     def serious(self) -> list[Cause]:
-        return [cause for cause in self.causes if not cause.row.harmless]
+        return [cause for cause in self.causes if not cause.rank.harmless]
 
     @property
     def unknown(self) -> bool:
@@ -133,7 +125,7 @@ class Diagnosis:
     @property
     def unexplained(self) -> list[Line]:
         """The first lines that look like an error and the last, if nothing that was found ends a program."""
-        return [] if any(cause.row.stops for cause in self.serious) else self.found.errors
+        return [] if any(cause.rank.stops for cause in self.serious) else self.found.errors
 
     @cached_property
     def misfits(self) -> list[str]:
@@ -173,7 +165,7 @@ class Diagnosis:
 
 def _order(cause: Cause) -> tuple[bool, bool, bool, bool, tuple[int, int]]:
     row = cause.row
-    return row.harmless, cause.consequence, not row.stops, row.certainty != "certain", cause.match.at
+    return row.rank.harmless, cause.consequence, not row.rank.stops, row.certainty != "certain", cause.match.at
 
 
 def _show(number: int, text: str, source: str) -> str:

@@ -1,0 +1,103 @@
+"""Chooses what to say of a failure: the first answer of its row of which all words are known.
+
+Words are those that the pattern names in the log, what knowledge.yaml has for one of them, and what is computed of the
+versions of packages (packages.py) and of the compute capabilities of cards (cards.py).
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from toolkit.diagnosis import cards, packages
+from toolkit.diagnosis.table import Answer, Row
+from train.system.output import inline
+
+KNOWLEDGE: Final = Path(__file__).with_name("knowledge.yaml")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WORD: Final = re.compile(r"\{(\w+)\}")
+
+Words = Mapping[str, str]
+
+
+@functools.cache
+def load_knowledge() -> Mapping[str, Any]:
+    return yaml.load(KNOWLEDGE.read_bytes(), _Loader)  # type: ignore[no-any-return]  # noqa: S506 - a safe loader
+
+
+def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
+    """Return what to say. ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES."""
+    known = gather(row, words, facts)
+    chosen = next((answer for answer in row.answers if _fits(answer, known)), Answer())
+    there = row.places.get(place, Answer())
+    remedy = chosen.remedy or there.remedy or row.remedy
+    commands = chosen.commands or there.commands or row.commands
+    # A command of which a word is not known is left out: not each library is in each distribution.
+    runnable = [each for each in commands if not chosen.commands or _list_words(each) <= known.keys()]
+    return Answer(
+        cause=fill(chosen.cause or row.cause, known),
+        remedy=fill(remedy, known),
+        commands=tuple(fill(each, known) for each in runnable),
+    )
+
+
+def gather(row: Row, words: Words, facts: Words) -> dict[str, str]:
+    """Return the words of a failure together with what is known and computed of them."""
+    minor = packages.read_minor(facts.get("TensorFlow", ""))
+    known = {"minor": minor or "X.Y", **words}
+    if compute := _COMPUTED.get(row.id):
+        known |= compute(known, facts, load_knowledge())
+    for word, table in row.look_up.items():
+        if word in known:
+            known = {**_look_up(load_knowledge()[table], known[word], known), **known}
+    return known
+
+
+def _look_up(table: Any, text: str, known: Words) -> dict[str, str]:
+    """Return the row of a table for a word: by the word itself, or the first whose expression the word begins with."""
+    if isinstance(table, dict):
+        row = table.get(text, {}) or table.get(text.upper(), {})
+        values = row if isinstance(row, dict) else {"what": row}
+        return {key: fill(str(value), known) for key, value in values.items()}
+    for row in table:
+        expression = re.compile(row["match"], re.IGNORECASE)
+        if match := expression.match(text) or expression.match(text.rpartition("/")[2]):
+            numbers = {name: value for name, value in match.groupdict().items() if value}
+            known = {**known, **numbers}
+            return {**numbers, **{key: fill(str(value), known) for key, value in row.items() if key != "match"}}
+    return {}
+
+
+def fill(text: str, words: Words) -> str:
+    """Return a text with its words filled in. One that is not known stays as it is."""
+    return _WORD.sub(lambda found: inline(words.get(found[1], found[0])), text)
+
+
+def _fits(answer: Answer, known: Words) -> bool:
+    return _list_words(answer.cause + answer.remedy) <= known.keys() and all(
+        known.get(name) == value for name, value in answer.needs.items()
+    )
+
+
+def _list_words(text: str) -> set[str]:
+    return {*_WORD.findall(text)}
+
+
+_COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
+    "versions-exclude": packages.weigh,
+    "name-missing": packages.date_name,
+    "package-missing": packages.date_name,
+    "keras-internals": packages.date_name,
+    "pip-version-too-old": packages.find_pythons,
+    "uv-no-wheel": packages.read_tags,
+    "protobuf-runtime-older": packages.compare_protobuf,
+    "conda-virtual-package": packages.read_virtual,
+    "compiler-does-not-know-card": cards.date_card,
+    "xla-ptx-target": cards.date_card,
+    "host-compiler-too-new": cards.step_below,
+    "cudnn-handle": cards.measure_memory,
+}
+"""What is computed of the words of a failure and of the facts of its log."""

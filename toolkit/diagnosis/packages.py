@@ -1,0 +1,181 @@
+"""Computes what versions of packages say of a failure: too old or too new, lost or got, which Python has wheels."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+_ANY: Final = "*"
+_TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
+
+Words = Mapping[str, str]
+Knowledge = Mapping[str, Any]
+
+
+def compare(found: str, spec: str) -> str:
+    """Return ``old`` or ``new`` for a version that a specifier excludes; empty if it does not, or nobody can say."""
+    # The library is slow to load, and commands that diagnose nothing import this module.
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        version, wanted = Version(found), SpecifierSet(spec.rstrip(", "))
+    except (InvalidVersion, InvalidSpecifier):
+        return ""
+    for each in wanted:
+        if each.contains(version, prereleases=True):
+            continue
+        limit = Version(each.version.removesuffix(".*"))
+        return "old" if version < limit or each.operator in {">", ">="} else "new"
+    return ""
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Return whether some version that either specifier names, or one beside it, is in both."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    both = SpecifierSet(one) & SpecifierSet(other)
+    limits = {Version(each.version.removesuffix(".*")) for each in both}
+    near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
+    below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}
+    return any(version in both for version in limits | near | below)
+
+
+def read_minor(version: str) -> str:
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else ""
+
+
+def _find_wish(package: str, facts: Words, known: Knowledge) -> str:
+    """Return what the TensorFlow of the log wants of a package."""
+    wishes = known["tensorflow"].get(read_minor(facts.get("TensorFlow", "")), {})
+    return str(wishes.get(package.replace("-", "_"), ""))
+
+
+def _normalize(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return whether an installed package is too old or too new for another, and what is to give way."""
+    package, spec, found, who = (words.get(name, "").strip() for name in ("package", "spec", "found", "who"))
+    direction = compare(found, spec)
+    told = {"who": who or "the package that asks", "asker": who or "A package", "package": package, "spec": spec}
+    if not direction:
+        return told
+    told |= {"too": direction, "another": "a newer" if direction == "new" else "an older"}
+    held = _find_wish(package, facts, known)
+    if _normalize(package) in known["followers"]:
+        return {**told, "follower": package}
+    if _normalize(package) in {"tensorflow", "tensorflow-cpu"}:
+        return {**told, "tensorflow": found}
+    return {**told, "held": held} if held and _normalize(who) != "tensorflow" and not _overlap(spec, held) else told
+
+
+def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return which package a missing name or module is of, and since or until when that has it."""
+    module = f"keras.{words['part']}" if "part" in words else words.get("module", "")
+    name = words.get("name", _ANY)
+    top = module.partition(".")[0]
+    raiser = words.get("raiser", "").lower()
+    told = {"module": module, "top": top, "package": known["modules"].get(top, top.replace("_", "-"))}
+    if top and raiser == top and module != top:
+        return {**told, "mixed": top}
+    if family := next((each for each in known["families"] if {top, raiser} & {*each["modules"]}), None):
+        told |= {"family": family["what"], "install": family["install"]}
+    row = next(_list_names(module, name, known["names"]), None)
+    if row is None:
+        follower = told["package"] in known["followers"]
+        if name == _ANY and top == module:
+            return {**told, "whole": module, **({"follower": told["package"]} if follower else {})}
+        return told if not top or top[0].isupper() or top in _TYPES else {**told, "guess": top}
+    package = str(row["package"])
+    held = _find_wish(package, facts, known)
+    told |= {
+        "package": package,
+        "what": module if name == _ANY or row["names"] == [_ANY] else f"{module}.{name}",
+        "instead": f"It is to use {row['instead']}. " if "instead" in row else "",
+        "takes": f"; this TensorFlow takes {package}{held}" if held else "",
+    }
+    told.pop("family", None)
+    if "gone" in row:
+        gone = str(row["gone"])
+        until = f"to {row['back']}" if "back" in row else "and later"
+        return {**told, "gone": gone, "until": until, "below": _step_below(gone) if package == "Python" else ""}
+    since = str(row["since"])
+    stays = held and not _overlap(f">={since}", held)
+    return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _step_below(version: str) -> str:
+    major, _, minor = version.partition(".")
+    return f"{major}.{int(minor) - 1}"
+
+
+def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for row in rows:
+        whole = str(row["module"])
+        if row["names"] == [_ANY]:
+            # `module.part` may be a name of a module, or a module itself.
+            if module == whole or module.startswith(f"{whole}.") or f"{module}.{name}" == whole:
+                yield row
+        elif (module in {whole, _shorten(whole)} and name in row["names"]) or module in {
+            f"{whole}.{each}" for each in row["names"]
+        }:
+            yield row
+
+
+def _shorten(module: str) -> str:
+    """Return the short name by which programs import a module."""
+    return {"numpy": "np", "tensorflow": "tf", "pandas": "pd"}.get(module, module)
+
+
+def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
+    package = words.get("package", "tensorflow")
+    row = known["tensorflow"].get(read_minor(words["asked"]), {})
+    if not package.startswith("tensorflow") or "python" not in row:
+        return {"package": package}
+    return {"package": package, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+
+
+def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return of which Python or platform the wheels are, where uv says it."""
+    told = {"package": words.get("package", "a package")}
+    if tags := re.findall(r"cp(\d)(\d+)", words.get("tags", "")):
+        listed = [f"{major}.{minor}" for major, minor in tags]
+        return {
+            **told,
+            "listed": ", ".join(listed),
+            "newest": listed[-1],
+            "here": f"{words['here'][0]}.{words['here'][1:]}",
+        }
+    if "platforms" not in words:
+        return told
+    system = words["system"].replace("`", "")
+    on_intel = "macosx" in system and "x86_64" in system
+    hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
+    return {**told, "system": system, "hint": hint}
+
+
+def compare_protobuf(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    if "wanted" not in words:
+        return {}
+    older = compare(words["found"], f">={words['wanted']}")
+    return {
+        "following": str(int(words["wanted"].partition(".")[0]) + 1),
+        "differs": "which is older" if older else "which is of a later major version",
+    }
+
+
+def read_virtual(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    spec = words.get("spec", "").strip()
+    wanted = re.search(r"\d+(?:\.\d+)*", spec)
+    package = words["package"].lower()
+    variable = f"CONDA_OVERRIDE_{package.removeprefix('__').upper()}"
+    return {
+        "package": package,
+        "spec": spec or "there",
+        "variable": variable,
+        "value": wanted[0] if wanted else "VERSION",
+    }
