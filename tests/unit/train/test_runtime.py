@@ -15,7 +15,6 @@ from train.native import library
 from train.run import job
 from train.step import runtime
 
-
 NOTE = "I0000 00:00:1795865114.906410    6207 port.cc:153] oneDNN custom operations are on."
 ERROR = "F0000 00:00:1795865114.906411    6207 cpu_feature_guard.cc:1] TensorFlow was compiled to use AVX instructions."
 
