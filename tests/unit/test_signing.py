@@ -96,13 +96,16 @@ GOOD = {"name": "builder", "key": "key.pub", "may": ["wheel"]}
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"signers": []}, "neither a public key"),
-        ({"signers": [GOOD], "other": 1}, "neither a public key"),
+        ({"signers": []}, "no list with at least one signer"),
+        ({"signers": [GOOD], "requires": 1}, "it has requires; it can have signers"),
+        ({"signer": [GOOD]}, "it has signer; it can have signers"),
+        ({}, "it lacks signers"),
         ([GOOD], "neither a public key"),
-        ({"signers": [{**GOOD, "names": []}]}, "name, key and may, and nothing else"),
-        ({"signers": [{"name": "builder", "key": "key.pub"}]}, "name, key and may, and nothing else"),
+        ({"signers": ["builder"]}, "a signer has a name"),
+        ({"signers": [{**GOOD, "names": []}]}, "the signer builder has names; it can have name, key, may"),
+        ({"signers": [{"name": "builder", "key": "key.pub"}]}, "the signer builder lacks may"),
         ({"signers": [{**GOOD, "may": ["wheel", "all"]}]}, "has all; it can have wheel, environment, image"),
-        ({"signers": [{**GOOD, "may": []}]}, "name, key and may, and nothing else"),
+        ({"signers": [{**GOOD, "may": []}]}, "a list of what it may sign"),
         ({"signers": [{**GOOD, "may": [{}]}]}, "has {}"),
     ],
 )

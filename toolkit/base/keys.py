@@ -112,7 +112,7 @@ def load(text: str) -> Signer:
     if text.startswith(_FROM_VARIABLE):
         content = os.environ.pop(text.removeprefix(_FROM_VARIABLE), "").encode(errors="replace")
     else:
-        content = read_file(Path(text))
+        content = read_file(Path(text), "give the file of a private key, or env:NAME")
     signer: Signer | None
     try:
         signer = CryptoSigner(load_pem_private_key(content, None))
@@ -141,14 +141,14 @@ def _require_private(path: Path) -> None:
         )
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, remedy: str = "give the file of a public key, or correct the name in the policy") -> bytes:
     try:
         return read_regular(path)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read the key {str(path)[:300]}",
             why=getattr(error, "strerror", None) or str(error),
-            remedy="give its file, or env:NAME",
+            remedy=remedy,
         ) from error
 
 

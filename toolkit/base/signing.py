@@ -115,21 +115,35 @@ def _read_policy(path: Path, content: bytes, kinds: Sequence[str]) -> Signatorie
         value = files.parse_yaml(content)
     except ValueError as error:
         raise _refuse(path, str(error).partition("\n")[0]) from error
-    match value:
-        case {"signers": [_, *_] as entries, **rest} if not rest:
+    if not isinstance(value, dict):
+        raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor a list of signers")
+    _require_words(path, "it", value, ("signers",))
+    match value["signers"]:
+        case [_, *_] as entries:
             return tuple(_read_signatory(path, entry, kinds) for entry in entries)
-    raise _refuse(path, "it is neither a public key, in PEM or as OpenSSH writes it, nor `signers` alone")
+    raise _refuse(path, "`signers` is no list with at least one signer")
 
 
 def _read_signatory(path: Path, entry: object, kinds: Sequence[str]) -> Signatory:
+    if isinstance(entry, dict):
+        _require_words(path, f"the signer {str(entry.get('name', ''))[:80]}", entry, ("name", "key", "may"))
     match entry:
-        case {"name": str(name), "key": str(key), "may": [_, *_] as may, **rest} if not rest:
+        case {"name": str(name), "key": str(key), "may": [_, *_] as may}:
             unknown = [str(kind) for kind in may if kind not in kinds]
             if unknown:
                 raise _refuse(path, f"`may` of {name} has {', '.join(unknown)}; it can have {', '.join(kinds)}")
             file = path.parent / key
             return Signatory(name=name, key=keys.read_public(file, keys.read_file(file)), may=tuple(may))
-    raise _refuse(path, f"a signer has name, key and may, and nothing else: {str(entry)[:120]}")
+    raise _refuse(path, f"a signer has a name, the file of a key, and a list of what it may sign: {str(entry)[:120]}")
+
+
+def _require_words(path: Path, what: str, value: Mapping[Any, Any], known: Sequence[str]) -> None:
+    """Raise UsageError if a part of a policy has another word than the known ones, or lacks one."""
+    unknown = [str(word)[:80] for word in value if word not in known]
+    missing = [word for word in known if word not in value]
+    wrong = f"has {', '.join(unknown)}" if unknown else f"lacks {', '.join(missing)}"
+    if unknown or missing:
+        raise _refuse(path, f"{what} {wrong}; it can have {', '.join(known)}")
 
 
 def _refuse(path: Path, why: str) -> UsageError:
@@ -174,7 +188,7 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
     """
     try:
         signatories, statement = read(record, expected.kind, policy)
-        compare(statement, expected, whole=whole)
+        compare(statement, expected, record, whole=whole)
     except IntegrityError as error:
         return check("signature", False, error.what)
     names = ", ".join(dict.fromkeys(signatory.name for signatory in signatories))
@@ -190,7 +204,7 @@ def read(record: Path, kind: str, policy: Policy) -> tuple[Signatories, Statemen
 def require_unchanged(record: Path, now: Statement) -> None:
     """Raise IntegrityError unless the envelope beside a thing, whoever signed it, is about what the thing is now."""
     try:
-        compare(parse_statement(_read_envelope(locate(record)).payload, now.kind), now, whole=True)
+        compare(parse_statement(_read_envelope(locate(record)).payload, now.kind), now, record, whole=True)
     except IntegrityError as error:
         raise IntegrityError(
             f"{record} has changed since it was signed",
@@ -252,8 +266,11 @@ def holds(envelope: "Envelope", key: "SSlibKey") -> bool:
     return True
 
 
-def compare(signed: Statement, expected: Statement, *, whole: bool) -> None:
-    """Compare a signed statement with what the files give, with ``whole`` its predicate too. Raises IntegrityError."""
+def compare(signed: Statement, expected: Statement, record: Path, *, whole: bool) -> None:
+    """Compare a signed statement with what the files of a folder give, with ``whole`` its predicate too.
+
+    Raises IntegrityError.
+    """
     if (signed.predicate_type, signed.build_type) != (expected.predicate_type, expected.build_type):
         raise IntegrityError(f"the statement is not of a {expected.kind}: {signed.build_type or signed.predicate_type}")
     wrong = []
@@ -261,7 +278,8 @@ def compare(signed: Statement, expected: Statement, *, whole: bool) -> None:
         if name not in signed.subjects:
             wrong.append(f"{name} is not signed")
         elif name not in expected.subjects:
-            wrong.append(f"{name} was signed and is not here")
+            here = (record / name).is_file()
+            wrong.append(f"{name} was signed and {'another file is taken in its place' if here else 'is not here'}")
         elif signed.subjects[name] != expected.subjects[name]:
             wrong.append(f"{name} is not what was signed")
     if wrong:

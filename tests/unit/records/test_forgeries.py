@@ -305,6 +305,12 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
         "manifest.json is not what was signed",
     ),
     "newer checkpoint": ("run", add_checkpoint, 8, "checkpoints/step-00000099.json is not signed"),
+    "newer checkpoint beside the signed one": (
+        "run",
+        add_checkpoint,
+        8,
+        "44.json was signed and another file is taken in its place",
+    ),
     "checkpoints elsewhere": ("run", link_out("run", "checkpoints"), 8, "is no regular file"),
     "picture outside": (
         "run",
