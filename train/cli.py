@@ -123,9 +123,8 @@ def _find_given(context: typer.Context, values: dict[str, Any]) -> dict[str, Any
 
 def _change(recorded: TrainConfig, values: dict[str, Any], given: dict[str, Any]) -> TrainConfig:
     """Return a recorded configuration with the output of this command, and the options that were given."""
-    output_options = {
-        name: values[name] for name in ("out", "cache_dir", "progress", "json", "report_broken", "strict_data")
-    }
+    names = ("out", "cache_dir", "progress", "log_format", "json", "report_broken", "strict_data")
+    output_options = {name: values[name] for name in names}
     if recorded.data_sha256 and given.get("dataset", recorded.dataset) != recorded.dataset:
         given = {"data_dir": given.pop("dataset")} | given  # the path of the same data
     return apply_options(recorded, output_options | given)
@@ -193,17 +192,25 @@ def explain_usage(error: Any, program: str) -> UsageError:
 
 def find_config(argv: Sequence[str]) -> Path | None:
     """Return the file that ``--config`` names on a valid command line, without reading it."""
-    file = None
+    value = _find_value(argv, "--config")
+    return Path(value) if value else None
+
+
+def _find_value(argv: Sequence[str], option: str) -> str:
+    """Return the last value of an option on a command line; empty if it is not there."""
+    found = ""
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         name, equals, value = word.partition("=")
-        if name == "--config":
-            file = Path(value if equals else following)
-    return file
+        if name == option:
+            found = value if equals else following
+    return found
 
 
 def main(argv: Sequence[str] | None = None, *, close_network: bool = False) -> int:
     """Run the job; returns the exit code. See ``train.run.job.run`` for `close_network`."""
-    return _explain(lambda: _train(sys.argv[1:] if argv is None else argv, close_network=close_network))
+    argv = sys.argv[1:] if argv is None else argv
+    as_json = _find_value(argv, "--log-format") == "json"
+    return _explain(lambda: _train(argv, close_network=close_network), as_json=as_json)
 
 
 def _train(argv: Sequence[str], *, close_network: bool) -> int:
@@ -225,7 +232,7 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
 
             load(config)  # loading writes the report, and refuses data if files would be left out
         if config.progress != "quiet":
-            output.say(translate(f"{config.run_dir} is complete; nothing to do"))
+            _say(f"{config.run_dir} is complete; nothing to do", as_json=config.log_format == "json")
     if config.json and result:
         output.show_json(result)
     elif config.progress != "quiet" and result:
@@ -233,8 +240,13 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
     return 0
 
 
-def _explain(command: Callable[[], int]) -> int:
-    return explain(command, lambda text: output.say(translate(text)))
+def _explain(command: Callable[[], int], *, as_json: bool = False) -> int:
+    return explain(command, lambda text: _say(text, as_json=as_json))
+
+
+def _say(text: str, *, as_json: bool) -> None:
+    text = translate(text)
+    output.say_event("message", text=text) if as_json else output.say(text)
 
 
 def find_result(config: TrainConfig) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from train.config.option import (
 )
 from train.config.presets import read_table, require_choice
 from train.errors import UsageError
+from train.system.output import LogFormat
 from train.system.progress import Mode
 
 Optimizer = Literal["sgd", "adam", "adamw"]
@@ -273,6 +274,9 @@ class TrainConfig:
         decides=False,
     )
     progress: Mode = option("Output", "By the stream, lines, a redrawn line, or nothing.", "auto", decides=False)
+    log_format: LogFormat = option(
+        "Output", "How the job says what happens: for people, or an object a line.", "text", decides=False
+    )
     json: bool = option("Output", "Print the result as one JSON object.", False, decides=False)
 
     def __post_init__(self) -> None:

@@ -7,24 +7,29 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TextIO
 
 from train.config.configuration import TrainConfig
 from train.data.order import count_steps
 from train.record.metrics import EpochRecord
 from train.system import output
+from train.system.output import LogFormat
 from train.system.progress import Mode, Status, Work
 
 
 class Display:
     """What a job prints: messages, and one line of progress."""
 
-    def __init__(self, kind: Mode, batch_size: int = 0, *, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, kind: Mode, batch_size: int = 0, *, form: LogFormat = "text", stream: TextIO | None = None
+    ) -> None:
         self.stream = stream or sys.stderr
         self.quiet = kind == "quiet"
         self.batch_size = batch_size
-        self._status = Status("train", kind, stream=self.stream, change=output.translate)
+        self.form = form
+        mode: Mode = "quiet" if form == "json" else kind
+        self._status = Status("train", mode, stream=self.stream, change=output.translate)
         self._step = Work()
 
     @contextmanager
@@ -38,10 +43,17 @@ class Display:
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            self._status.say(output.indent(output.clean(output.translate(text))))
+            self._tell("message", text)
 
     def warn(self, text: str) -> None:
-        self._status.say(output.indent(output.clean(output.translate(f"warning: {text}"))))
+        self._tell("warning", text if self.form == "json" else f"warning: {text}")
+
+    def _tell(self, kind: str, text: str) -> None:
+        text = output.translate(text)
+        if self.form == "json":
+            output.say_event(kind, text=text)
+        else:
+            self._status.say(output.indent(output.clean(text)))
 
     def show_step(self, step: int, total: int, epoch: int, loss: float, accuracy: float) -> None:
         cost = self._status.estimate.cost
@@ -51,6 +63,10 @@ class Display:
         self._status.show(self._step)
 
     def show_epoch(self, record: EpochRecord, epochs: int) -> None:
+        if self.form == "json":
+            if not self.quiet:
+                output.say_event("epoch", **asdict(record))
+            return
         self.say(
             f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
             f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"

@@ -75,7 +75,7 @@ def run(config: TrainConfig, *, close_network: bool = False, forecast: Forecast 
     if cluster:
         cluster.divide(config.shards)
     is_chief = not cluster or cluster.is_chief
-    display = Display(config.progress if is_chief else "quiet")
+    display = Display(config.progress if is_chief else "quiet", form=config.log_format)
     with signals.listen() as stop, display.speaking():
         config, dataset = _load(config, display, is_chief=is_chief, close_network=close_network and not cluster)
         if is_chief:

@@ -34,7 +34,7 @@ from train.service import access
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
 from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
-from train.system.output import dump_json
+from train.system.output import LogFormat, dump_json
 from train.use.network import Network
 from train.use.prediction import Prediction, describe_problem, rank, render_explanation
 
@@ -81,7 +81,7 @@ class Service:
     budget: PixelBudget  # the pixels that these may decode at a time
     token: str = ""  # empty if the server listens on loopback alone
     hosts: frozenset[str] = frozenset()  # names beside those of loopback by which it may be asked without a token
-    log: access.Form = "text"
+    log: LogFormat = "text"
 
     @property
     def top(self) -> int:

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from train.errors import UsageError
-from train.service.access import Form
+from train.system import output
 from train.system.files import read_text
 
 TOKEN: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
@@ -34,7 +34,7 @@ AllowHost = Annotated[
         "--allow-host", metavar="NAME", help="Name by which a proxy of this machine passes requests on; repeatable."
     ),
 ]
-LogFormat = Annotated[Form, typer.Option(help="How requests are listed on standard error.")]
+LogFormat = Annotated[output.LogFormat, typer.Option(help="How requests are listed on standard error.")]
 Batch = Annotated[int, typer.Option(min=1, help="Most images that are computed at a time.")]
 Wait = Annotated[float, typer.Option(min=0, help="Milliseconds that an image waits for others.")]
 Queue = Annotated[int, typer.Option(min=1, help="Most images that wait; more are refused by status 503.")]

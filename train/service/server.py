@@ -25,7 +25,6 @@ from train.system.network import close_network
 if TYPE_CHECKING:
     import uvicorn
 
-    from train.service.access import Form
     from train.service.application import Service
     from train.service.reading import Limits
     from train.use.network import Network
@@ -149,7 +148,7 @@ def make_service(
     size: int,
     wait: float,
     hosts: frozenset[str] = frozenset(),
-    log: "Form" = "text",
+    log: output.LogFormat = "text",
 ) -> "Service":
     """Return a network with its facts and its queue. A request may have as many images as the queue has places."""
     from train.service.application import Service

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import sys
-from typing import Final, TextIO
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO
 
 from train.system.addresses import hide
 
@@ -66,6 +67,16 @@ def _read_mounts() -> dict[str, str]:
 def say(text: str) -> None:
     """Print a message on standard error."""
     _write(clean(text), sys.stderr)
+
+
+LogFormat = Literal["text", "json"]
+"""How a program writes what happens on standard error: in lines for people, or one JSON object a line."""
+
+
+def say_event(kind: str, **values: object) -> None:
+    """Print what happened as one line of JSON on standard error, with the time (UTC) and the kind of the event."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    say(dump_json({"time": time, "kind": kind, **values}))
 
 
 def show(text: str) -> None:

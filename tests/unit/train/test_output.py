@@ -29,6 +29,7 @@ PRINTERS: dict[str, Callable[[str], None]] = {
     "show": output.show,
     "display": lambda name: Display("plain").say(f"cannot read {name}"),
     "warning": lambda name: Display("plain").warn(f"cannot read {name}"),
+    "event": lambda name: Display("plain", form="json").warn(f"cannot read {name}"),
     "console": lambda name: Console().say(name),
     "heading": lambda name: Console().heading("step", name),
     "detail": lambda name: Console(verbosity=1).detail(name),

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,25 @@ def test_the_line_shows_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch)
     assert not plain.text
     Display("quiet", stream=plain).warn("all images are black")
     assert plain.text == "warning: all images are black\n"
+
+
+def test_a_program_can_read_each_line_that_a_job_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run, of a command that finds it complete, and of one that fails."""
+
+    def read(*options: str) -> list[dict[str, Any]]:
+        runs.run(tmp_path, *LONG, "--log-format", "json", *options)
+        return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+    lines = read("--progress", "auto")
+    assert {line["kind"] for line in lines} == {"message", "epoch"}
+    assert all(datetime.fromisoformat(line["time"]).tzinfo for line in lines)
+    epochs = [{name: line[name] for name in line if name not in {"time", "kind"}} for line in lines if "epoch" in line]
+    assert epochs == [asdict(record) for record in read_epochs(runs.find_folder(tmp_path, *LONG) / "metrics.csv")]
+    (line,) = read("--progress", "auto")
+    assert line["text"].endswith("is complete; nothing to do")
+    assert not read("--progress", "quiet")
+    (line,) = read("--depth", "11")
+    assert line["text"].startswith("error: ")
 
 
 def test_records_are_in_the_file_as_soon_as_they_are_made(tmp_path: Path) -> None:
