@@ -90,6 +90,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "versions-exclude": packages.weigh,
     "name-missing": packages.date_name,
     "package-missing": packages.date_name,
+    "object-attribute": packages.date_name,
     "keras-internals": packages.date_name,
     "pip-version-too-old": packages.find_pythons,
     "uv-no-wheel": packages.read_tags,

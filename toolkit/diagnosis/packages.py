@@ -78,7 +78,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     name = words.get("name", _ANY)
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
-    told = {"module": module, "top": top, "package": known["modules"].get(top, top.replace("_", "-"))}
+    package = known["modules"].get(top, top.replace("_", "-"))
+    told = {"module": module, "top": top, "package": package, "member": f"{module}.{name}"}
     if top and raiser == top and module != top:
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if {top, raiser} & {*each["modules"]}), None):

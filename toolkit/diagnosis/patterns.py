@@ -38,6 +38,10 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|parameter --gres|requested (?:node|partition) configuration|more processors requested"
     r"|memory specification can not|slurm_mem_per_node are|--mem-per-[cg]pu are mutually).*",
     "container": r"[0-9a-f]{12}",
+    "requirement": r"[a-z0-9][\w.\[\],<>=!~+-]*",
+    "clang": "clang",
+    "quoted": r"[^'\"`]+",
+    "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*\S",
 }
 _FIXED: Final = {
