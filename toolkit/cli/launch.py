@@ -56,6 +56,10 @@ def slurm(
     gpu = False if interpreter else bool(count) or None
     if gpu and settings.card == "auto":
         settings = replace(settings, card=_name_card(request))
+    if gpu and settings.card not in {"auto", "none"} and not (driver or dry_run):
+        driver = batch.ask_driver(request)
+        unknown = "no node says it now: give --driver, which nvidia-smi names there"
+        console.heading("driver", f"{driver}, as a node says; --driver spares the question" if driver else unknown)
     how = choice.Runner(console=console, dry_run=dry_run)
     chosen = choice.choose(choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver), how)
     resolved = pipeline.choose_environment(chosen, how)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from toolkit.base import project
 from toolkit.base.errors import (
@@ -24,6 +24,14 @@ from train.system.signals import INTERRUPTED
 
 RESTARTS = 100
 """How often a job goes back to the queue, so that one which never saves anything ends."""
+
+
+_PLACES: Final = (("partition", "p"), ("account", "A"), ("qos", "q"), ("constraint", "C"), ("reservation", ""))
+"""Options of sbatch that decide on which nodes a job may run, with their letters."""
+
+_FREE_SECONDS: Final = 5
+_DRIVER_SECONDS: Final = 20
+"""How long a node may take to be free, and to answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +51,13 @@ class SlurmRequest:
 
     @property
     def partition(self) -> str:
-        """The partition that the options name; empty if that is left to Slurm."""
+        return self.find_option("partition", "p")
+
+    def find_option(self, name: str, letter: str) -> str:
+        """Return what an option or variable of sbatch says, such as ``partition``; empty if that is left to Slurm."""
         words = shlex.split(" ".join(self.options).replace("=", " "))
-        named = [after for word, after in itertools.pairwise(words) if word in {"-p", "--partition"}]
-        return named[-1] if named else os.environ.get("SBATCH_PARTITION", "")
+        named = [after for word, after in itertools.pairwise(words) if word in {f"-{letter}", f"--{name}"}]
+        return named[-1] if named else os.environ.get(f"SBATCH_{name.upper()}", "")
 
 
 def read_gpus(text: str) -> tuple[str, int]:
@@ -121,6 +132,23 @@ def find_gpu_types(partition: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain(*found)))
 
 
+def ask_driver(request: SlurmRequest) -> str:
+    """Ask a node for its NVIDIA driver; empty if none is free at once, or none answers.
+
+    A job of a second does it, with one GPU and where the real job is to run.
+    """
+    where = [f"--{name}={value}" for name, letter in _PLACES if (value := request.find_option(name, letter))]
+    gpu = f"{request.gpu_type}:1" if request.gpu_type else "1"
+    job = ("--ntasks=1", f"--gpus-per-node={gpu}", "--mem=100M", "--time=1", f"--immediate={_FREE_SECONDS}", "--quiet")
+    argv = ("srun", "--job-name=toolkit-driver", *where, *job, "nvidia-smi")
+    try:
+        said = _ask(*argv, "--query-gpu=driver_version", "--format=csv,noheader", seconds=_DRIVER_SECONDS).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"(?m)^\d{3}\.\d+(\.\d+)?$", said)
+    return found[0] if found else ""
+
+
 def submit(script: Path) -> str:
     """Submit a script, and return the job's number. Raises PreflightError if Slurm could never start it."""
     tested = _ask("sbatch", "--test-only", str(script))
@@ -154,9 +182,9 @@ def read_seconds(limit: str) -> float:
     return seconds
 
 
-def _ask(*argv: str) -> subprocess.CompletedProcess[str]:
+def _ask(*argv: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run a program of Slurm."""
-    return subprocess.run(argv, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=seconds)
 
 
 def _refuse(why: str, script: Path, remedy: str = "") -> PreflightError:

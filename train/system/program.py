@@ -20,7 +20,7 @@ def explain(command: Callable[[], int], show: Callable[[str], object] = output.s
                 return command()
         except InterruptionError as error:  # the user asked for it, so it is no error
             signals.mark_told()
-            show(f"{error.what}. {error.remedy}.")
+            show(f"{error.what}. {error.remedy}".rstrip(". ") + ".")
             return error.exit_code
         except (ToolkitError, OSError, ValueError) as error:
             signals.check()  # a library may have failed because of the interrupt

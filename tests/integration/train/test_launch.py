@@ -96,6 +96,18 @@ def test_a_cancelled_job_is_saved_and_does_not_come_back(farm: slurm.Farm, launc
     assert "Restarts=0" in said
 
 
+def test_a_node_names_its_driver_if_one_is_free(farm: slurm.Farm) -> None:
+    """A program in the place of nvidia-smi names one."""
+    code = "from toolkit.launch import batch; print(batch.ask_driver(batch.SlurmRequest(nodes=2, gpus=1)))"
+    assert not farm("python", "-c", code).stdout.strip()
+    program = "/usr/local/bin/nvidia-smi"
+    farm("sh", "-c", f"printf '#!/bin/sh\\necho 550.54.15\\n' > {program} && chmod +x {program}")
+    try:
+        assert farm("python", "-c", code).stdout.strip() == "550.54.15"
+    finally:
+        farm("rm", program)
+
+
 REFUSED = {
     "--partition=nowhere": ("invalid partition", "the script is"),
     "--gpus=h100:1 --partition=short": ("not available", "it can start in: main, urgent"),

@@ -11,6 +11,7 @@ import typer
 from tests.command import Run
 from toolkit.cli import workers
 from toolkit.jobs.training_job import GRACE_SECONDS
+from toolkit.launch import batch
 from toolkit.launch.batch import (
     SlurmRequest,
     find_gpu_types,
@@ -181,6 +182,31 @@ def test_the_gpus_of_a_partition_are_those_that_slurm_names(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SBATCH_PARTITION", raising=False)
     assert find_gpu_types(SlurmRequest(nodes=1, options=options).partition) == types
+
+
+@pytest.mark.parametrize(
+    ("srun", "driver"),
+    [
+        ("echo 550.54.15", "550.54.15"),
+        ("echo 'a message of the site'; echo 570.124.06", "570.124.06"),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", ""),
+        ("echo 'srun: error: Unable to allocate resources' >&2; exit 1", ""),
+        ("exec sleep 20", ""),
+    ],
+)
+def test_a_node_is_asked_for_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, srun: str, driver: str
+) -> None:
+    (tmp_path / "srun").write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\n{srun}\n')
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    monkeypatch.setattr(batch, "_DRIVER_SECONDS", 2)
+    options = ("-p", "gpu", "--qos=long", "--mem=128G", "--time", "9:00:00")
+    assert batch.ask_driver(SlurmRequest(nodes=2, gpus=4, gpu_type="a100", options=options)) == driver
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"--partition=gpu", "--qos=long", "--account=lab", "--gpus-per-node=a100:1", "--time=1"} <= {*asked}
+    assert "--mem=128G" not in asked
 
 
 @pytest.mark.parametrize(
