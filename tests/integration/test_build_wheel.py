@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.integration.workspace import CACHE, Workspace
+from tests.makers.build_image import NEEDS_TENSORFLOW
 from tests.makers.mini_tensorflow import edit
 from toolkit import versions
 from toolkit.base import keys
@@ -85,6 +86,33 @@ def test_a_wheel_for_newer_processors_says_so(built: tuple[Workspace, dict[str, 
     assert "avx2" in json.loads((folder / "manifest.json").read_text())["facts"]["instructions"]
     dry = workspace.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
     assert "--expect-instructions avx2,bmi1" in dry.stdout
+
+
+def test_a_wheel_for_processors_is_built_without_cuda_and_checked_in_a_container(
+    workspace: Workspace, built: tuple[Workspace, dict[str, Any]]
+) -> None:
+    done = workspace.build("--cuda", "none", "--cpu-target", "x86-64-v2", "--verbose", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["plan"] != built[1]["plan"]
+    assert "[cuda-parts " not in done.stderr, "nothing of CUDA is fetched"
+    folder = workspace.folder / value["folder"]
+    assert not re.search("cuda|cudnn|capabilit|nvidia", (folder / "plan.json").read_text(), re.IGNORECASE)
+    argv = json.loads((folder / "build.json").read_text())["argv"]
+    assert not [word for word in argv if "cuda" in word.lower()]
+    assert "nvidia" not in (folder / "sbom.cdx.json").read_text().lower()
+    verified = workspace.toolkit("verify", value["folder"])
+    assert verified.returncode == 0, verified.stderr
+    with workspace.image("--wheel", value["folder"], "--cuda", "none", "--target", "runtime") as image:
+        skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
+        checked = workspace.toolkit(
+            "smoke", "--image", image["image"], "--cuda", "none", "--expect-version", "2.19.0", *skip
+        )
+        assert checked.returncode == 0, checked.stdout
+    installed = workspace.toolkit("install", "--into", "env", "--wheel", value["folder"], "--cuda", "none")
+    assert "TensorFlow 2.19.0 is in" in installed.stdout, installed.stderr
+    checked = workspace.toolkit("smoke", "--environment", "env", *skip)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
 GIVEN = {
+    "DEVICE": "cuda",
     "TENSORFLOW_VERSION": "2.19.0",
     "CUDA_VERSION": "12.6.1",
     "CUDNN_VERSION": "9.5.0",

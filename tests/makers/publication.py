@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.unit.wheel.maker import MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
+from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
 from toolkit import versions
 from toolkit.base import manifest
 from toolkit.versions import lock
@@ -29,14 +29,16 @@ def finish_build(
     tag: str = "cp311-cp311-linux_x86_64",
     bazel: str = LOCK.pins["bazel-sha256"],
     requires: Sequence[str] = (),
+    *,
+    cuda: bool = True,
 ) -> Path:
     path.mkdir(parents=True)
     real = next(Path(yaml.__file__).parent.glob("_yaml*.so"))
     make_wheel(
         path,
         files={
-            MEMBER: make_build_info(capability),
-            "tensorflow/libtensorflow_cc.so.2": make_elf(make_fatbin(("sm", 75), ("compute", 75))),
+            MEMBER: make_build_info(capability) if cuda else CPU_INFO,
+            "tensorflow/libtensorflow_cc.so.2": make_elf(make_fatbin(("sm", 75), ("compute", 75)) if cuda else b""),
             f"tensorflow/{real.name}": real.read_bytes(),
         },
         version=version,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from toolkit.doctor.decision import AUTO, Decision, decide
 from toolkit.doctor.drivers import REFERENCES
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.versions import Set
+from toolkit.versions.set import NONE
 
 MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/decisions.yaml").read_text())
 
@@ -158,6 +160,14 @@ def test_a_machine_without_a_gpu_runs_on_the_processor() -> None:
     found = decide(Machine())
     assert judge(found) == ["cpu", "2.21.0", "", "", "", "n/a"]
     assert not found.remedy
+
+
+def test_a_processor_without_avx_is_told_which_build_runs_on_it() -> None:
+    (line,) = [line for line in decide(Machine(lacks_avx=True), card=NONE).lines() if "AVX" in line]
+    assert "`toolkit build-wheel --cuda none --cpu-target x86-64-v2`" in line
+    with_card = decide(replace(T4, lacks_avx=True)).lines()
+    assert any("`toolkit build-wheel --cpu-target x86-64-v2`" in line for line in with_card)
+    assert not any("AVX" in line for line in decide(T4).lines())
 
 
 def test_the_json_has_the_documented_names() -> None:

@@ -56,7 +56,7 @@ def test_an_unknown_platform_is_refused(run: Run) -> None:
 def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that_is_built(version: str) -> None:
     with pytest.raises(UnsupportedError, match="is not built for linux/arm64") as caught:
         choose(TABLE, tensorflow=version, platform=ARM)
-    assert "flags for this platform were read in the tree of 2.21.0 alone" in caught.value.what
+    assert "flags for this platform were read in a tree alone that calls itself 2.21.0" in caught.value.what
     assert "nearest that works: --platform linux/arm64 --tensorflow 2.21.0" in caught.value.remedy
 
 

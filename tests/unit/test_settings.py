@@ -21,6 +21,24 @@ def test_each_layer_beats_the_one_before(tmp_path: Path) -> None:
     assert settings.sources["base_image"] == "default"
 
 
+def test_cuda_none_is_the_processor_and_leaves_the_cuda_of_a_lower_layer_out(tmp_path: Path) -> None:
+    file = tmp_path / "toolkit.yaml"
+    file.write_text("cuda: 12.6.1\ncudnn: 9.5.0\n")
+    settings = resolve({"cuda": "none"}, file=file, environment={})
+    assert (settings.card, settings.sources["card"], settings.cuda, settings.cudnn) == ("none", "flag", "", "")
+    assert settings.for_processor
+    assert not settings.asks("cuda")
+    assert not resolve({"card": "none"}, file=file, environment={}).for_processor
+    assert resolve({"card": "none"}, file=_empty(tmp_path), environment={}).for_processor
+
+
+@pytest.mark.parametrize("given", [{"cudnn": "9.5.0"}, {"card": "RTX 5090"}])
+def test_cuda_none_beside_what_is_for_a_gpu_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(UsageError, match=f"--cuda none is for processors, and --{name} {value} is given too"):
+        resolve({"cuda": "none", **given}, file=_empty(tmp_path), environment={})
+
+
 def test_certificates_come_from_the_variables_that_clients_read(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.write_text("-----BEGIN CERTIFICATE-----")

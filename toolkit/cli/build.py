@@ -82,7 +82,7 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
     from toolkit.wheel import inspection
 
     plan, facts = planned.plan, wheel.record.facts
-    folder, spec = project.shorten(wheel.folder), plan.lock.spec
+    folder = project.shorten(wheel.folder)
     host = inspection.describe_host(facts["inspection"])
     console.result(
         {
@@ -100,7 +100,7 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
         f"{folder}/{wheel.wheel.name}\n{wheel.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit install --wheel {folder}{f'   # {host}' if host else ''}\n"
-        f"an image:   toolkit build-image --wheel {folder} --cuda {spec['cuda']} --cudnn {spec['cudnn']}",
+        " ".join((f"an image:   toolkit build-image --wheel {folder}", *plan.lock.versions.libraries.flags())),
     )
 
 

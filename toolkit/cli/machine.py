@@ -10,15 +10,12 @@ from toolkit.base import files
 from toolkit.base.errors import EngineError, PreflightError, UsageError
 from toolkit.cli.command import Session, command
 from toolkit.cli.help import LISTED_KINDS
+from toolkit.versions.set import NONE
 
 if TYPE_CHECKING:
     from toolkit.doctor.machine import Machine
     from toolkit.records.clean import Leftover
     from toolkit.versions.settings import Settings
-
-
-NONE = "none"
-"""The value of --card for the processor."""
 
 
 @command("tensorflow", "python", "cuda", "cudnn", "platform", "engine", "card", "base_image", "ca_bundle")

@@ -22,11 +22,11 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import OPEN, Locked, Set, Table, find_locked, grafts, load_table, numbers, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.set import VERSIONS
+from toolkit.versions.set import NONE, VERSIONS
 
 Kind = Literal["published", "graft", "build", "cpu"]
-AUTO, NONE = "auto", "none"
-"""Values of `--card` that name no card: the cards of this machine, and none of them."""
+AUTO = "auto"
+"""The value of `--card` for the cards of this machine."""
 
 WITHOUT_GPU = frozenset({"not-passed", "wsl1", "wsl2-without-driver"})
 """Faults that a machine without any GPU has too."""
@@ -574,8 +574,14 @@ class _Decider:
             yield (line)
 
     def _warn_of_host(self, chosen: Locked | None = None) -> Iterator[str]:
-        """Warn of what of this machine is too old for a set outside of a container."""
+        """Warn of what of this machine is too old for published wheels, and for a set outside of a container."""
         machine, table = self.machine, self.table
+        if machine.lacks_avx:
+            cuda = "" if chosen else f" --cuda {NONE}"
+            yield (
+                "this processor has no AVX, which published wheels need: "
+                f"`toolkit build-wheel{cuda} --cpu-target x86-64-v2` builds one that does without"
+            )
         if machine.engine in {"docker", "apptainer"} and machine.has_nvidia_runtime is not False:
             return
         if chosen and machine.has_nvidia_runtime is False:

@@ -1,15 +1,15 @@
 """Checks the machine itself: Python, disk, memory, folders, and what building TensorFlow would take.
 
-No whole source build has been measured. The hours are extrapolated: Bazel plans 33,438 C++ compilations for a CUDA
-wheel of TensorFlow, and 454 of them took 3.3 seconds of an AMD EPYC (Zen 5) on average; GPU code adds a tenth.
-conda-forge allowed its builds 12 and later 18 hours on 4 cores. The largest of the 454 took 660 MB, but 16 GB were too
-little for 16 jobs (tensorflow#41480), so each job is given more.
+No whole source build has been measured: ``effort.yaml`` has the files that were counted, and the hours that follow.
+conda-forge allowed its builds 12 and later 18 hours on 4 cores. The largest of 454 files took 660 MB, but 16 GB were
+too little for 16 jobs (tensorflow#41480), so each job is given more.
 """
 
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolkit.base.errors import ToolkitError
@@ -19,6 +19,7 @@ from toolkit.engine.host import NEEDED_BYTES
 from toolkit.engine.user import find_existing
 from toolkit.versions import choose_versions, load_table
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import read_yaml
 from train.cores import count_cores
 from train.system import memory
 
@@ -112,8 +113,7 @@ JOB_BYTES = 2 << 30
 
 MEMORY_BYTES = {"least": 16 << 30, "good": 32 << 30}
 DISK_BYTES = {"least": 40 << 30, "good": 80 << 30}
-CORE_HOURS = 35
-"""Hours of one core that a wheel for one compute capability takes."""
+_EFFORT = Path(__file__).with_name("effort.yaml")
 
 FEW_CORES = 4
 """With fewer, a build takes most of a day."""
@@ -123,7 +123,7 @@ def check_build(settings: Settings) -> Iterator[Finding]:
     """Check whether the versions asked for can be built here. Failures are warnings: only source builds need it."""
     if settings.cuda:
         yield _check_versions(settings)
-    yield estimate_build()
+    yield estimate_build(0 if settings.for_processor else 1)
 
 
 def _check_versions(settings: Settings) -> Finding:
@@ -137,11 +137,36 @@ def _check_versions(settings: Settings) -> Finding:
     return Finding(id="versions", state="ok", evidence=f"{asked} can be built")
 
 
-def estimate_build() -> Finding:
+@dataclass(frozen=True, kw_only=True)
+class Hours:
+    """What a build takes. The error bars are those of an estimate, and not of measurements."""
+
+    likely: float
+    least: float
+    most: float
+    files: int  # that are compiled, as they were counted
+
+    def describe(self) -> str:
+        likely, least, most = (max(1, round(hours)) for hours in (self.likely, self.least, self.most))
+        return f"about {likely} h ({least} to {most}), by {self.files:,} counted files"
+
+
+def count_hours(capabilities: int, jobs: int) -> Hours:
+    """Return the hours of a build. ``capabilities``: how many compute capabilities it is for; 0: for processors."""
+    effort = read_yaml(_EFFORT.read_text(encoding="utf-8"))
+    device = "cuda" if capabilities else "cpu"
+    counted = effort["counted"][device]
+    more = max(0, capabilities - 1) * counted.get("cuda_files", 0) * effort["measured"]["cuda_file_seconds"] / 3600
+    likely, least, most = ((hours + more) / jobs for hours in effort["hours"][device])
+    return Hours(likely=likely, least=least, most=most, files=counted["files"] + counted.get("cuda_files", 0))
+
+
+def estimate_build(capabilities: int = 1) -> Finding:
+    """Return what a build takes on this machine. ``capabilities``: as :func:`count_hours` has them."""
     # Of the machine, not of this process: the build runs in the engine.
     total, cores = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), count_cores()
     jobs = max(1, min(cores, total // JOB_BYTES))
-    hours = max(1, round(CORE_HOURS / jobs))
+    hours = count_hours(capabilities, jobs)
     free = shutil.disk_usage(_find_engine_root()).free
     lacking = [
         f"{name} {value / 2**30:.0f} GiB, {limits['least'] / 2**30:.0f} are needed"
@@ -154,9 +179,16 @@ def estimate_build() -> Finding:
         id="source-build",
         state="ok" if enough else "fail",
         advisory=True,
-        evidence=f"TensorFlow from source: {jobs} jobs, about {hours} h" + "".join(f"; {text}" for text in lacking),
+        evidence=f"TensorFlow from source: {jobs} jobs, {hours.describe()}" + "".join(f"; {text}" for text in lacking),
         remedy="" if enough else "build on a larger host, or with --remote-cache",
-        facts={"jobs": jobs, "hours": hours, "memory_bytes": total, "free_bytes": free, "cores": cores},
+        facts={
+            "jobs": jobs,
+            **asdict(hours),
+            "hours": max(1, round(hours.likely)),
+            "memory_bytes": total,
+            "free_bytes": free,
+            "cores": cores,
+        },
     )
 
 

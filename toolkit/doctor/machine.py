@@ -39,3 +39,4 @@ class Machine:
     python: str = ""  # that would run it on the host, ``3.11``
     engine: str = ""  # docker | host | apptainer, as chosen; empty: not chosen yet
     has_nvidia_runtime: bool | None = None  # of the engine; None: not asked
+    lacks_avx: bool = False  # an x86-64 processor without AVX, which published wheels need

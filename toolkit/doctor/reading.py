@@ -82,7 +82,13 @@ def read_machine(settings: Settings, *, root: Path = ROOT, seconds: float = ANSW
         glibc=platform.libc_ver()[1],
         python=_find_python(settings),
         engine="" if settings.engine == "auto" else settings.engine,
+        lacks_avx=_lacks_avx(root),
     )
+
+
+def _lacks_avx(root: Path) -> bool:
+    flags = re.search(r"^flags\s*:(.*)$", _read(root / "proc/cpuinfo"), re.MULTILINE)
+    return bool(flags and "avx" not in flags[1].split())
 
 
 def find_system(root: Path = ROOT) -> str:

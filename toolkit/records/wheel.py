@@ -35,10 +35,13 @@ Names = tuple[str, ...]
 
 _FACTS: Final[Sequence[Names]] = (
     ("plan",),
-    *(("lock", "spec", name) for name in ("tensorflow", "python", "cuda", "cudnn", "capabilities")),
+    *(("lock", "spec", name) for name in ("tensorflow", "python")),
     ("inspection",),
 )
 """What the manifest of every wheel must have."""
+
+_OF_CUDA: Final[Sequence[Names]] = tuple(("lock", "spec", name) for name in ("cuda", "cudnn", "capabilities"))
+"""What it must have besides, unless the wheel is for processors alone and it has none of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +113,11 @@ class Wheel(Artifact):
             return UNREADABLE
         spec = _look_up(read.facts, ("lock", "spec"))
         values = spec if isinstance(spec, dict) else {}
-        words = [f"TensorFlow {values.get('tensorflow', '?')}", f"CUDA {values.get('cuda', '?')}"]
-        words.append(str(values.get("capabilities", "?")))
+        words = [f"TensorFlow {values.get('tensorflow', '?')}"]
+        if values and "cuda" not in values:
+            words.append("processor")
+        else:
+            words += [f"CUDA {values.get('cuda', '?')}", str(values.get("capabilities", "?"))]
         return ", ".join([*words, "signed"] if signing.locate(self.folder).exists() else words)
 
     def make_statement(self) -> Statement:
@@ -137,7 +143,9 @@ class Wheel(Artifact):
             raise IntegrityError(
                 f"{self.folder} has no manifest of a wheel", remedy="give a folder that `toolkit build-wheel` made"
             )
-        lacking = [".".join(names) for names in (*_FACTS, *self.required) if _look_up(record.facts, names) is None]
+        of_cuda = _OF_CUDA if any(_look_up(record.facts, names) for names in _OF_CUDA) else ()
+        needed = (*_FACTS, *of_cuda, *self.required)
+        lacking = [".".join(names) for names in needed if _look_up(record.facts, names) is None]
         if lacking:
             raise IntegrityError(f"the manifest of {self.folder} lacks {', '.join(lacking)}", remedy=self.remedy)
         return record

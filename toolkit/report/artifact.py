@@ -83,6 +83,14 @@ def _describe_machine(recorded: object) -> str:
     return ", ".join(word for word, value in words if word and value)
 
 
+def _show_device(spec: Mapping[str, str]) -> list[Number]:
+    if not spec.get("cuda"):
+        return [Number(label="Device", text="processor")]
+    plain = ", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"])))
+    shown = {"CUDA": spec["cuda"], "cuDNN": spec["cudnn"], "Compute capability": plain}
+    return [Number(label=label, text=text) for label, text in shown.items()]
+
+
 def _describe_wheel(target: Wheel, links: Chain) -> Page:
     try:
         record = target.read_record()
@@ -95,12 +103,7 @@ def _describe_wheel(target: Wheel, links: Chain) -> Page:
     seconds = facts.get("seconds")
     numbers = [
         _show_version(str(inspected.get("version", spec["tensorflow"]))),
-        Number(label="CUDA", text=spec["cuda"]),
-        Number(label="cuDNN", text=spec["cudnn"]),
-        Number(
-            label="Compute capability",
-            text=", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"]))),
-        ),
+        *_show_device(spec),
         *(
             [Number(label="Size", text=show_bytes(inspected["bytes"]))]
             if isinstance(inspected.get("bytes"), int)

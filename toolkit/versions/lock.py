@@ -94,8 +94,7 @@ def collect(
         "apt-snapshot": apt_snapshot,
         "tensorflow-commit": row.commit or commit,
         "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get(table.platform(spec.platform).bazel, ""),
-        "cuda-redist-sha256": table.cuda_rows[spec.cuda].redist,
-        "cudnn-redist-sha256": table.cudnn_rows[spec.cudnn].redist,
+        **_pin_cuda(spec, table),
         "source-date-epoch": str(row.source_date_epoch or table.default.source_date_epoch),
         "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
     }
@@ -105,7 +104,7 @@ def collect(
         pins[path.relative_to(project.ROOT).as_posix()] = digest.digest_file(path)
     versions = {
         **spec.named(),
-        "capabilities": ",".join(spec.capabilities),
+        **({"capabilities": ",".join(spec.capabilities)} if spec.cuda else {}),
         "bazel": spec.bazel,
         "clang": spec.clang,
         "gcc": spec.gcc,
@@ -113,6 +112,13 @@ def collect(
         **({"glibc": spec.glibc} if spec.glibc else {}),
     }
     return Lock(spec=versions, pins=pins)
+
+
+def _pin_cuda(spec: BuildVersions, table: Table) -> dict[str, str]:
+    if not spec.cuda:
+        return {}
+    cuda, cudnn = table.cuda_rows[spec.cuda], table.cudnn_rows[spec.cudnn]
+    return {"cuda-redist-sha256": cuda.redist, "cudnn-redist-sha256": cudnn.redist}
 
 
 def collect_default() -> Lock:
@@ -215,7 +221,8 @@ def _list_series(folder: str) -> list[Path]:
 
 
 def _find_requirements(spec: BuildVersions, table: Table) -> list[Path]:
-    names = ["uv", table.cuda_rows[spec.cuda].parts, spec.requirements, SYSROOT if spec.glibc else ""]
+    parts = table.cuda_rows[spec.cuda].parts if spec.cuda else ""
+    names = ["uv", parts, spec.requirements, SYSROOT if spec.glibc else ""]
     return [project.locate(f"docker/requirements/{name}.txt") for name in names if name]
 
 

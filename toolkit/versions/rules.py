@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
-from toolkit.versions.set import FIRST_PLATFORM, OPEN, Set
+from toolkit.versions.set import FIRST_PLATFORM, NONE, OPEN, Set
 from toolkit.versions.sets import describe_set, find_locked
 from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
@@ -28,8 +28,14 @@ class VersionRequest(Set):
         return numbers.list_plain(self.capabilities)
 
     def flags(self, *, cards: bool = True) -> tuple[str, ...]:
+        none = [] if self.cuda else [f"--cuda {NONE}"]
         glibc = [f"--glibc {self.glibc}"] if self.glibc else []
-        return (*super().flags(), *glibc, *(f"--compute-capability {item}" for item in self.capabilities if cards))
+        return (
+            *super().flags(),
+            *none,
+            *glibc,
+            *(f"--compute-capability {item}" for item in self.capabilities if cards),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +63,19 @@ def choose_versions(
     capabilities: Sequence[str] = (),
     base: str | None = None,
     glibc: str = "",
+    for_processor: bool = False,
 ) -> BuildVersions:
     """Return the set to build from source. What is left open is that of the table's default.
 
     ``base``: codename of the base image's distribution. ``glibc``: the oldest version that the wheel is to run on, or
-    empty. Raises UsageError if a value is not a version. Raises
-    UnsupportedError, with every reason and the nearest set that can work, if this set cannot.
+    empty. ``for_processor``: whether the set has no CUDA. Raises UsageError if a value is not a version, or if
+    capabilities are given for a processor. Raises UnsupportedError, with every reason and the nearest set that can
+    work, if this set cannot.
     """
     asked = read(table, wanted, capabilities)
     asked = replace(asked, base=base or asked.base, glibc=glibc)
+    if for_processor:
+        asked = _leave_out_cuda(asked, capabilities)
     _require_sysroot(table, asked)
     _require_none(table, asked, find_reasons(table, asked))
     locked = find_locked(table, asked)
@@ -81,6 +91,15 @@ def choose_versions(
         warnings=tuple(_warn(table, asked, locked)),
         answered=tuple(_describe(failure) for failure in failures),
     )
+
+
+def _leave_out_cuda(asked: VersionRequest, capabilities: Sequence[str]) -> VersionRequest:
+    if capabilities:
+        raise UsageError(
+            f"--cuda none is for processors, and --compute-capability {capabilities[0]} is given too",
+            remedy="leave out one of them",
+        )
+    return replace(asked, cuda="", cudnn="", capabilities=())
 
 
 def _require_sysroot(table: Table, asked: VersionRequest) -> None:
@@ -141,8 +160,8 @@ def _list_toolchains(table: Table, tensorflow: str, cuda: str, base: str) -> lis
 def find_failures(table: Table, asked: VersionRequest) -> list[Failure]:
     values = {
         "tensorflow": [asked.tensorflow],
-        "cuda": [asked.cuda],
-        "cudnn": [asked.cudnn],
+        "cuda": [asked.cuda] if asked.cuda else [],
+        "cudnn": [asked.cudnn] if asked.cudnn else [],
         "capability": [numbers.strip_suffix(item) for item in asked.numbers],
     }
     return [failure for failure in table.failures if failure.affects(**values)]
@@ -188,6 +207,9 @@ def suggest(table: Table, asked: VersionRequest) -> VersionRequest | None:
 def _search(table: Table, asked: VersionRequest, tensorflow: str) -> VersionRequest | None:
     row, default = table.tensorflow_rows[tensorflow], table.default
     python = numbers.find_nearest(asked.python, row.python, prefer=default.python)
+    if not asked.cuda:
+        suggestion = replace(asked, tensorflow=tensorflow, python=python)
+        return None if find_reasons(table, suggestion) else suggestion
     published = {item.cuda: item.cudnn for item in table.published if item.tensorflow == tensorflow}
     near = numbers.sort_by_nearness(asked.cuda, row.cuda, prefer=default.cuda)
     minors = [version.rpartition(".")[0] for version in near]
@@ -241,7 +263,7 @@ def _suggest_base(table: Table, asked: VersionRequest) -> str:
 def _find_unknown_keys(row: TensorflowRow, asked: VersionRequest) -> list[str]:
     reasons = []
     for label, value, known in (("CUDA", asked.cuda, row.cuda), ("cuDNN", asked.cudnn, row.cudnn)):
-        if value in known:
+        if value in known or not asked.cuda:
             continue
         release = next((item for item in known if value.startswith(f"{item}.")), "")
         note = f" ({label} {release} is the release; {value} is the number of a wheel)" if release else ""
@@ -374,7 +396,7 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
     wanted = describe_set(table, asked)
-    if numbers.parse(asked.cuda) >= NO_IMAGE_SINCE:
+    if asked.cuda and numbers.parse(asked.cuda) >= NO_IMAGE_SINCE:
         yield f"there is no run-time set for CUDA {asked.cuda}: build-image will refuse the wheel"
     elif locked is None and asked.python in wanted.python:
         yield f"build-image needs a run-time set: `toolkit lock {' '.join(asked.flags(cards=False))}` makes it"

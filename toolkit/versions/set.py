@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+NONE = "none"
+"""The value of --card and --cuda for the processor."""
+
 FIRST_PLATFORM = "linux/amd64"  # of plans and locks that name none, because there was no other
 
 

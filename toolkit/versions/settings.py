@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from toolkit.base import files
 from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.versions.set import VERSIONS, Set
+from toolkit.versions.set import NONE, VERSIONS, Set
 from train.system import addresses
 from train.system.files import read_regular
 from train.system.progress import Mode
@@ -57,7 +57,7 @@ def find_own_platform() -> str:
 class Settings:
     tensorflow: str = _pinned("Version of TensorFlow.", "tensorflow")
     python: str = _pinned("Version of Python.", "python")
-    cuda: str = _default("CUDA release, exactly.", "")
+    cuda: str = _default("CUDA release, exactly; none: for the processor.", "")
     cudnn: str = _default("cuDNN release, exactly.", "")
     platform: PlatformName = field(
         default_factory=find_own_platform,  # type: ignore[arg-type]
@@ -82,6 +82,11 @@ class Settings:
     @property
     def versions(self) -> Set:
         return Set.of(vars(self))
+
+    @property
+    def for_processor(self) -> bool:
+        """Whether a wheel is to be built for processors alone."""
+        return self.card == NONE and not self.cuda
 
     @property
     def asked(self) -> Set:
@@ -132,10 +137,14 @@ def resolve(
     layers.append(("flag", flags))
     layers.append(("the command", fixed or {}))
     for source, layer in layers:
+        if layer.get("cuda") == NONE:
+            values.pop("cudnn", None)  # that of a lower layer goes with its CUDA
         for name, value in layer.items():
             if value is not None:
                 values[name] = _require_text(name, value, source)
                 sources[name] = source
+    if values.get("cuda") == NONE:
+        _take_processor(values, sources)
     if "ca_bundle" not in values:
         # Other programs read these variables on a network that intercepts https.
         variable = next((name for name in STANDARD_CA_VARIABLES if environment.get(name)), None)
@@ -144,6 +153,19 @@ def resolve(
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
     _check(settings)
     return settings
+
+
+def _take_processor(values: dict[str, str], sources: dict[str, str]) -> None:
+    """Take ``--cuda none`` for ``--card none``, which leaves CUDA open. Raises UsageError if a GPU is asked for too."""
+    for name, open_ in (("cudnn", {""}), ("card", {"auto", NONE})):
+        if values.get(name, "") not in {"", *open_}:
+            raise UsageError(
+                f"--cuda none is for processors, and --{name} {values[name]} is given too",
+                why=f"cuda: none (from {sources['cuda']}), {name}: {values[name]} (from {sources[name]})",
+                remedy="leave out one of them",
+            )
+    values |= {"cuda": "", "card": NONE}
+    sources |= {"cuda": "default", "card": sources["cuda"]}
 
 
 def _read(path: Path) -> Mapping[str, object]:

@@ -54,7 +54,8 @@ class Toolchain:
     when: Mapping[str, str] = field(default_factory=dict)
 
     def serves(self, tensorflow: str, cuda: str) -> bool:
-        return affects(self.when, {"tensorflow": [tensorflow], "cuda": [cuda]})
+        when = self.when if cuda else {name: span for name, span in self.when.items() if name != "cuda"}
+        return affects(when, {"tensorflow": [tensorflow], "cuda": [cuda]})
 
 
 NEEDED = ("bazel", "clang", "target", "cuda", "cudnn")

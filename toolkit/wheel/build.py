@@ -65,7 +65,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     console.say(f"  {len(problems)} known upstream problems are handled (--verbose lists them)")
     for problem in problems:
         console.detail(f"  {problem}")
-    machine = hardware.estimate_build()
+    machine = hardware.estimate_build(len(planned.spec.numbers))
     console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
     console.heading("plan", f"{plan.name}: {lock.describe_pinning(plan.floating)}")
 

@@ -64,7 +64,7 @@ def _list_dependencies(plan: BuildPlan, bazel: Program) -> Iterator[dict[str, An
     if "bazel" in plan.origins:
         yield _describe_origin("bazel", plan)
     yield {"name": f"bazel-{bazel.version}", "digest": {"sha256": bazel.sha256}}
-    for part in ("cuda", "cudnn"):
+    for part in plan.lock.versions.libraries.named():
         yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
     for name, value in pins.items():
         if "/" in name:
@@ -95,7 +95,7 @@ def write_bill(plan: BuildPlan, wheel: "Inspection", *, bazel: Program, packages
 
 
 def _describe(plan: BuildPlan) -> Iterable[tuple[str, str]]:
-    yield from ((name, plan.lock.spec[name]) for name in _PROPERTIES)
+    yield from ((name, plan.lock.spec[name]) for name in _PROPERTIES if name in plan.lock.spec)
     if "source" in plan.origins:
         yield "source", plan.origins["source"]
 

@@ -218,6 +218,7 @@ def choose_wheel_versions(settings: Settings, capabilities: Sequence[str], distr
         capabilities=capabilities,
         base=distribution or (named.codename if named else None),
         glibc=settings.glibc,
+        for_processor=settings.for_processor,
     )
 
 

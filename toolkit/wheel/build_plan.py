@@ -197,6 +197,12 @@ def plan(
     inputs = inputs or BuildInputs()
     _require_sources(lock, inputs)
     options.check()
+    if options.prove_kernels and not lock.versions.cuda:
+        raise UsageError("--prove-kernels compiles GPU kernels, and --cuda none builds none", remedy="leave it out")
+    if options.exact and not lock.versions.cuda:
+        raise UsageError(
+            "--exact is for the versions of CUDA and cuDNN, and --cuda none has none", remedy="leave it out"
+        )
     if options.prove_kernels and inputs.stages:
         raise UsageError(
             "--prove-kernels needs a network",
@@ -241,9 +247,10 @@ def _list_arguments(
         "APT_SNAPSHOT": pins["apt-snapshot"],
         "LLVM_VERSION": spec["clang"],
         "GCC_VERSION": spec["gcc"],
-        "CUDA_VERSION": spec["cuda"],
-        "CUDNN_VERSION": spec["cudnn"],
-        "COMPUTE_CAPABILITIES": spec["capabilities"],
+        "DEVICE": "" if spec.get("cuda") else "cpu",
+        "CUDA_VERSION": spec.get("cuda", ""),
+        "CUDNN_VERSION": spec.get("cudnn", ""),
+        "COMPUTE_CAPABILITIES": spec.get("capabilities", ""),
         "PYTHON_VERSION": spec["python"],
         "TENSORFLOW_VERSION": spec["tensorflow"],
         "TENSORFLOW_COMMIT": "" if "source" in replaced else pins["tensorflow-commit"],

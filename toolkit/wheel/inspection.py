@@ -214,9 +214,13 @@ def find_mismatches(wheel: Inspection, spec: Mapping[str, str]) -> Iterator[str]
     linked = [name for name in wheel.needed if name.startswith(_STUBS)]
     if linked:
         yield f"it is linked to {', '.join(linked)}, which it must load by itself (tensorflow#86413)"
-    if not wheel.build.is_cuda:
-        yield "it is a CPU build"
-        return
+    if wheel.build.is_cuda != bool(spec.get("cuda")):
+        yield "it is a build for CUDA" if wheel.build.is_cuda else "it is a CPU build"
+    elif wheel.build.is_cuda:
+        yield from _find_other_cuda(wheel, spec)
+
+
+def _find_other_cuda(wheel: Inspection, spec: Mapping[str, str]) -> Iterator[str]:
     if wheel.build.cuda != spec["cuda"]:
         yield f"it was built with CUDA {wheel.build.cuda}, not {spec['cuda']}"
     # Hermetic builds write the major version of cuDNN only.

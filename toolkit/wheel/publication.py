@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,14 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
     """Check what a build left in ``staging``, describe it, and move it to ``target`` in one step.
 
     The extra ``and-cuda`` of the wheel is changed to require what its GPUs allow, or the very versions of the build if
-    the plan says so. Raises IntegrityError if a file does not match its checksum, or if the Bazel that ran is not the
-    pinned one. Raises CheckError if the wheel is not the one that was asked for, or if its tag promises too much.
-    Raises PreflightError if the target cannot be written.
+    the plan says so. It is removed from a wheel for processors. Raises IntegrityError if a file does not match its
+    checksum, or if the Bazel that ran is not the pinned one. Raises CheckError if the wheel is not the one that was
+    asked for, or if its tag promises too much. Raises PreflightError if the target cannot be written.
     """
     wheel_folder.check_sums(staging)
     wheel = wheel_folder.find_wheel(staging)
     spec = plan.lock.spec
-    served = numbers.list_plain(spec["capabilities"].split(","))
-    table, built = load_table(), plan.lock.versions
-    requires = list_exact(table, built) if plan.exact else list_bounds(table, built, served)
+    requires = _choose_requirements(plan)
     with files.writing(wheel):
         changed = repack.change_requirements(wheel, requires)
     inspected = inspection.inspect(wheel)
@@ -61,6 +60,15 @@ def publish(staging: Path, target: Path, plan: BuildPlan, ran: BuildRun) -> Mani
     )
     finish(staging, target, plan, record)
     return record
+
+
+def _choose_requirements(plan: BuildPlan) -> Mapping[str, str]:
+    """Return what the extra ``and-cuda`` is to require. A wheel for processors has no such extra."""
+    table, built = load_table(), plan.lock.versions
+    if not built.cuda:
+        return repack.NO_EXTRA
+    served = numbers.list_plain(plan.lock.spec["capabilities"].split(","))
+    return list_exact(table, built) if plan.exact else list_bounds(table, built, served)
 
 
 def finish(staging: Path, target: Path, plan: WheelPlan, record: Manifest) -> None:

@@ -9,6 +9,7 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import struct
 import tempfile
 import zipfile
@@ -35,6 +36,9 @@ _LOCAL = struct.Struct("<26xHH")  # bytes of the name and of the extra field in 
 _LIMIT: Final = 0xFFFFFFFF
 EXTRA: Final = "and-cuda"
 """The extra of TensorFlow's wheels that requires NVIDIA's packages."""
+NO_EXTRA: Final = {EXTRA: ""}
+"""New requirements of a wheel for processors, of which every build makes an extra ``and-cuda``: that it has none."""
+_EXTRA_LINE = re.compile(rf"Provides-Extra: {EXTRA}$|Requires-Dist: .*\bextra == ['\"]{EXTRA}['\"]")
 _RECORD, _METADATA = "RECORD", "METADATA"
 
 
@@ -122,6 +126,7 @@ def _change_metadata(metadata: bytes, versions: tuple[str, str], requirements: M
     lines = [
         f"Version: {versions[1]}" if line == f"Version: {versions[0]}" else _change_requirement(line, requirements)
         for line in head.decode().split("\n")
+        if not (requirements == NO_EXTRA and _EXTRA_LINE.match(line))
     ]
     changed = "\n".join(lines).encode()
     return changed + separator + body

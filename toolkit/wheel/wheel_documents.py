@@ -6,6 +6,7 @@ the same predicate and every file of the folder.
 """
 
 import uuid
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -121,7 +122,10 @@ def write_bill(
     bom.metadata.timestamp = datetime.fromtimestamp(seconds, UTC)
     bom.metadata.tools.components.add(Component(name="toolkit", version=__version__, type=ComponentType.APPLICATION))
     bom.register_dependency(subject, runtime)
-    return JsonV1Dot6(bom).output_as_string(indent=2)
+    with warnings.catch_warnings():
+        if not runtime:  # a wheel for processors loads nothing of these, of which the library warns
+            warnings.simplefilter("ignore", UserWarning)
+        return JsonV1Dot6(bom).output_as_string(indent=2)
 
 
 def describe_package(name: str, version: str, *, hashes: Iterable[str] = (), **known: Any) -> "Component":
@@ -148,8 +152,10 @@ def name_cpe(version: str) -> str:
 
 
 def list_runtime(spec: Mapping[str, str]) -> list["Component"]:
-    """Return the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN."""
+    """Return the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN; none for the processor."""
     table = load_table()
+    if not spec.get("cuda"):
+        return []
     wanted = {**table.cuda_rows[spec["cuda"]].components}
     wanted |= {"cudnn": table.cudnn_rows[spec["cudnn"]].wheel, "nccl": table.tensorflow(spec["tensorflow"]).nccl}
     versions = {name_wheel(name, spec["cuda"]): version for name, version in wanted.items() if version}

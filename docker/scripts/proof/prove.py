@@ -190,11 +190,13 @@ def check_library(exported: Sequence[str], section: bytes, cubins: Sequence[byte
 
 def prove_host(toolchain: Toolchain, architecture: str) -> None:
     """Check that host code keeps ``numeric_limits<__float128>``: plain code under both compilers, and that of a CUDA
-    file.
+    file, unless ``architecture`` is empty.
     """
     for standard in STANDARDS:
         for compiler in (toolchain.clang, toolchain.gcc):
             run(compiler, f"-std={standard}", "-Werror", HERE / "host.cc", "-o", toolchain.work / "host")
+        if not architecture:
+            continue
         flags = list_plain_flags(architecture, standard)
         run(toolchain.clang, *flags, "--cuda-host-only", "-c", HERE / "device.cu", "-o", toolchain.work / "host.o")
 
@@ -206,23 +208,33 @@ def read_version(pattern: str, text: str) -> str:
     return found[1]
 
 
-def describe(toolchain: Toolchain) -> dict[str, str]:
-    return {
+def prove_plain_library(toolchain: Toolchain) -> None:
+    """Link plain code as a library by lld, and load it: what a wheel for processors needs of the toolchain."""
+    library = toolchain.work / "libhost.so"
+    run(toolchain.clang, "-shared", "-fPIC", "-fuse-ld=lld", HERE / "host.cc", "-o", library)
+    ctypes.CDLL(str(library))
+
+
+def describe(toolchain: Toolchain, *, cuda: bool = True) -> dict[str, str]:
+    found = {
         "clang": run(toolchain.clang, "-dumpversion").strip(),
         "lld": read_version(r"LLD (\d+\.\d+\.\d+)", run(toolchain.name("ld.lld"), "--version")),
         "libstdcxx": run(toolchain.gcc, "-dumpfullversion").strip(),
         "glibc": run("getconf", "GNU_LIBC_VERSION").split()[-1],
-        "ptxas": read_version(r"V(\d+\.\d+\.\d+)", run(CUDA / "bin" / "ptxas", "--version")),
-        "cuda": os.environ["CUDA_VERSION"],
         "tensorflow": toolchain.tensorflow,
     }
+    if cuda:
+        found["ptxas"] = read_version(r"V(\d+\.\d+\.\d+)", run(CUDA / "bin" / "ptxas", "--version"))
+        found["cuda"] = os.environ["CUDA_VERSION"]
+    return found
 
 
 def main(report: Path) -> int:
     """Prove everything, print one line each and write ``report``. Exit codes: 0 proven, 2 usage, 7 not proven."""
     llvm, tensorflow = os.environ["LLVM_VERSION"], os.environ["TENSORFLOW_VERSION"]
+    cuda = os.environ["DEVICE"] == "cuda"
     try:
-        architectures = parse_capabilities(os.environ["COMPUTE_CAPABILITIES"])
+        architectures = parse_capabilities(os.environ["COMPUTE_CAPABILITIES"]) if cuda else []
     except ValueError as error:
         print(f"toolchain: {error}", file=sys.stderr)
         return 2
@@ -231,15 +243,21 @@ def main(report: Path) -> int:
         toolchain = Toolchain(llvm=llvm, gcc=gcc, work=Path(folder), tensorflow=tensorflow)
         cubins = []
         try:
-            prove_host(toolchain, architectures[0])
+            prove_host(toolchain, architectures[0] if cuda else "")
             print("toolchain: host code keeps numeric_limits<__float128>")
             for architecture in architectures:
                 cubins.append((architecture, prove_capability(toolchain, architecture)))
                 print(f"toolchain: sm_{architecture} compiles for host and device, and assembles")
-            prove_library(toolchain, cubins)
-            print("toolchain: TensorFlow's GPU headers compile for the host; the library links, loads and holds all")
+            if cuda:
+                prove_library(toolchain, cubins)
+                print(
+                    "toolchain: TensorFlow's GPU headers compile for the host; the library links, loads and holds all"
+                )
+            else:
+                prove_plain_library(toolchain)
+                print("toolchain: a library for processors links and loads")
             proven = [{"asked": f"sm_{name}", "cubin": f"sm_{read_architecture(path)}"} for name, path in cubins]
-            evidence = {"schema": 2, "versions": describe(toolchain), "capabilities": proven}
+            evidence = {"schema": 2, "versions": describe(toolchain, cuda=cuda), "capabilities": proven}
         except ProofError as error:
             print(f"toolchain: not proven\n{error}", file=sys.stderr)
             print("  try: bazel_patches/README.md for __float128; `toolkit matrix` for capabilities", file=sys.stderr)

@@ -59,10 +59,12 @@ def compose_build(
     * ``cuda_wheel`` after ``cuda``: it switches off what the other switches on (tensorflow#86405).
     * Versions and capabilities last: ``cuda`` sets 12.5.1 and 9.3.0, and ``cuda_clang``, which ``./configure`` selects,
       sets capabilities without 7.5.
+    * None of them for processors: no configuration, version or capability.
     * The compiler last: with CUDA, ``./configure`` tells it to ``@local_config_cuda`` only. ``@local_config_cc`` reads
       CC and BAZEL_COMPILER and otherwise looks for gcc, which the toolchain stage does not have under that name.
     """
-    flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow", "--config=cuda", "--config=cuda_wheel"]
+    flags = ["build", TARGET, "--repo_env=WHEEL_NAME=tensorflow"]
+    flags += ["--config=cuda", "--config=cuda_wheel"] if request.cuda else []
     flags += [*PROCESSORS[request.machine], "--linkopt=-Wl,--undefined-version"]
     flags += [
         f"--disk_cache={cache / 'disk'}",
@@ -113,9 +115,7 @@ def compose_build(
     return [
         *flags,
         f"--repo_env=HERMETIC_PYTHON_VERSION={request.python}",
-        f"--repo_env=HERMETIC_CUDA_VERSION={request.cuda}",
-        f"--repo_env=HERMETIC_CUDNN_VERSION={request.cudnn}",
-        f"--repo_env=HERMETIC_CUDA_COMPUTE_CAPABILITIES={request.capabilities}",
+        *(f"--repo_env={name}={value}" for name, value in list_cuda(request).items()),
         f"--repo_env=CC={locate_clang(request)}",
         f"--repo_env=BAZEL_COMPILER={locate_clang(request)}",
     ]
@@ -123,6 +123,16 @@ def compose_build(
 
 WITHOUT_CACHE = "--remote_cache="
 """Added last, it takes the remote cache out of a build. The keys of actions stay."""
+
+
+def list_cuda(request: Request) -> dict[str, str]:
+    """Return the variables of upstream's rules for CUDA; none for a wheel for processors."""
+    values = {
+        "HERMETIC_CUDA_VERSION": request.cuda,
+        "HERMETIC_CUDNN_VERSION": request.cudnn,
+        "HERMETIC_CUDA_COMPUTE_CAPABILITIES": request.capabilities,
+    }
+    return values if request.cuda else {}
 
 
 def name_instance(request: Request) -> str:
@@ -138,18 +148,15 @@ def compose_configure(request: Request, *, python: str) -> dict[str, str]:
 
     ``LD_LIBRARY_PATH`` is left out, because ``./configure`` would write it into every action's cache key.
     """
-    return {
+    answers = {
         "PYTHON_BIN_PATH": python,
         "USE_DEFAULT_PYTHON_LIB_PATH": "1",
         "TF_NEED_ROCM": "0",
-        "TF_NEED_CUDA": "1",
-        "TF_CUDA_CLANG": "1",
-        "CLANG_CUDA_COMPILER_PATH": locate_clang(request),
-        "HERMETIC_CUDA_VERSION": request.cuda,
-        "HERMETIC_CUDNN_VERSION": request.cudnn,
-        "HERMETIC_CUDA_COMPUTE_CAPABILITIES": request.capabilities,
-        "LOCAL_CUDA_PATH": "",
-        "LOCAL_CUDNN_PATH": "",
-        "LOCAL_NCCL_PATH": "",
+        "TF_NEED_CUDA": "1" if request.cuda else "0",
         "TF_SET_ANDROID_WORKSPACE": "0",
     }
+    if not request.cuda:
+        return answers | {"TF_NEED_CLANG": "1", "CLANG_COMPILER_PATH": locate_clang(request)}
+    local = dict.fromkeys(("LOCAL_CUDA_PATH", "LOCAL_CUDNN_PATH", "LOCAL_NCCL_PATH"), "")
+    compiler = {"TF_CUDA_CLANG": "1", "CLANG_CUDA_COMPILER_PATH": locate_clang(request)}
+    return answers | compiler | list_cuda(request) | local

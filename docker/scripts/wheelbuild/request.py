@@ -13,18 +13,18 @@ class Request:
 
     ``glibc``: the oldest that it runs on; empty for that of the base image. ``memory``: MiB for Bazel. ``progress``:
     seconds between two lines. ``epoch``: the time stamp of the wheel's files. ``toolchain``: the name of the compilers,
-    a digest. ``machine``: by the name of the kernel.
+    a digest. ``machine``: by the name of the kernel. Without ``cuda``, the wheel is for processors alone.
     """
 
     tensorflow: str
-    cuda: str
-    cudnn: str
     python: str
-    capabilities: str
     llvm: str
     jobs: int
     memory: int
     progress: int
+    cuda: str = ""
+    cudnn: str = ""
+    capabilities: str = ""
     epoch: str = ""
     extra: tuple[str, ...] = ()
     remote_cache: str = ""
@@ -53,12 +53,14 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
             raise UsageError(f"{name} must be a positive whole number, not {text!r}")
         return int(text)
 
+    device = need("DEVICE")
+    if device not in {"cuda", "cpu"}:
+        raise UsageError(f"DEVICE must be cuda or cpu, not {device!r}")
+    of_cuda = {"cuda": "CUDA_VERSION", "cudnn": "CUDNN_VERSION", "capabilities": "COMPUTE_CAPABILITIES"}
     return Request(
+        **({name: need(argument) for name, argument in of_cuda.items()} if device == "cuda" else {}),
         tensorflow=need("TENSORFLOW_VERSION"),
-        cuda=need("CUDA_VERSION"),
-        cudnn=need("CUDNN_VERSION"),
         python=need("PYTHON_VERSION"),
-        capabilities=need("COMPUTE_CAPABILITIES"),
         llvm=need("LLVM_VERSION"),
         jobs=count("BAZEL_JOBS", min(cores, memory // 2048)),
         memory=count("BAZEL_MEMORY", memory * 4 // 5),

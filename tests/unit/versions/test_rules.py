@@ -139,6 +139,18 @@ def test_what_is_not_written_as_a_version_is_wrong_usage(asked: dict[str, str]) 
         choose(TABLE, **asked)
 
 
+def test_a_set_for_processors_has_no_cuda_and_meets_none_of_its_failures() -> None:
+    found = choose(TABLE, tensorflow="2.21.0", for_processor=True)
+    assert (found.cuda, found.cudnn, found.capabilities, found.clang) == ("", "", (), "18")
+    assert found.requirements == "cpu-2.21.0"
+    assert not re.search("cuda|nvcc|cudnn", " ".join(found.answered), re.IGNORECASE)
+    with pytest.raises(UsageError, match=r"--cuda none is for processors, and --compute-capability 7\.5 is given too"):
+        choose(TABLE, capabilities=["7.5"], for_processor=True)
+    with pytest.raises(UnsupportedError) as caught:
+        choose(TABLE, tensorflow="2.21.0", python="3.9", for_processor=True)
+    assert caught.value.remedy == "nearest that works: --tensorflow 2.21.0 --python 3.10 --cuda none"
+
+
 def test_failures_that_the_build_answers_are_no_warnings() -> None:
     found = choose(TABLE)
     shown = {line.partition(":")[0] for line in found.answered}

@@ -1,4 +1,5 @@
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -66,6 +67,22 @@ def test_its_extra_requires_what_the_build_allows(tmp_path: Path, exact: bool, a
     again = wheel_folder.find_wheel(finish_build(tmp_path / "again", requires=[written]))
     repack.change_requirements(again, record.facts["requires"])
     assert again.read_bytes() == wheel.read_bytes(), "a second build gives the same bytes"
+
+
+def test_a_wheel_for_processors_requires_nothing_of_nvidia_and_one_for_cuda_is_refused_in_its_place(
+    tmp_path: Path,
+) -> None:
+    spec = versions.choose_versions(TABLE, for_processor=True)
+    planned = plan(lock.collect(spec, TABLE, base_image="debian", base_digest="sha256:0"), BuildOptions())
+    lines = ["Provides-Extra: and-cuda", "Requires-Dist: nvidia-cudnn-cu12 ==9.3.0.75 ; extra == 'and-cuda'"]
+    publish(finish_build(tmp_path / "staging", requires=lines, cuda=False), tmp_path / "dist", planned)
+    with zipfile.ZipFile(wheel_folder.find_wheel(tmp_path / "dist")) as opened:
+        text = opened.read("tensorflow-2.19.0.dist-info/METADATA").decode()
+    assert not re.search("nvidia|and-cuda", text)
+    assert {item.state for item in open_wheel(tmp_path / "dist").check()} == {"ok"}
+    with pytest.raises(CheckError, match="not the wheel that was asked for") as caught:
+        publish(finish_build(tmp_path / "other"), tmp_path / "other-dist", planned)
+    assert "it is a build for CUDA" in str(caught.value)
 
 
 def test_provenance_is_a_slsa_statement(dist: Path) -> None:

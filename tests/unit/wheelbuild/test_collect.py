@@ -12,7 +12,7 @@ Error in download_and_extract: java.io.IOException: Error downloading [http://12
 ERROR: Error computing the main repository mapping: no such package '@@rules_shell//shell': java.io.IOException: Error downloading [http://127.0.0.1:39317/github.com/bazelbuild/rules_shell/releases/download/v0.4.1/rules_shell-v0.4.1.tar.gz] to /root_/f80/external/rules_shell/temp1/rules_shell-v0.4.1.tar.gz: Checksum was 8dd29f08a06f3f99f3915fd8c032d015400e02f0f276fdc7f0cf3ca8452abeb7 but wanted bc61ef94facc78e20a645726f64756e5e285a045037c7a61f65af2941f4c25e1
 Error in download_and_extract: java.io.IOException: Error downloading [http://127.0.0.1:39317/storage.googleapis.com/mirror.tensorflow.org/github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz, http://127.0.0.1:39317/github.com/bazelbuild/bazel-skylib/releases/download/1.7.1/bazel-skylib-1.7.1.tar.gz] to /root_/f80/external/bazel_skylib/temp2/bazel-skylib-1.7.1.tar.gz: Checksum was 8dd2 but wanted bc283cdfcd526a52c3201279cda4bc298652efa898b10b4db0837dc51652756f
 """  # noqa: E501
-"""What Bazel 7.7.1 says of TensorFlow 2.21.0's tree."""
+"""What Bazel 7.7.1 says of a tree of TensorFlow that calls itself 2.21.0."""
 
 
 def test_what_bazel_wanted_is_read_once_each() -> None:

@@ -19,7 +19,10 @@ TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_te
 ROWS = TABLE["bazel"] | TABLE["flags"] | TABLE["variables"]
 MINI = RC.parent
 PLACE = re.compile(r"(?P<source>[\w.-]+):(?P<line>[1-9]\d*)(?: (?P<word>\S+))?")
+PLAIN = Request(**{**vars(FULL), "cuda": "", "cudnn": "", "capabilities": ""})
+"""A wheel for processors."""
 ANSWERS = arguments.compose_configure(FULL, python=sys.executable)
+PLAIN_ANSWERS = arguments.compose_configure(PLAIN, python=sys.executable)
 
 
 def identify(flag: str) -> str:
@@ -48,19 +51,23 @@ def configure(folder: Path, script: list[str], answers: dict[str, str]) -> "subp
         program.chmod(0o755)
     (folder / "tools").mkdir(exist_ok=True)
     environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin", **answers}
-    if "CLANG_CUDA_COMPILER_PATH" in answers:
-        environment["CLANG_CUDA_COMPILER_PATH"] = str(folder / "llvm/bin/clang")
+    for name in {"CLANG_CUDA_COMPILER_PATH", "CLANG_COMPILER_PATH"} & answers.keys():
+        environment[name] = str(folder / "llvm/bin/clang")
     return subprocess.run(
         script, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
 
 
+def write(folder: Path, answers: dict[str, str]) -> str:
+    shutil.copy(MINI / "configure", folder)
+    done = configure(folder, ["./configure"], answers)
+    assert done.returncode == 0, done.stderr
+    return (folder / ".tf_configure.bazelrc").read_text().replace(str(folder), "")
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> str:
-    shutil.copy(MINI / "configure", tmp_path)
-    done = configure(tmp_path, ["./configure"], ANSWERS)
-    assert done.returncode == 0, done.stderr
-    return (tmp_path / ".tf_configure.bazelrc").read_text().replace(str(tmp_path), "")
+    return write(tmp_path, ANSWERS)
 
 
 def test_each_flag_has_a_row_and_each_row_a_flag(tmp_path: Path, written: str) -> None:
@@ -117,6 +124,18 @@ def test_stand_in_writes_what_upstream_writes_and_no_compiler_for_cc(written: st
     ]
 
 
+def test_without_cuda_the_stand_in_takes_clang_as_upstream_does_and_asks_for_nothing_else(tmp_path: Path) -> None:
+    lines = write(tmp_path, PLAIN_ANSWERS).splitlines()
+    assert lines[3:7] == [
+        'build --action_env CLANG_COMPILER_PATH="/llvm/bin/clang"',
+        "build --repo_env=CC=/llvm/bin/clang",
+        "build --repo_env=BAZEL_COMPILER=/llvm/bin/clang",
+        "build --copt=-Wno-gnu-offsetof-extensions",
+    ]
+    assert not [line for line in lines if "cuda" in line.lower()]
+    assert not [flag for flag in compose(PLAIN) if "cuda" in flag.lower() and flag not in FULL.extra]
+
+
 def read_upstream(source: dict[str, str]) -> list[str]:
     folder = find_repository(source["repository"])
     argv = ["git", "-C", str(folder), "show", f"{source['commit']}:{source['file']}"]
@@ -150,10 +169,12 @@ def test_each_line_of_the_rc_file_is_a_line_of_upstreams() -> None:
 
 
 @needs_upstream
-def test_upstreams_own_script_writes_the_same(tmp_path: Path, written: str) -> None:
+@pytest.mark.parametrize("answers", [ANSWERS, PLAIN_ANSWERS])
+def test_upstreams_own_script_writes_the_same(tmp_path: Path, answers: dict[str, str]) -> None:
+    written = write(tmp_path, answers)
     folder = tmp_path / "upstream"
     folder.mkdir()
     (folder / "configure.py").write_text("\n".join(read_upstream(TABLE["sources"]["configure"])))
-    done = configure(folder, [sys.executable, "configure.py"], ANSWERS)
+    done = configure(folder, [sys.executable, "configure.py"], answers)
     assert done.returncode == 0, done.stdout
     assert (folder / ".tf_configure.bazelrc").read_text().replace(str(folder), "") == written

@@ -27,6 +27,13 @@ def test_what_is_missing_is_named(given: dict[str, str]) -> None:
         read_request(given, cores=1, memory=4096)
 
 
+def test_a_wheel_for_processors_names_no_cuda_and_another_device_is_refused() -> None:
+    wanted = read_request({**GIVEN, "DEVICE": "cpu"}, cores=1, memory=4096)
+    assert (wanted.cuda, wanted.cudnn, wanted.capabilities) == ("", "", "")
+    with pytest.raises(UsageError, match="DEVICE must be cuda or cpu, not 'none'"):
+        read_request({**GIVEN, "DEVICE": "none"}, cores=1, memory=4096)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", "1,000"])
 def test_a_count_is_a_positive_number(text: str) -> None:
     with pytest.raises(UsageError, match="BAZEL_JOBS"):
