@@ -90,7 +90,8 @@ class DriverRules:
             "minor": f", and driver {device.driver} runs CUDA {cuda} by minor-version compatibility",
             "too-old": f", but driver {device.driver} is too old: it takes {self.name_least(device, cuda)} or later",
             "too-new": f", but driver {device.driver} is too new for the card",
-            "unknown": f"; its driver is not known, and CUDA {cuda} wants {self.name_own(device, cuda)} or a newer one",
+            "unknown": f"; its driver is not known: {self.name_own(device, cuda)} or later runs CUDA {cuda} for sure, "
+            f"{self.name_least(device, cuda)} or later perhaps",
             "n/a": "",
         }[fit]
 
