@@ -73,7 +73,7 @@ def _run() -> int:
 def _report_usage(error: Exception) -> int:
     """Print a usage error of Typer; with ``--json`` also as JSON. Return the exit code."""
     from toolkit.base.console import Console
-    from train.cli import explain_usage
+    from train.command_line import explain_usage
 
     problem = explain_usage(error, "toolkit")
     console = Console(json="--json" in sys.argv, verbosity=0)

@@ -29,7 +29,7 @@ JOB_LAYERS = (
     {"system"},
     {"config", "native"},
     {"data", "model", "record"},
-    {"input"},
+    {"command_line", "input"},
     {"step"},
     {"cluster", "report"},
     {"run"},

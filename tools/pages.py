@@ -14,7 +14,7 @@ from toolkit.versions import numbers
 from toolkit.versions.matrix import Cell, State, list_cells, render
 from tools import drawings, layers, picture, reference
 from tools.reference import Parameter
-from train.cli import give_options, make_app
+from train.command_line import give_options, make_app
 from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from train.cli import parse
+from train.command_line import parse
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.data import Dataset, Split

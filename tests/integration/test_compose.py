@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.workspace import copy_parts, forget_project
-from train.cli import parse
+from train.command_line import parse
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200)]
 

@@ -14,7 +14,7 @@ from tests.integration.private import make_place
 from toolkit.engine import Environment
 from toolkit.engine.host import HostEngine, interpreter
 from toolkit.jobs import training_job
-from train.cli import parse
+from train.command_line import parse
 
 pytestmark = [
     pytest.mark.engine,

@@ -5,7 +5,7 @@ import datasets
 from PIL import Image
 
 from tests.unit.train.own.making import make_image
-from train.cli import parse
+from train.command_line import parse
 from train.data import Dataset, load
 
 COUNT = 10

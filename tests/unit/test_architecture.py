@@ -28,7 +28,7 @@ def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
 
 def test_the_toolkit_never_imports_tensorflow() -> None:
     names = (
-        "cli",
+        "command_line",
         "cluster.tf_config",
         "config",
         "cores",

@@ -23,7 +23,7 @@ from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
 from toolkit.wheel import bazel_output
 from tools import pages
-from train.cli import parse
+from train.command_line import parse
 from train.system import budget
 
 ROWS = diagnosis.load().rows

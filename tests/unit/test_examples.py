@@ -24,7 +24,7 @@ from toolkit.jobs.training_job import GRACE_SECONDS
 from toolkit.versions.settings import resolve
 from toolkit.wheel import wheel_folder
 from tools import notebooks
-from train.cli import parse
+from train.command_line import parse
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -41,7 +41,7 @@ def play() -> Play:
 
 @pytest.fixture
 def run_folder(run: Run) -> str:
-    from train.cli import parse
+    from train.command_line import parse
 
     folder = run.folder / "runs" / "digits-x"
     folder.mkdir(parents=True)

@@ -9,7 +9,7 @@ from tests.command import Run
 from toolkit.base.errors import UsageError
 from toolkit.engine import Network, container
 from toolkit.jobs import inference
-from train.cli import parse
+from train.command_line import parse
 from train.errors import DataError
 from train.record.reader import choose_data
 from train.service.options import TOKEN

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from toolkit.base.console import Console
 from toolkit.jobs import training_job
-from train.cli import parse
+from train.command_line import parse
 from train.system import progress
 from train.system.progress import Status, Work, measure, render
 

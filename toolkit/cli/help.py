@@ -30,9 +30,6 @@ USUAL: Final = (
 USAGE: Final = 2
 """The exit code of a wrong command line."""
 
-LISTED_KINDS: Final = "{kinds}"
-"""Placeholder in a help text for the kinds that `toolkit ls` knows. Only help loads the modules that name them."""
-
 TYPES: Final = {"int": "N", "int range": "N", "float": "X", "float range": "X", "str": "TEXT", "path": "PATH"}
 """The help's name for each of Typer's types. It is used where the declaration of an option has no name of its own."""
 
@@ -51,10 +48,6 @@ def describe_parameter(parameter: Any, context: Any) -> tuple[str, str] | None:
         written = f"{written.removesuffix(kind[0])} {name}".rstrip()
     if parameter.param_type_name == "argument":
         written = parameter.metavar or written.upper()
-    if LISTED_KINDS in text:
-        from toolkit.records.inventory import list_kinds  # is slow to load
-
-        text = text.replace(LISTED_KINDS, ", ".join(list_kinds()))
     meaning, _, extra = text.partition("  [")
     facts = [word for fact in extra.removesuffix("]").split("; ") if (word := _describe_fact(fact))]
     return written, f"{meaning} [{'; '.join(facts)}]" if facts else meaning
@@ -181,9 +174,9 @@ def read_examples() -> Mapping[str, Mapping[str, str]]:
 
 
 def _load_job() -> Any:
-    from train import cli  # only help and completion need it
+    from train.command_line import app  # only help and completion need it
 
-    return typer.main.get_command(cli.app)
+    return typer.main.get_command(app)
 
 
 def _capitalize(piece: str) -> str:

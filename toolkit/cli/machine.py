@@ -9,7 +9,6 @@ import typer
 from toolkit.base import files
 from toolkit.base.errors import EngineError, PreflightError, UsageError
 from toolkit.cli.command import Session, command
-from toolkit.cli.help import LISTED_KINDS
 from toolkit.versions.set import NONE
 
 if TYPE_CHECKING:
@@ -120,10 +119,7 @@ def ls(
     session: Session,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help=f"{LISTED_KINDS}; repeatable.",
-        ),
+        typer.Option(metavar="KIND", help="Only of this kind, such as wheel, run or environment; repeatable."),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
 ) -> None:

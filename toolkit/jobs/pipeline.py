@@ -20,9 +20,8 @@ from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.versions import Set, find_locked, load_table, plan_set
 from toolkit.versions.settings import Settings, require_own_platform
-from train.cli import find_result
 from train.config.configuration import TrainConfig
-from train.record.reader import find_change
+from train.record.reader import find_change, find_result
 
 if TYPE_CHECKING:
     from toolkit.wheel.inspection import Inspection

@@ -12,7 +12,7 @@ from toolkit.base.manifest import FILE
 from toolkit.base.project import shorten
 from toolkit.engine import Engine, Environment, Job, Mount
 from toolkit.versions.settings import Settings
-from train.cli import find_config, parse
+from train.command_line import find_config, parse
 from train.config.configuration import TrainConfig
 from train.errors import require_folder
 from train.system.progress import Mode

@@ -29,7 +29,7 @@ from toolkit.report.page_model import (
     Tile,
 )
 from toolkit.report.run_files import RunFolder, is_number, show_bytes, show_seconds
-from train.cli import parse
+from train.command_line import parse
 from train.config.configuration import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
 from train.record import reader
 from train.record.metrics import EpochRecord

@@ -419,3 +419,15 @@ def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
     if header["fortran_order"] or len(body) != math.prod(shape) * size:
         raise ValueError("an array that is cut, or not in C order")
     return header["descr"], shape, body
+
+
+def find_result(config: TrainConfig) -> dict[str, Any] | None:
+    """Return the manifest of a run of this configuration if it is complete."""
+    try:
+        path = config.run_dir / "manifest.json"
+        manifest = json.loads(read_regular(path)) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(manifest, dict) or manifest.get("config_sha256") != config.digest:
+        return None
+    return manifest if manifest.get("status") == "complete" else None

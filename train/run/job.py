@@ -22,10 +22,10 @@ from train.config.configuration import TrainConfig
 from train.config.resolution import complete
 from train.data import Dataset, Pictures, describe_oddities, load
 from train.errors import PreflightError, UsageError
-from train.record import checkpoint, reader
+from train.record import checkpoint, initial, reader
 from train.record.checkpoint import Position
 from train.report import card, gallery, plot
-from train.run import conclusion, initial, sinks
+from train.run import conclusion, sinks
 from train.run.display import Display, Forecast
 from train.step import budget, kernel_choice, runtime
 from train.system import network, output, signals
@@ -327,7 +327,9 @@ def _begin(loop: "Loop", start: StartingPoint, group: workers.WorkerGroup | None
     if start.saved:
         _resume(loop, start.saved, environment, continued=start.continued)
     elif start.weights:
-        taken = initial.assign_weights(loop.state.model, start.weights, loop.batches.dataset.class_names)
+        from train.step.state import assign_weights
+
+        taken = assign_weights(loop.state.model, start.weights, loop.batches.dataset.class_names)
         loop.state.restart_averages()
         display.say(f"starts from {start.weights.origin}: {taken}")
     display.begin("making the graph of the first step")

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from train.errors import IntegrityError
+from train.errors import DataError, IntegrityError
+from train.record import initial
 from train.record.reader import COUNTERS, SLOTS, describe_array
 from train.step.optimizer import Rule
 
@@ -134,3 +135,22 @@ def digest(values: Iterable[tuple[str, NDArray[np.generic]]]) -> str:
 
 def digest_weights(weights: Mapping[str, tf.Variable]) -> str:
     return digest((name, variable.numpy()) for name, variable in weights.items())
+
+
+def assign_weights(model: keras.Model, start: initial.Weights, class_names: tuple[str, ...]) -> str:
+    """Give a model its initial weights; returns what was taken over. Raises a DataError if they do not fit."""
+    same = start.class_names == class_names
+    weights = {
+        name: variable
+        for name, variable in name_weights(model).items()
+        if same or not name.startswith(initial.CLASSIFIER)
+    }
+    for name, variable in weights.items():
+        if name not in start.values or start.values[name].shape != tuple(variable.shape):
+            raise DataError(
+                f"the weights to start from do not fit the model: {name}",
+                remedy="leave out the options of the model: it is then that of --init-from",
+            )
+    for name, variable in weights.items():
+        variable.assign(start.values[name].astype(variable.dtype.as_numpy_dtype))
+    return "all weights" if same else f"all weights but the classifier's, for {len(class_names)} other classes"

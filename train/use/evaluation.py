@@ -9,7 +9,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from train.cli import default_cache, run_command
+from train.cli import run_command
+from train.command_line import default_cache
 from train.config.configuration import OPTIONS, TrainConfig
 from train.errors import DataError
 from train.record.reader import choose_data, read_inputs

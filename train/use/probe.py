@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from train.cli import parse
+from train.command_line import parse
 from train.data import load
 from train.errors import ToolkitError
 from train.step import runtime

@@ -18,7 +18,7 @@ from toolkit.launch.batch import (
     read_seconds,
     write_slurm,
 )
-from train.cli import _collect, make_app
+from train.command_line import _collect, make_app
 
 CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 

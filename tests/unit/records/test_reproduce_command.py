@@ -17,7 +17,7 @@ from toolkit.base.errors import InterruptionError
 from toolkit.cli import app
 from toolkit.jobs import choice, reproduction, training_job
 from toolkit.versions.settings import resolve
-from train.cli import parse
+from train.command_line import parse
 from train.config.configuration import digest_fields
 from train.native import library
 

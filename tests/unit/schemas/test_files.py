@@ -13,7 +13,7 @@ from tests.unit.records import maker
 from toolkit.base import manifest
 from toolkit.base.manifest import Manifest
 from tools import schemas
-from train.cli import parse
+from train.command_line import parse
 
 ROOT = Path(__file__).parents[3]
 MADE = schemas.generate()

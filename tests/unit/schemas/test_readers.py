@@ -19,7 +19,7 @@ from toolkit.base.errors import ToolkitError
 from toolkit.versions import lock
 from toolkit.versions.settings import resolve
 from tools import schemas
-from train.cli import parse
+from train.command_line import parse
 from train.record import reader
 
 SCHEMAS = {name: json.loads(text) for name, text in schemas.generate().items()}

@@ -8,7 +8,8 @@ from unittest import mock
 import numpy as np
 
 from tests.threads import THREADS
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.report import gallery, plot
 from train.system.files import replacing
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
-from train.cli import parse
+from train.command_line import parse
 from train.config.resolution import resolve
 from train.data import Dataset, Split
 from train.errors import InterruptionError

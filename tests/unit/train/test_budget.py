@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests import loaded
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.data import Split
 from train.errors import PreflightError
 from train.step import budget

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config.presets import read_table
 from train.errors import PreflightError, UsageError
 
@@ -57,7 +58,7 @@ def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: py
 
 def test_reading_a_command_line_loads_nothing_slow() -> None:
     code = (
-        "import sys; from train.cli import parse; parse(['digits']);"
+        "import sys; from train.command_line import parse; parse(['digits']);"
         "print(*{'tensorflow', 'keras', 'numpy', 'matplotlib', 'datasets', 'sklearn'} & set(sys.modules))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config.configuration import TrainConfig
 from train.errors import UsageError
 

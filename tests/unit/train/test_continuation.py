@@ -8,10 +8,10 @@ from tests.unit.train import runs
 from toolkit.engine import container
 from toolkit.jobs import training_job
 from toolkit.records.run import check_run
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.errors import DataError, IntegrityError, UsageError
-from train.record import checkpoint, reader
-from train.run import initial
+from train.record import checkpoint, initial, reader
 
 SHORT = ("--epochs", "1", "--schedule", "constant", "--ema", "0.5")
 LONG = ("--epochs", "2", "--schedule", "constant", "--ema", "0.5")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.makers.control_groups import V2, make
-from train.cli import parse
+from train.command_line import parse
 from train.cores import count_cores, read_quota
 from train.step import runtime
 

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.makers.data_files import make_split, write_idx, write_parquet
 from tests.makers.hugging_face import make_saved
 from tests.tiers import weekly
-from train.cli import parse
+from train.command_line import parse
 from train.data import Split, load, sources
 from train.errors import DataError
 

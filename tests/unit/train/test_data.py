@@ -16,7 +16,8 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from tests.makers.data_files import assert_same, make_split, write_idx, write_parquet
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.data import Dataset, Split, describe_oddities, download, load, sources
 from train.data.dataset import check
 from train.data.tables import explain

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.train import runs
-from train.cli import parse
+from train.command_line import parse
 from train.run.display import Forecast, Task
 from train.run.job import run
 

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 from tests.unit.train import runs
-from train.cli import parse
+from train.command_line import parse
 from train.config.resolution import resolve
 from train.data import load
 from train.input.batches import Batches

@@ -13,7 +13,8 @@ import pytest
 from tests.makers.data_files import assert_same, make_split, write_parquet
 from tests.makers.hugging_face import make_saved
 from tests.server import QuietHandler, running
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.data import download, load
 from train.errors import DataError, IntegrityError, PreflightError, UsageError
 

@@ -6,12 +6,12 @@ import pytest
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.errors import DataError, IntegrityError, UsageError
 from train.model.densenet import build
-from train.record import checkpoint
-from train.run import initial
-from train.step.state import digest_weights, name_weights
+from train.record import checkpoint, initial
+from train.step.state import assign_weights, digest_weights, name_weights
 from train.use import network
 
 pytestmark = pytest.mark.usefixtures("no_drawing")
@@ -35,7 +35,7 @@ def test_a_run_starts_from_the_weights_of_another(source: Path) -> None:
     assert (config.model, config.layers) == ("bc-10-12", (1, 1, 1))
     start = initial.load_weights(config)
     model = build(config)
-    assert initial.assign_weights(model, start, start.class_names) == "all weights"
+    assert assign_weights(model, start, start.class_names) == "all weights"
     assert digest_weights(name_weights(model)) == runs.read_manifest(source.parent, *OPTIONS)["weights_sha256"]
     trained = network.load(source)
     environment = trained.position.environment
@@ -47,7 +47,7 @@ def test_other_classes_get_a_new_classifier(source: Path) -> None:
     start, model = initial.load_weights(config), build(config)
     before = {name: variable.numpy() for name, variable in name_weights(model).items()}
     others = tuple(f"other {number}" for number in range(10))
-    assert "but the classifier's, for 10 other classes" in initial.assign_weights(model, start, others)
+    assert "but the classifier's, for 10 other classes" in assign_weights(model, start, others)
     for name, variable in name_weights(model).items():
         same = before if name.startswith("classifier/") else start.values
         assert np.array_equal(variable.numpy(), same[name])

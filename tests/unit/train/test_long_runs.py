@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 
 
 @pytest.mark.weekly

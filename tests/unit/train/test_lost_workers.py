@@ -22,8 +22,8 @@ from tests.unit.train.worker_processes import (
     start,
     wait_for,
 )
-from train.cli import parse
 from train.cluster import tf_config
+from train.command_line import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import loaded
-from train.cli import parse
+from train.command_line import parse
 from train.system import network
 
 TRY = """

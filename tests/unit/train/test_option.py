@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from tools import pages
-from train.cli import declare_options, parse
+from train.command_line import declare_options, parse
 from train.config.configuration import DEFAULTS, INCIDENTAL, OPTIONS, TrainConfig
 from train.config.option import list_options, option, read_blocks
 from train.errors import UsageError

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from train.cli import parse
+from train.command_line import parse
 from train.data.order import count_steps, permute, select, stream
 from train.data.sources import load_digits
 from train.input.augmentation import Augmentation, augment, draw_augmentation

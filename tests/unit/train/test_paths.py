@@ -6,7 +6,8 @@ import pytest
 
 from toolkit.engine import container
 from toolkit.jobs import training_job
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.run import display
 from train.system import output
 

@@ -13,18 +13,18 @@ from tests.unit.train import keras_file, runs
 from tests.unit.train.own.making import write_classes
 from toolkit.engine import container
 from toolkit.jobs import training_job
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config.configuration import TrainConfig
 from train.config.presets import read_table
 from train.config.resolution import complete
 from train.errors import DataError, IntegrityError, UsageError
 from train.model import formulation, pretrained
 from train.model.densenet import build
-from train.record import checkpoint
+from train.record import checkpoint, initial
 from train.record.reader import Inputs
-from train.run import initial
 from train.step import evaluation
-from train.step.state import name_weights
+from train.step.state import assign_weights, name_weights
 from train.use import export, network, portable, prediction
 
 BOUND = 1e-5
@@ -74,7 +74,7 @@ def compare(size: str, layers: list[int], side: int, kernels: Any, data: Path) -
     assert (config.model, list(config.layers), config.padding, config.classes) == (size, layers, "even", 1000)
     form, start = formulation.choose(config.kernels), initial.load_weights(config)
     trained = build(config, form)
-    assert initial.assign_weights(trained, start, names) == "all weights"
+    assert assign_weights(trained, start, names) == "all weights"
     compute = evaluation.make_evaluation_step(trained, np.array(start.mean), np.array(start.std), form=form)
     expected = keras_file.compute(model, photos)
     assert np.abs(compute(tf.constant(photos)).numpy() - expected).max() < BOUND * np.abs(expected).max()

@@ -13,7 +13,7 @@ import pytest
 from tests.tiers import slow
 from tests.unit.train import runs
 from toolkit.jobs import training_job
-from train.cli import parse
+from train.command_line import parse
 from train.errors import UsageError
 from train.run import sinks
 

@@ -13,7 +13,7 @@ from tests.tiers import slow
 from tests.unit.train import blocks
 from tests.unit.train.worker_processes import DIGITS, describe, end, start, train, wait_for
 from train import data
-from train.cli import parse
+from train.command_line import parse
 from train.errors import PreflightError, UsageError
 from train.model import formulation
 from train.model.block import Mode

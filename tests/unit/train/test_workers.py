@@ -11,7 +11,7 @@ from tests.native import find_obstacle
 from tests.tiers import weekly
 from tests.unit.train import runs
 from tests.unit.train.worker_processes import DIGITS, train, write_pictures
-from train.cli import parse
+from train.command_line import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]
 

@@ -23,10 +23,11 @@ import numpy as np
 
 from tests.unit.train.own.making import write_image
 from tests.unit.train.runs import without_drawing
-from train.cli import main, parse
+from train.cli import main
 from train.cluster import tf_config
 from train.cluster.tf_config import VARIABLE
 from train.cluster.workers import WAIT
+from train.command_line import parse
 from train.record import checkpoint
 
 COUNTS, LONGEST = (2, 4, 1), 120.0

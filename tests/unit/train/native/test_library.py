@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tests.native import list_instructions
-from train.cli import parse
+from train.command_line import parse
 from train.errors import PreflightError
 from train.native import library, operations
 from train.step import kernel_choice

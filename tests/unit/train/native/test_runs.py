@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from tests.makers.native_runs import BFLOAT16, NATIVE, PRECISIONS, WEIGHTS
 from tests.unit.train import runs
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config.resolution import resolve
 from train.errors import CheckError, IntegrityError, PreflightError, UsageError
 from train.model.densenet import build

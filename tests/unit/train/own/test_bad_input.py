@@ -11,7 +11,8 @@ import pytest
 from tests.makers.tables import open_
 from tests.ordinary import run_as_ordinary
 from tests.unit.train.own.making import make_image, write_classes, write_image
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config import origin
 from train.data import Pictures
 from train.errors import DataError, UsageError

@@ -13,7 +13,8 @@ from PIL import Image
 from tests import loaded
 from tests.makers.data_files import write_parquet
 from tests.tiers import weekly
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.config.presets import read_table
 from train.data import Split, images, sources
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.makers.tables import open_
 from tests.unit.train.own.making import count_labels, make_image, write_classes, write_image
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.data import Pictures
 from train.errors import UsageError
 

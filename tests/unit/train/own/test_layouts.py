@@ -9,7 +9,8 @@ import pytest
 
 from tests.makers.tables import open_
 from tests.unit.train.own.making import make_image, write_classes, write_image
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.errors import DataError, UsageError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)

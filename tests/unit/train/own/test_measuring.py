@@ -10,7 +10,8 @@ import pytest
 
 from tests.unit.train.own.making import write_classes, write_image
 from train.__main__ import start
-from train.cli import main, parse
+from train.cli import main
+from train.command_line import parse
 from train.errors import DataError, UsageError
 from train.system.files import read_list
 from train.use.prediction import list_images

@@ -12,7 +12,7 @@ import pytest
 
 from tests.makers.tables import COUNT, make_table, open_, write
 from tests.unit.train.own.making import write_classes, write_image
-from train.cli import parse
+from train.command_line import parse
 from train.data import archives
 from train.errors import DataError
 from train.system import budget

@@ -20,7 +20,6 @@ from train.record import metrics, reader
 from train.system.files import write_text
 
 if TYPE_CHECKING:
-    import keras
     import numpy as np
     from numpy.typing import NDArray
 
@@ -100,25 +99,6 @@ def _load_keras(config: TrainConfig) -> Weights:
     names = config.class_names if pretrained.is_imagenet(config.class_names) and f"{CLASSIFIER}bias" in values else ()
     name = source.name or f"weights of DenseNet-{source.size} that Keras does not publish, sha256 {source.digest[:12]}"
     return Weights(values, names, pretrained.MEAN, pretrained.STD, f"{config.init_from} ({name})")
-
-
-def assign_weights(model: "keras.Model", start: Weights, class_names: tuple[str, ...]) -> str:
-    """Give a model its initial weights; returns what was taken over. Raises a DataError if they do not fit."""
-    from train.step.state import name_weights
-
-    same = start.class_names == class_names
-    weights = {
-        name: variable for name, variable in name_weights(model).items() if same or not name.startswith(CLASSIFIER)
-    }
-    for name, variable in weights.items():
-        if name not in start.values or start.values[name].shape != tuple(variable.shape):
-            raise DataError(
-                f"the weights to start from do not fit the model: {name}",
-                remedy="leave out the options of the model: it is then that of --init-from",
-            )
-    for name, variable in weights.items():
-        variable.assign(start.values[name].astype(variable.dtype.as_numpy_dtype))
-    return "all weights" if same else f"all weights but the classifier's, for {len(class_names)} other classes"
 
 
 CHANGED: Final = ("epochs", "steps", "learning_rate", "schedule")
