@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
@@ -189,7 +190,7 @@ def find_config(argv: Sequence[str]) -> Path | None:
 def find_value(argv: Sequence[str], option: str) -> str:
     """Return the last value of an option on a command line; empty if it is not there."""
     found = ""
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         if name == option:
             found = value if equals else following
