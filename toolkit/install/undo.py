@@ -142,7 +142,7 @@ def _restore(python: Interpreter, before: Before) -> None:
         for number, path in enumerate(before.saved):
             _put_back(folder / "files" / str(number), _place(python, path))
         for parent in sorted(parents, key=lambda each: len(each.parts), reverse=True):
-            _prune(parent, python.packages)
+            _prune(parent, python.packages if parent.is_relative_to(python.packages) else python.prefix)
         (folder / _RECORD).unlink()
         shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:

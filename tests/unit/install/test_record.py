@@ -129,6 +129,7 @@ def test_the_key_of_another_user_makes_no_seal(
 def test_without_a_record_nothing_is_said(index: Index, installed: Target) -> None:
     """`--undo` brings back an environment that has none."""
     revert(installed, QUIET)
+    assert not (installed.folder / ".toolkit-record").exists()
     with pytest.raises(IntegrityError) as caught:
         records.find(str(installed.folder), installed.folder.parent)
     assert "toolkit install" in caught.value.remedy
