@@ -6,6 +6,7 @@ of options follow from it.
 
 import dataclasses
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -349,7 +350,7 @@ class TrainConfig:
     def from_dict(cls, values: dict[str, Any]) -> "TrainConfig":
         """Make a configuration from the result of `as_dict`; raises a TypeError if a field is missing or unknown."""
         fields: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in values.items()}
-        return cls(**fields)
+        return cls(**{name: name_path(value, "~", find_home()) for name, value in fields.items()})
 
     @property
     def digest(self) -> str:
@@ -362,9 +363,23 @@ class TrainConfig:
         return Path(self.out) / "-".join([name, *([] if self.by_size else [self.model]), self.digest[:8]])
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the fields as a record has them. A path in the user's home begins with ``~``, and names no user."""
         return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()
+            name: list(value) if isinstance(value, tuple) else name_path(value, find_home(), "~")
+            for name, value in dataclasses.asdict(self).items()
         }
+
+
+def find_home() -> str:
+    """Return the path of the user's home; empty if there is none."""
+    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - Path.home raises an error where there is none
+    return "" if home == "~" else home
+
+
+def name_path(value: Any, start: str, other: str) -> Any:
+    """Return a path below one folder as below another; any other value, or without the folders, as it is."""
+    below = isinstance(value, str) and start and other and value.startswith(f"{start}/")
+    return other + value[len(start) :] if below else value
 
 
 OPTIONS: Final = list_options(TrainConfig)

@@ -71,3 +71,15 @@ def test_compose_names_its_mounts() -> None:
     names = json.loads(value.replace("${TOOLKIT_LOCAL:-/local}", "my-copy"))
     assert names == {"/runs": "runs", "/local": "my-copy"}
     assert "- ./runs:/runs\n" in text
+
+
+def test_the_records_of_a_run_name_neither_the_home_nor_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "ada"))
+    out = tmp_path / "ada" / "runs"
+    assert main(["digits", "--steps", "2", "--out", str(out), "--progress", "quiet"]) == 0
+    (folder,) = out.iterdir()
+    for name in ("manifest.json", "config.yaml", "README.md"):
+        assert "ada" not in re.findall(r"\w+", (folder / name).read_text()), name
+    assert parse(["--config", str(folder / "config.yaml")]).run_dir == folder
