@@ -82,13 +82,16 @@ def test_the_job_goes_back_to_the_queue_if_only_its_workers_are_stopped(
         (tmp_path / name).chmod(0o755)
     script = write_slurm("x", ["python", "-m", "train"], SlurmRequest(nodes=2))
     variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
-    with subprocess.Popen(["bash", "-c", script], cwd=tmp_path, env=variables) as process:
+    argv = ["bash", "-c", script]
+    with subprocess.Popen(argv, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "ready").exists():
             assert process.poll() is None
         if sent == "all":
             process.terminate()
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
-        assert process.wait(timeout=60) == 130
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 130
+    assert ("goes back to the queue" in said) == requeued
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "requeued").exists() == requeued
     assert (tmp_path / "arguments").read_text().endswith("python -m train\n")
