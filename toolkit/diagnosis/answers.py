@@ -48,6 +48,9 @@ def gather(row: Row, words: Words, facts: Words) -> dict[str, str]:
     """Return the words of a failure together with what is known and computed of them."""
     minor = packages.read_minor(facts.get("TensorFlow", ""))
     known = {"minor": minor or "X.Y", **words}
+    raiser = words.get("raiser", "")
+    if raiser and raiser not in load_knowledge()["foundations"]:
+        known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)
     if compute := _COMPUTED.get(row.id):
         known |= compute(known, facts, load_knowledge())
     for word, table in row.look_up.items():

@@ -31,7 +31,8 @@ def step_below(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
 
 def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return how much of a card's memory was free, which says whether memory can be why cuDNN did not start."""
+    told = {"insufficient": facts["insufficient driver"]} if "insufficient driver" in facts else {}
     free, whole = (int(facts.get(f"GPU bytes {name}", "0")) for name in ("free", "in all"))
     if not whole:
-        return {}
-    return {"free": f"{free / whole:.0%}", "room": "little" if free < whole / 4 else "enough"}
+        return told
+    return {**told, "free": f"{free / whole:.0%}", "room": "little" if free < whole / 4 else "enough"}

@@ -35,7 +35,7 @@ def _overlap(one: str, other: str) -> bool:
     from packaging.version import Version
 
     both = SpecifierSet(one) & SpecifierSet(other)
-    limits = {Version(each.version.removesuffix(".*")) for each in both}
+    limits = {Version(Version(each.version.removesuffix(".*")).base_version) for each in both}
     near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
     below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}
     return any(version in both for version in limits | near | below)

@@ -63,6 +63,8 @@ _FIXED: Final = {
     ),
 }
 """Texts of which each word of a kind has one."""
+_SAMPLES: Final[Mapping[str, str]] = {"version": "1.2.3", "number": "3", "path": "x.h", "rest": "of x"}
+"""Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
@@ -100,6 +102,11 @@ class Pattern:
     @property
     def _inner(self) -> str:
         return self.text.removeprefix("^").removesuffix("$")
+
+    @property
+    def sample(self) -> str:
+        """A line that matches."""
+        return _PIECE.sub(lambda it: it[1].split("|")[0] if it[1] else _SAMPLES.get(it[3], "x"), self._inner)
 
     @property
     def _anchored(self) -> bool:

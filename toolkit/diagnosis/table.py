@@ -3,7 +3,7 @@
 import difflib
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,6 +15,7 @@ from toolkit.diagnosis.patterns import Filter, Pattern
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
 KINDS: Final = Path(__file__).with_name("kinds.yaml")
+USAGE: Final = Path(__file__).with_name("usage.yaml")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
@@ -171,7 +172,7 @@ class FailureTable:
 def load() -> FailureTable:
     data = yaml.load(PATH.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
     kinds = yaml.load(KINDS.read_bytes(), _Loader)["kinds"]  # noqa: S506 - a safe loader, written in C
-    told = [*data["failures"], *kinds]
+    told = [*data["failures"], *kinds, *_list_cases()]
     rows = {row.id: row for row in map(_build, told)}
     if len(rows) != len(told):
         raise ValueError("two failures have the same id")
@@ -230,6 +231,18 @@ def _build(row: Mapping[str, Any]) -> Row:
 
 def _answer(answer: Mapping[str, Any]) -> Answer:
     return Answer(**{**answer, "commands": tuple(answer.get("commands", ()))})
+
+
+def _list_cases() -> Iterator[dict[str, Any]]:
+    """Yield the rows of usage.yaml, which are kinds."""
+    for family in yaml.load(USAGE.read_bytes(), _Loader)["families"]:  # noqa: S506 - a safe loader, written in C
+        for case in family["cases"]:
+            sample = Pattern(case["lines"][0]).sample
+            shown = {"title": sample, "examples": ["\n".join([sample, *case.get("near", ())])]}
+            yield {**_CASE, **shown, "sources": family["sources"], **case}
+
+
+_CASE: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty": "likely"}
 
 
 def _compile(patterns: Iterable[str]) -> tuple[Pattern, ...]:
