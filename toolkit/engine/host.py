@@ -304,6 +304,7 @@ def _make(plan: EnvironmentPlan, uv: Uv, console: Console) -> None:
         files.write_atomically(folder / LOCKED, omit_tensorflow(spec.locked.read_text()))
     wheel = _install(plan, uv, console)
     listed, fingerprint = content.write(folder)
+    packages.require_unchanged(folder, (content.read(folder, listed) or {"files": {}})["files"])
     record = manifest.Manifest(
         kind="environment",
         digest=plan.digest,

@@ -4,14 +4,19 @@ An installer's own records name neither the file nor its hash. The lock names al
 package's metadata say which of them was taken.
 """
 
+import base64
+import csv
+import io
+import os
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.tags import parse_tag
@@ -20,6 +25,7 @@ from packaging.utils import canonicalize_name
 from toolkit.base import digest, files
 from toolkit.base.errors import BuildError, IntegrityError
 from toolkit.engine.uv import Uv
+from train.system.files import read_text
 
 FILE: Final = "packages.json"
 SCHEMA: Final = 1
@@ -30,6 +36,19 @@ class Recorded:
     version: str
     file: str  # name of the wheel
     digest: str  # of the wheel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    version: str
+    info: Path
+
+
+class FileRecord(NamedTuple):
+    """What the ``RECORD`` of a package says of a file."""
+
+    digest: str
+    size: int | None  # bytes; None if it is not recorded
 
 
 def write(uv: Uv, folder: Path, locked: Path, wheel: Path | None) -> dict[str, Recorded]:
@@ -97,3 +116,63 @@ def read(folder: Path) -> dict[str, Recorded]:
             case {"schema": 1, "packages": dict(recorded)}:
                 return {name: Recorded(**item) for name, item in recorded.items()}
     raise IntegrityError(f"{folder / FILE} is no record of packages", remedy=f"remove the folder {folder}")
+
+
+def read_installed(venv: Path) -> dict[str, Installed]:
+    found: dict[str, Installed] = {}
+    for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
+        metadata = Distribution.at(info).metadata  # parsed anew by each look
+        name = str(metadata["Name"] or info.name.partition("-")[0])
+        found[canonicalize_name(name)] = Installed(version=str(metadata["Version"]), info=info)
+    return found
+
+
+def read_file_records(folder: Path, installed: Mapping[str, Installed]) -> tuple[dict[str, FileRecord], list[str]]:
+    """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
+    recorded: dict[str, FileRecord] = {}
+    gone = []
+    for package in installed.values():
+        place = package.info.parent.relative_to(folder)
+        try:
+            with io.StringIO(read_text(package.info / "RECORD"), newline="") as file:
+                rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
+        except (OSError, ValueError, csv.Error):
+            gone.append(f"{package.info.name}/RECORD")
+            continue
+        for name, code, size in rows:
+            if not name.endswith(".pyc"):
+                count = int(size) if size.isdecimal() else None
+                recorded[os.path.normpath(place / name)] = FileRecord(_decode(code.removeprefix("sha256=")), count)
+    return recorded, gone
+
+
+def _decode(code: str) -> str:
+    """Return a digest that a ``RECORD`` has in URL-safe base64."""
+    try:
+        return f"sha256:{base64.urlsafe_b64decode(code + '=' * (-len(code) % 4)).hex()}"
+    except ValueError:
+        return code
+
+
+def list_changed(records: Mapping[str, FileRecord], digests: Mapping[str, str]) -> list[str]:
+    """Return the names of files that are not as the packages recorded them."""
+    return sorted(name for name, promised in records.items() if digests.get(name) != promised.digest)
+
+
+def require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
+    """Raise IntegrityError if a file in the environment of a folder is not as its package recorded it.
+
+    uv checks what it downloads. It does not look again at its cache, which shares files with other environments.
+    """
+    installed = read_installed(folder / "venv")
+    changed = {
+        name: package.info.name.partition("-")[0]
+        for package in installed.values()
+        for name in list_changed(read_file_records(folder, {"": package})[0], digests)
+    }
+    if changed:
+        raise IntegrityError(
+            f"{len(changed)} files of the new environment are not as their packages were published",
+            why=f"somebody has written into uv's cache, or into an environment that shares its files: {min(changed)}",
+            remedy=f"`uv cache clean {' '.join(sorted(set(changed.values())))}`, and then the same command",
+        )

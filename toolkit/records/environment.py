@@ -1,16 +1,10 @@
 """Compares a virtual environment with its record, and with those of its packages."""
 
-import base64
-import csv
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from packaging.utils import canonicalize_name
+from typing import Any
 
 from toolkit.base import digest, manifest
 from toolkit.base.errors import IntegrityError
@@ -22,23 +16,9 @@ from toolkit.engine.content import Tree
 from toolkit.records import origins
 from toolkit.records.artifact import UNREADABLE, Artifact, Link
 from toolkit.wheel import wheel_documents
-from train.system.files import read_text
 
 CONTENT = "content"
 """Name of the finding about all that an interpreter may read in an environment."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Installed:
-    version: str
-    info: Path
-
-
-class Recorded(NamedTuple):
-    """What the ``RECORD`` of a package says of a file."""
-
-    digest: str
-    size: int | None  # bytes; None if it is not recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +83,7 @@ class Environment(Artifact):
                 remedy=f"remove the folder {self.folder}; the next `toolkit up` or `toolkit train` makes it again",
             )
         recorded = packages.read(self.folder)
-        installed = read_packages(self.folder / "venv")
+        installed = packages.read_installed(self.folder / "venv")
         name = self.folder.name.endswith(f"-{digest.shorten(record.digest)}")
         return [
             check("manifest", name, record.digest if name else f"{record.digest} is not that of the folder's name"),
@@ -124,7 +104,7 @@ def _check_wheel(parent: Mapping[str, Any], recorded: Mapping[str, packages.Reco
     )
 
 
-def _check_packages(wanted: Mapping[str, str], installed: Mapping[str, Installed]) -> Finding:
+def _check_packages(wanted: Mapping[str, str], installed: Mapping[str, packages.Installed]) -> Finding:
     versions = {name: item.version for name, item in installed.items()}
     extra = versions.keys() - wanted.keys()
     wrong = [
@@ -136,8 +116,8 @@ def _check_packages(wanted: Mapping[str, str], installed: Mapping[str, Installed
     return check("packages", not wrong, "; ".join(wrong[:5]) or f"{len(wanted)}, each in the version that was recorded")
 
 
-def _check_all_files(folder: Path, record: Manifest, installed: Mapping[str, Installed]) -> Iterator[Finding]:
-    recorded, gone = read_recorded(folder, installed)
+def _check_all_files(folder: Path, record: Manifest, installed: Mapping[str, packages.Installed]) -> Iterator[Finding]:
+    recorded, gone = packages.read_file_records(folder, installed)
     tree = content.scan(folder)
     listed = content.read(folder, record.facts["files"]) if "files" in record.facts else None
     # What nobody listed is named, and need not be read, which could take for ever.
@@ -148,13 +128,15 @@ def _check_all_files(folder: Path, record: Manifest, installed: Mapping[str, Ins
     yield _check_content(folder, record, listed, tree, digests)
 
 
-def _may_be(file: os.stat_result, recorded: Recorded | None) -> bool:
+def _may_be(file: os.stat_result, recorded: packages.FileRecord | None) -> bool:
     """Return whether a file has the size that its package recorded, if it recorded one."""
     return recorded is None or recorded.size in {None, file.st_size}
 
 
-def _check_files(recorded: Mapping[str, Recorded], gone: Sequence[str], digests: Mapping[str, str]) -> Finding:
-    changed = [*gone, *(name for name, promised in recorded.items() if digests.get(name) != promised.digest)]
+def _check_files(
+    recorded: Mapping[str, packages.FileRecord], gone: Sequence[str], digests: Mapping[str, str]
+) -> Finding:
+    changed = [*gone, *packages.list_changed(recorded, digests)]
     text = f"{len(changed)} of {len(recorded)} are changed or gone: {', '.join(changed[:3])}"
     return check("files", not changed, text if changed else f"{len(recorded)}, each as its package recorded it")
 
@@ -170,39 +152,3 @@ def _check_content(
     wrong = content.compare(tree, digests, listed)
     same = f"{len(tree.files)} files and the interpreter, as when it was made, and nothing else"
     return check(CONTENT, not wrong, content.summarize(wrong) or same)
-
-
-def read_packages(venv: Path) -> dict[str, Installed]:
-    found: dict[str, Installed] = {}
-    for info in sorted(venv.glob("lib/python3.*/site-packages/*.dist-info")):
-        metadata = Distribution.at(info).metadata  # parsed anew by each look
-        name = str(metadata["Name"] or info.name.partition("-")[0])
-        found[canonicalize_name(name)] = Installed(version=str(metadata["Version"]), info=info)
-    return found
-
-
-def read_recorded(folder: Path, installed: Mapping[str, Installed]) -> tuple[dict[str, Recorded], list[str]]:
-    """Return what packages recorded of files, by names below the folder, and the records that cannot be read."""
-    recorded: dict[str, Recorded] = {}
-    gone = []
-    for package in installed.values():
-        place = package.info.parent.relative_to(folder)
-        try:
-            with io.StringIO(read_text(package.info / "RECORD"), newline="") as file:
-                rows = [row for row in csv.reader(file) if len(row) == 3 and row[1].startswith("sha256=")]
-        except (OSError, ValueError, csv.Error):
-            gone.append(f"{package.info.name}/RECORD")
-            continue
-        for name, code, size in rows:
-            if not name.endswith(".pyc"):
-                count = int(size) if size.isdecimal() else None
-                recorded[os.path.normpath(place / name)] = Recorded(_decode(code.removeprefix("sha256=")), count)
-    return recorded, gone
-
-
-def _decode(code: str) -> str:
-    """Return a digest that a ``RECORD`` has in URL-safe base64."""
-    try:
-        return f"sha256:{base64.urlsafe_b64decode(code + '=' * (-len(code) % 4)).hex()}"
-    except ValueError:
-        return code

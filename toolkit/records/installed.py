@@ -16,9 +16,10 @@ from toolkit.base.errors import IntegrityError
 from toolkit.base.findings import Finding, absent, check
 from toolkit.base.signing import ENVELOPE, Statement
 from toolkit.engine import content, custody
+from toolkit.engine.packages import Installed, read_file_records, read_installed
 from toolkit.records import origins
 from toolkit.records.artifact import Artifact, Link
-from toolkit.records.environment import CONTENT, Installed, read_packages, read_recorded
+from toolkit.records.environment import CONTENT
 from toolkit.wheel import wheel_documents
 
 FOLDER: Final = ".toolkit-record"
@@ -75,7 +76,7 @@ class InstalledEnvironment(Artifact):
         """Compare it with its record. Raises IntegrityError if there is none."""
         record = origins.read_record(self.folder, self.kind)
         prefix = self.folder.parent
-        wanted, there = _read_versions(record), read_packages(prefix)
+        wanted, there = _read_versions(record), read_installed(prefix)
         wrong = [
             f"{name} {there[name].version if name in there else 'is missing'}, was {version}"
             for name, version in sorted(wanted.items())
@@ -115,7 +116,7 @@ def write(prefix: Path, wheel: Mapping[str, Any] | None) -> None:
     """
     folder = prefix / FOLDER
     folder.mkdir(mode=0o755, exist_ok=True)
-    versions = {name: item.version for name, item in read_packages(prefix).items()}
+    versions = {name: item.version for name, item in read_installed(prefix).items()}
     listed, _ = content.write(folder, lambda: content.scan_prefix(prefix))
     identity = digest.digest_value({"toolkit": __version__, "packages": versions, "files": listed})
     facts = {"engine": _ENGINE, "packages": versions, "files": listed}
@@ -125,7 +126,7 @@ def write(prefix: Path, wheel: Mapping[str, Any] | None) -> None:
 
 def _list_brought(prefix: Path, packages: Mapping[str, Installed]) -> set[str]:
     """Return the files that packages say that they have brought, and the folders in which these lie."""
-    files = {*read_recorded(prefix, packages)[0]}
+    files = {*read_file_records(prefix, packages)[0]}
     files |= {str(item.info.relative_to(prefix) / "RECORD") for item in packages.values()}
     return files | content.find_parents(files)
 

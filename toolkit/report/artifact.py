@@ -8,9 +8,9 @@ from typing import Any, Final
 from toolkit.base import files, manifest, naming
 from toolkit.base.errors import ToolkitError
 from toolkit.base.findings import Finding
+from toolkit.engine.packages import read_installed
 from toolkit.records import Artifact, SmokeReport, Wheel
 from toolkit.records.artifact import Facts
-from toolkit.records.environment import read_packages
 from toolkit.records.origins import flatten
 from toolkit.report import chain
 from toolkit.report.chain import PageContext
@@ -233,7 +233,7 @@ def _describe_base(target: Artifact, links: Chain) -> Page:
         name.removeprefix(f"{naming.LABEL_PREFIX}."): value for name, value in dict(facts.get("labels") or {}).items()
     }
     shown = {name: value for name, value in facts.items() if name != "labels"}
-    packages = read_packages(folder / "venv") if folder and target.holds == "venv" else {}
+    packages = read_installed(folder / "venv") if folder and target.holds == "venv" else {}
     listed = Table(
         caption=f"{len(packages)} packages",
         columns=("Package", "Version"),

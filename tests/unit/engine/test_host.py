@@ -157,6 +157,23 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
     assert not (first.folder / "left-over").exists()
 
 
+def test_a_file_that_somebody_wrote_into_is_never_used_through_the_cache(
+    engine: HostEngine, wheelhouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Environments share files with uv's cache, so that a change in one is a change in all."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    _lock(wheelhouse)
+    made = _prepare(engine)
+    (module,) = made.folder.glob("venv/lib/python3*/site-packages/tensorflow.py")
+    with module.open("a") as file:
+        file.write("# to see what happens here\n")
+    with pytest.raises(IntegrityError, match=r"1 files .* as their packages") as caught:
+        _prepare(engine)
+    assert "`uv cache clean tensorflow_cpu`" in caught.value.remedy
+    uv.Uv().run("cache", "clean", "tensorflow_cpu")
+    assert not _prepare(engine).reused
+
+
 @pytest.mark.parametrize("take", [shutil.copytree, shutil.move], ids=["copied", "moved"])
 def test_an_environment_goes_on_in_another_folder(wheelhouse: Path, tmp_path: Path, take: Any) -> None:
     wheel = next(wheelhouse.glob("*.whl"))

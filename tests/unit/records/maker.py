@@ -15,8 +15,7 @@ from toolkit.base import digest, manifest, project, seals
 from toolkit.base.manifest import Manifest
 from toolkit.engine import EnvironmentPlan, EnvironmentSpec, content, custody, packages
 from toolkit.engine.host import HostEngine
-from toolkit.engine.packages import Recorded
-from toolkit.records.environment import read_packages
+from toolkit.engine.packages import Recorded, read_installed
 from train.cli import main
 
 WHEEL = "tensorflow_cpu-2.19.0-cp311-cp311-linux_x86_64.whl"
@@ -75,7 +74,7 @@ def borrow_environment(state: Path) -> Path:
     (planned.folder / "venv").mkdir(parents=True)
     for name in ("bin", "lib", "pyvenv.cfg"):
         (planned.folder / "venv" / name).symlink_to(Path(sys.prefix) / name)
-    found = read_packages(planned.folder / "venv")
+    found = read_installed(planned.folder / "venv")
     write_records(planned, {name: item.version for name, item in found.items() if name != "tensorflow-cpu"})
     return planned.folder
 
