@@ -87,19 +87,14 @@ def render_shared() -> str:
 
 
 def render_kinds() -> str:
-    """Return a section for each kind of failure."""
-    return BLANK.join(_render_kind(row) for row in diagnosis.load().rows.values() if row.rank.general)
+    """Return an item for each kind of failure, in the order of the table."""
+    return "\n".join(_render_failure(row) for row in diagnosis.load().rows.values() if row.rank.general)
 
 
 def render_failures(*, harmless: bool) -> str:
     """Return an item for each known failure that is not a kind, or for each message that only frightens."""
     rows = [row for row in diagnosis.load().rows.values() if row.rank.harmless == harmless and not row.rank.general]
     return "\n".join(_render_failure(row) for row in sorted(rows, key=lambda row: row.title.lower()))
-
-
-def _render_kind(row: diagnosis.Row) -> str:
-    example = row.examples[0].splitlines()[-1].strip()
-    return BLANK.join([f"### {_quote(row.title)}", *map(_escape, (row.cause, row.remedy)), f"As in {_quote(example)}."])
 
 
 def _render_failure(row: diagnosis.Row) -> str:

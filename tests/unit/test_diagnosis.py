@@ -495,8 +495,8 @@ SPECIFIC = {
         "unset SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE",
     ),
     "ImportError: cannot import name 'TypeIs' from 'typing_extensions'": (
-        "since typing_extensions 4.14",
-        "pip install --upgrade 'typing_extensions>=4.14'",
+        "since typing_extensions 4.10",
+        "pip install --upgrade 'typing_extensions>=4.10'",
     ),
     "ModuleNotFoundError: No module named 'pkg_resources'": ("setuptools 82", "pip install 'setuptools<82'"),
     "Could not locate zlibwapi.dll. Please make sure it is in your library path": (
@@ -621,9 +621,17 @@ from packaging.version import Version
 from toolkit.diagnosis import answers
 
 OTHER_NAMES = {"tensorflow": "tensorflow-cpu"}
+CLASSES = {
+    "DataFrame": "pandas",
+    "Series": "pandas",
+    "MessageFactory": "google.protobuf.message_factory",
+    "SymbolDatabase": "google.protobuf.symbol_database",
+}
 wrong, seen = [], 0
 
 def has(module, name):
+    if module in CLASSES:
+        return hasattr(getattr(importlib.import_module(CLASSES[module]), module), name)
     try:
         found = importlib.import_module(module)
         return name == "*" or hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}") is not None

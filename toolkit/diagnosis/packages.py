@@ -80,7 +80,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
     told = {"module": module, "top": top, "package": package, "member": f"{module}.{name}"}
-    if top and raiser == top and module != top:
+    if top and raiser == top and (module != top or name.startswith("_")):
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if {top, raiser} & {*each["modules"]}), None):
         told |= {"family": family["what"], "install": family["install"]}

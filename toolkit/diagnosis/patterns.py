@@ -38,11 +38,11 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|parameter --gres|requested (?:node|partition) configuration|more processors requested"
     r"|memory specification can not|slurm_mem_per_node are|--mem-per-[cg]pu are mutually).*",
     "container": r"[0-9a-f]{12}",
-    "requirement": r"[a-z0-9][\w.\[\],<>=!~+-]*",
+    "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
     "clang": "clang",
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
-    "rest": r"\S.*\S",
+    "rest": r"\S.*[^\s.]",
 }
 _FIXED: Final = {
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),

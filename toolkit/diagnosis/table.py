@@ -226,6 +226,7 @@ def _build(row: Mapping[str, Any]) -> Row:
     rank: dict[str, Any] = {name: given.pop(name) for name in _RANK if name in row}
     given["places"] = {name: _answer(place) for name, place in row.get("places", {}).items()}
     given["answers"] = tuple(_answer(answer) for answer in row.get("answers", ()))
+    given.setdefault("title", row["examples"][0].partition("\n")[0].strip())
     return Row(**given, sign=Sign(**sign), rank=Rank(**rank))
 
 
@@ -238,8 +239,8 @@ def _list_cases() -> Iterator[dict[str, Any]]:
     for family in yaml.load(USAGE.read_bytes(), _Loader)["families"]:  # noqa: S506 - a safe loader, written in C
         for case in family["cases"]:
             sample = Pattern(case["lines"][0]).sample
-            shown = {"title": sample, "examples": ["\n".join([sample, *case.get("near", ())])]}
-            yield {**_CASE, **shown, "sources": family["sources"], **case}
+            examples = ["\n".join([sample, *case.get("near", ())])]
+            yield {**_CASE, "examples": examples, "sources": family["sources"], **case}
 
 
 _CASE: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty": "likely"}
