@@ -172,7 +172,7 @@ def require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
     }
     if changed:
         raise IntegrityError(
-            f"{len(changed)} files of the new environment are not as their packages were published",
+            f"{len(changed)} of the files in the new environment are not as their packages were published",
             why=f"somebody has written into uv's cache, or into an environment that shares its files: {min(changed)}",
             remedy=f"`uv cache clean {' '.join(sorted(set(changed.values())))}`, and then the same command",
         )

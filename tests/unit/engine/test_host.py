@@ -167,7 +167,7 @@ def test_a_file_that_somebody_wrote_into_is_never_used_through_the_cache(
     (module,) = made.folder.glob("venv/lib/python3*/site-packages/tensorflow.py")
     with module.open("a") as file:
         file.write("# to see what happens here\n")
-    with pytest.raises(IntegrityError, match=r"1 files .* as their packages") as caught:
+    with pytest.raises(IntegrityError, match=r"1 of the files .* as their packages") as caught:
         _prepare(engine)
     assert "`uv cache clean tensorflow_cpu`" in caught.value.remedy
     uv.Uv().run("cache", "clean", "tensorflow_cpu")
