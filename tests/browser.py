@@ -19,6 +19,14 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 
+_JUDGE = """{
+const off = {enabled: false}, rules = {'scrollable-region-focusable': off, 'landmark-unique': off};
+axe.run(document, {rules}).then((found) => JSON.stringify(
+    found.violations.flatMap((rule) => rule.nodes.map((node) => [rule.id, node.html, node.failureSummary].join(': ')))
+)}
+"""
+"""Chromium itself lets the keyboard reach what scrolls. The theme of the site gives buttons landmarks of one name."""
+
 
 class Browser:
     """A browser with one page. It keeps the addresses that the page asked for, and what it complained of."""
@@ -73,6 +81,19 @@ class Browser:
         found = self._ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def find_barriers(self, page: Path | str, axe: str) -> list[str]:
+        """Return what a page has against people who do not see it, use no mouse, or hold a phone.
+
+        ``axe``: the script that judges it (https://github.com/dequelabs/axe-core).
+        """
+        found: list[str] = []
+        for width, dark in ((1440, False), (390, True)):
+            self.open(page, width, dark=dark)
+            self.run(f"{axe};0")
+            found += json.loads(self.run(_JUDGE))
+            found += [f"{width} pixels are too few"] * (self.run("document.documentElement.scrollWidth") > width)
+        return found
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

@@ -86,6 +86,17 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
 
 
 @pytest.fixture(scope="session")
+def axe() -> str:
+    """The script that judges pages. See ``Browser.find_barriers``."""
+    path = os.environ.get("TOOLKIT_AXE")
+    if not path and os.environ.get("TOOLKIT_REQUIRE_BROWSER"):
+        pytest.fail("TOOLKIT_REQUIRE_BROWSER is set, and TOOLKIT_AXE names no script of axe")
+    if not path:
+        pytest.skip("TOOLKIT_AXE names no script of axe")
+    return Path(path).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if not browser.PROGRAM and os.environ.get("TOOLKIT_REQUIRE_BROWSER"):
         pytest.fail("TOOLKIT_REQUIRE_BROWSER is set and there is no Chromium")

@@ -12,6 +12,7 @@ import typer.core
 import typer.main
 import yaml
 
+from tests.browser import Browser
 from tests.makers.pages import EXAMPLES, ROOT
 from toolkit.cli import app
 from toolkit.cli.help import read_examples
@@ -120,3 +121,11 @@ def test_links_lead_to_files_and_from_the_readme_to_every_page() -> None:
     assert [page for page in PAGES if page not in reached] == []
     links = {page: re.findall(r"\]\(([^)#:]+)\)", page.read_text()) for page in PAGES}
     assert [link for page in PAGES for link in links[page] if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", ["", "docs/install", "docs/troubleshooting"])
+def test_the_site_has_no_barrier(name: str, chromium: Browser, axe: str) -> None:
+    page = ROOT / ".site" / "html" / name / "index.html"
+    if not page.exists():
+        pytest.skip("`make docs` has not been run here")
+    assert chromium.find_barriers(page, axe) == []

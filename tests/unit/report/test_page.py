@@ -41,6 +41,16 @@ def test_a_page_asks_nobody_for_anything(place: Place, tmp_path: Path, chromium:
     assert chromium.complaints == []
 
 
+def test_a_page_has_no_barrier(place: Place, chromium: Browser, axe: str) -> None:
+    assert chromium.find_barriers(place.write(), axe) == []
+
+
+def test_a_barrier_is_found(tmp_path: Path, chromium: Browser, axe: str) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<html lang=en><title>x</title><main><h1>x</h1><img src=x.png></main></html>")
+    assert any(found.startswith("image-alt") for found in chromium.find_barriers(page, axe))
+
+
 def test_what_is_seen_has_a_name_for_those_who_do_not_see(root: Element) -> None:
     assert root.find("html")[0].attributes["lang"] == "en"
     assert len(root.find("main")) == len(root.find("h1")) == 1

@@ -38,6 +38,10 @@ def test_an_image_is_shown_with_its_classes(client: Client, chromium: Browser, h
     assert all(each.startswith((own, f"blob:{own}")) for each in chromium.requests)
 
 
+def test_the_page_has_no_barrier(client: Client, chromium: Browser, axe: str) -> None:
+    assert chromium.find_barriers(f"http://127.0.0.1:{client.port}/", axe) == []
+
+
 def test_a_name_that_tries_to_be_markup_is_text(hostile: Client, chromium: Browser) -> None:
     chromium.open(f"http://127.0.0.1:{hostile.port}/", 320)
     choose(chromium, (f"{HOSTILE[:40]}.png", DIGITS[3]))
