@@ -6,6 +6,7 @@ import typer
 from toolkit import __version__
 from toolkit.cli import (
     build,
+    card,
     chain,
     diagnose,
     graft,
@@ -61,6 +62,7 @@ def _add(
 _add(START, "doctor", machine.doctor, "What this machine can do, with remedies.")
 _add(START, "advise", machine.advise, "Which TensorFlow runs on a card: published, grafted, or built.")
 _add(START, "diagnose", diagnose.diagnose, "What ended a program, by its log: why, and what to do.")
+_add(START, "test-card", card.try_card, "Try all that a card is for, and write one report to send.")
 _add(START, "up", chain.up, "The whole chain: wheel, image, smoke, training.", kind=JobCommand)
 
 _add(GET, "install", install.install, "Install a TensorFlow into an environment of your own.")
