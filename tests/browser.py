@@ -23,7 +23,7 @@ _JUDGE = """{
 const off = {enabled: false}, rules = {'scrollable-region-focusable': off, 'landmark-unique': off};
 axe.run(document, {rules}).then((found) => JSON.stringify(
     found.violations.flatMap((rule) => rule.nodes.map((node) => [rule.id, node.html, node.failureSummary].join(': ')))
-)}
+))}
 """
 """Chromium itself lets the keyboard reach what scrolls. The theme of the site gives buttons landmarks of one name."""
 
