@@ -83,7 +83,7 @@ def test_a_kind_that_is_added_to_the_table_is_signed_and_verified_by_a_policy(no
 
 
 def test_commands_name_a_kind_that_is_added_to_the_table(note: Path, run: Run) -> None:
-    assert "run, note" in run("ls", "--help").stdout
+    assert "run, note" in run("ls", "--kind", "none").stderr
     write_note(run.folder / ".toolkit" / "note-0123456789ab")
     assert "folder .toolkit/note-0123456789ab" in json.loads(run("clean", "--dry-run", "--json").stdout)["removed"]
     page = run("report", str(note), "--json")
