@@ -351,6 +351,9 @@ def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> 
     assert "would fail again" in caught.value.remedy
 
 
+SITE = '  File "/env/lib/python3.11/site-packages'
+"""How a frame of a package begins."""
+
 SPECIFIC = {
     "OSError: libGL.so.1: cannot open shared object file": ("OpenGL", "sudo apt-get install libgl1"),
     "ImportError: libcudnn.so.8: cannot open shared object file": ("cuDNN 8", "pip install 'nvidia-cudnn-cu12<9'"),
@@ -509,6 +512,56 @@ SPECIFIC = {
         "conda search -c conda-forge tensorflow",
     ),
     "TensorFlow version: 2.21.0\nCould not find cuda drivers on your machine": ("cuSOLVER", "toolkit install"),
+    "clang: error: unsupported CUDA gpu architecture: sm_120": ("clang does not know sm_120", "clang --version"),
+    "ptxas x.ptx, line 9; error   : Instruction 'mma' not supported on .target 'sm_120'": ("instruction (mma)", ""),
+    "Getting requirements to build wheel did not run successfully.\nNo module named 'torch'": (
+        "asks for torch without saying so",
+        "pip install setuptools wheel packaging torch && pip install --no-build-isolation PACKAGE",
+    ),
+    "python setup.py egg_info did not run successfully.\nNo module named 'numpy.distutils'": (
+        "Python 3.12",
+        "uv venv --python 3.11",
+    ),
+    f"{SITE}/numpy/core/__init__.py\", line 1, in <module>\nAttributeError: module 'numpy' has no attribute '_new'": (
+        "two versions of numpy are mixed",
+        "pip install --no-cache-dir numpy",
+    ),
+    f"{SITE}/keras/backend/x.py\", line 8, in f\nAttributeError: module 'tensorflow.python.x' has no attribute 'y'": (
+        "keras and tensorflow are of different versions",
+        "pip install --upgrade tensorflow keras",
+    ),
+    f"{SITE}/frob/core.py\", line 3, in f\nTypeError: 'NoneType' object is not callable": ("frob", ""),
+    "module 'pandas' has no attribute 'np'": ("pandas 2.0", "pip install 'pandas<2.0'"),
+    "AttributeError: 'MessageFactory' object has no attribute 'GetPrototype'": (
+        "protobuf 6.30",
+        "pip install 'protobuf<6.30'",
+    ),
+    "TensorFlow 2.19.0\na 1.6 requires protobuf<7.0dev,>=3.20, but you have protobuf 3.19.6 which is incompatible": (
+        "protobuf 3.19.6 is installed",
+        "pip check",
+    ),
+    "RuntimeError: CUDA error: device-side assert triggered": ("a label or index", ""),
+    "huggingface_hub: HTTPError: 401 Client Error: Unauthorized for url: x": ("401, it wants a login", "hf auth login"),
+    "Because a==1.2 depends on numpy>=1.26.0 and you require numpy==1.24.4, we can conclude": (
+        "a==1.2 wants numpy>=1.26.0, and the requirements name numpy==1.24.4",
+        "",
+    ),
+    "NCCL WARN Call to shm_open failed : Permission denied\nError while creating shared memory segment": (
+        "may not write",
+        "sudo chmod 1777 /dev/shm",
+    ),
+    "ValueError: Unknown layer: Functional": ("another Keras than", ""),
+    "ValueError: Unknown layer: FrobLayer": ("one's own", ""),
+    "'_UserObject' object has no attribute 'predict'": ("not a model of Keras", ""),
+    "TypeError: Input 'filename' of 'ReadFile' Op has type float32 that does not match expected type of string.": (
+        "data set is empty",
+        "",
+    ),
+    "TypeError: Input 'y' of 'Mul' Op has type float32 that does not match type float16 of argument 'x'.": (
+        "different types",
+        "",
+    ),
+    "FailedPreconditionError: /data/train; Is a directory": ("a folder where it wants a file", ""),
 }
 
 

@@ -82,7 +82,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     told = {"module": module, "top": top, "package": package, "member": f"{module}.{name}"}
     if top and raiser == top and (module != top or name.startswith("_")):
         return {**told, "mixed": top}
-    if family := next((each for each in known["families"] if {top, raiser} & {*each["modules"]}), None):
+    if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
         told |= {"family": family["what"], "install": family["install"]}
     row = next(_list_names(module, name, known["names"]), None)
     if row is None:
@@ -106,6 +106,11 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     since = str(row["since"])
     stays = held and not _overlap(f">={since}", held)
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
+    members = {*family["modules"]}
+    return modules <= members if family.get("both") else bool(modules & members)
 
 
 def _step_below(version: str) -> str:

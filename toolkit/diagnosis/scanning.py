@@ -38,7 +38,8 @@ _PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORE
 _ENDING: Final = re.compile(
     r"(?<!\b0 )(?<!\b[Nn]o )(?:\b[A-Z]\w*(?:Error|Exception)\b|\b[Ee]rror:|\bERROR\b|\[error\]"
     r"|\b[Ff](?:atal|ailed|ailure)\b|\bF(?:ATAL|AILED)\b|^Killed|\b[Tt]erminated\b|^Aborted|core dumped"
-    r"|\btim(?:ed|ing) out\b|\buncaught exception\b|\[E\d{3,4} |: [EF] \w+/"
+    r"|\b[Cc](?:ould not|annot)\b|\b[Uu]nable to\b|\b[Dd]enied\b|\bnot supported\b|\brefused\b"
+    r"|\b[Ss]egmentation\b|\b[Ee]rror!|\btim(?:ed|ing) out\b|\buncaught exception\b|\[E\d{3,4} |: [EF] \w+/"
     r"|^Traceback \(most|^\s*File \".*\", line \d|\bexit (?:code|status):? ?[1-9])"
 )
 """How the last lines of a log read that ends in a failure."""
