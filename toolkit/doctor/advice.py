@@ -133,7 +133,7 @@ def _estimate(way: Way, place: PlatformRow, table: Table) -> str:
 
 
 def _estimate_build(place: PlatformRow) -> str:
-    return f"about {estimate_build().facts['hours']} h on this machine" if place.name == find_own_platform() else ""
+    return f"{estimate_build().facts['hours']} on this machine" if place.name == find_own_platform() else ""
 
 
 def _describe_toolchain(table: Table, nearest: VersionRequest) -> str:

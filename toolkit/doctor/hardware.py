@@ -148,7 +148,7 @@ class Hours:
 
     def describe(self) -> str:
         likely, least, most = (max(1, round(hours)) for hours in (self.likely, self.least, self.most))
-        return f"about {likely} h ({least} to {most}), by {self.files:,} counted files"
+        return f"about {likely} h ({least} to {most})"
 
 
 def count_hours(capabilities: int, jobs: int) -> Hours:
@@ -179,12 +179,13 @@ def estimate_build(capabilities: int = 1) -> Finding:
         id="source-build",
         state="ok" if enough else "fail",
         advisory=True,
-        evidence=f"TensorFlow from source: {jobs} jobs, {hours.describe()}" + "".join(f"; {text}" for text in lacking),
+        evidence=f"TensorFlow from source: {jobs} jobs, {hours.describe()}, by {hours.files:,} counted files"
+        + "".join(f"; {text}" for text in lacking),
         remedy="" if enough else "build on a larger host, or with --remote-cache",
         facts={
             "jobs": jobs,
             **asdict(hours),
-            "hours": max(1, round(hours.likely)),
+            "hours": hours.describe(),
             "memory_bytes": total,
             "free_bytes": free,
             "cores": cores,

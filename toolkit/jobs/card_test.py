@@ -133,11 +133,18 @@ class CardTest:
             f"at most {MINUTES} minutes and {GIGABYTES} GB, in {FOLDER}; after Ctrl-C the same command goes on. The "
             f"report is {REPORT}."
         )
-        chosen = self.report.attempt("machine", self._choose, self._describe)
+        attempt, wishes = self.report.attempt, choice.Wishes(settings=self.settings)
+        chosen = attempt("machine", partial(choice.choose, wishes, self.how), self._describe)
         if chosen and chosen.missing:
-            chosen = self._graft(chosen)
-        resolved = self._resolve(chosen) if chosen else None
-        if resolved is None:
+            made = attempt(
+                "graft", partial(self.make_graft, chosen.missing), lambda made: made.wheel.name if made else ""
+            )
+            chosen = chosen.take(made) if made else None
+        ready = partial(pipeline.choose_environment, chosen, self.how) if chosen else None
+        resolved = (
+            attempt("packages", ready, lambda it: it.plan.spec.requirements if it.plan else "") if ready else None
+        )
+        if chosen is None or resolved is None:
             self._conclude(chosen)
             return
         prepared = pipeline.environment_task(resolved)
@@ -146,17 +153,14 @@ class CardTest:
         if self.how.dry_run:
             run([prepared, *(task for _, each in tasks for task in each)], console, dry_run=True)
             return
-        if self.report.attempt("environment", partial(_do, prepared), lambda made: f"{made.kind} {made.digest[:19]}"):
+        if attempt("environment", partial(_do, prepared), lambda made: f"{made.kind} {made.digest[:19]}"):
             for device, (checked, first, again) in tasks:
                 with _hiding_cards() if device == "processor" else nullcontext():
-                    self.report.attempt(f"checks on the {device}", partial(_do, checked), _describe_checks)
-                    if trained := self.report.attempt(f"digits on the {device}", partial(_do, first), _describe_run):
+                    attempt(f"checks on the {device}", partial(_do, checked), _describe_checks)
+                    if trained := attempt(f"digits on the {device}", partial(_do, first), _describe_run):
                         compare = partial(_compare_runs, trained, Path(again.step.outputs[0]))
-                        self.report.attempt(f"again and profiled on the {device}", partial(_do, again), compare)
+                        attempt(f"again and profiled on the {device}", partial(_do, again), compare)
         self._conclude(chosen)
-
-    def _choose(self) -> choice.Chosen:
-        return choice.choose(choice.Wishes(settings=self.settings), self.how)
 
     def _describe(self, chosen: choice.Chosen) -> str:
         decision = chosen.decision
@@ -172,26 +176,6 @@ class CardTest:
             return chosen.settings.versions.describe()
         self.report.facts += [f"decision: {decision.way.describe()}, because {decision.way.reason}", *decision.lines()]
         return decision.way.describe()
-
-    def _graft(self, chosen: choice.Chosen) -> choice.Chosen | None:
-        missing = chosen.missing
-        if missing is None:
-            return chosen
-        make = partial(self.make_graft, missing)
-        if self.how.dry_run:
-            wheel = make()
-        else:
-            wheel = self.report.attempt("graft", make, lambda made: made.wheel.name if made else "not made")
-        return chosen.take(wheel) if wheel else None
-
-    def _resolve(self, chosen: choice.Chosen) -> pipeline.ReadyEnvironment | None:
-        found: list[pipeline.ReadyEnvironment] = []
-        self.report.attempt(
-            "packages",
-            lambda: found.append(pipeline.choose_environment(chosen, self.how)),
-            lambda _: pipeline.choose_spec(chosen.settings).requirements,
-        )
-        return found[0] if found else None
 
     def _list_tasks(self, resolved: pipeline.ReadyEnvironment, prepared: Task[Any], device: str) -> Sequence[Task[Any]]:
         on_card = device == "card"
@@ -219,7 +203,9 @@ class CardTest:
             raise CheckError(f"{', '.join([*failed, *left])} did not work", remedy=remedy)
         if chosen and not _uses_card(chosen):
             why = chosen.decision.way.reason if chosen.decision else "the processor was asked for"
-            raise GpuError("everything before the card worked, and no card can be used here", why=why, remedy=remedy)
+            first = chosen.decision.remedy if chosen.decision else ""
+            what = "everything before the card worked, and no card can be used here"
+            raise GpuError(what, why=why, remedy=first or remedy)
 
 
 def _uses_card(chosen: choice.Chosen) -> bool:

@@ -29,7 +29,7 @@ def plan_task(planned: PlannedWheel, state: Path, console: Console, *, tag: str)
     ``tag``: the image's name. If it is empty, a name is made from the plan.
     """
     plan = planned.plan
-    name = tag or naming.name_image(TARGET, f"cuda-{plan.lock.spec['cuda']}", plan.digest)
+    name = tag or naming.name_image(TARGET, f"cuda-{cuda}" if (cuda := plan.lock.versions.cuda) else "cpu", plan.digest)
     command = plan.image_command(TARGET, name, {naming.OWNER_LABEL: "toolkit", naming.PLAN_LABEL: plan.digest})
 
     def make() -> Worker:

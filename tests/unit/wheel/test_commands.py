@@ -105,3 +105,11 @@ def test_verify_names_what_is_no_result(run: Run) -> None:
         done = run("verify", place)
         assert done.returncode == code
         assert "Traceback" not in done.stderr
+
+
+def test_workers_for_a_wheel_without_cuda_get_an_image_of_their_own(run: Run) -> None:
+    done = run("build-image", "--target", "bazel-worker", "--cuda", "none", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "--tag toolkit/bazel-worker:cpu-" in done.stdout
+    assert "--build-arg DEVICE=cpu" in done.stdout
+    assert "CUDA" not in done.stdout
