@@ -22,7 +22,9 @@ def slurm(
     nodes: Annotated[int, typer.Option(min=1, help="Machines, with a worker each, or one for each GPU.")] = 2,
     gpus: Annotated[str, typer.Option(metavar="[TYPE:]N", help="GPUs of each machine, each with a worker.")] = "0",
     cpus: Annotated[int, typer.Option(min=0, help="Cores of each worker.")] = 0,
-    driver: Annotated[str, typer.Option(metavar="VERSION", help="Driver of the machines, such as 550.54.15.")] = "",
+    driver: Annotated[
+        str, typer.Option(metavar="VERSION", help="Driver of the machines; a free one is asked without it.")
+    ] = "",
     wheel: Wheel = None,
     port: Annotated[int, typer.Option(min=1024, max=65535, help="Port of worker 0; others use those after.")] = 2222,
     interpreter: Annotated[
