@@ -100,10 +100,6 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
-            self._ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
-
     def take_picture(self) -> bytes:
         import base64
 

@@ -5,14 +5,13 @@ A moment chosen at random hits code where a program spends no time, which a kill
 
 import mmap
 import os
-import pickle
 import random
 import signal
 import struct
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -22,7 +21,6 @@ from tests.loaded import become
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MOMENT, SIGNAL, COUNTED = "INTERRUPTED_AT", "INTERRUPTED_BY", "INTERRUPTED_COUNT"
-LIMIT_SECONDS = 60
 """How long a fork has to end by its signal."""
 
 ENDED = {130, *(-number for number in NUMBERS)}
@@ -47,52 +45,6 @@ class Injection:
             main()
         finally:
             sys.setprofile(None)
-
-
-class Branching(Injection):
-    """Forks a program at some of its moments. Each fork gets a signal there, and ends by it; the program goes on.
-
-    This takes a fraction of the time of a program for each moment. But the forks share files and processes with the
-    program, so it is for programs that change nothing.
-    """
-
-    def __init__(self, moments: Mapping[int, int], out: int, error: int) -> None:
-        super().__init__(0, 0)
-        self.moments, self.streams = moments, {1: out, 2: error}
-        self.ended: list[tuple[int, Ended]] = []
-        self.parent = os.getpid()
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        self.count += 1
-        if self.count in self.moments:
-            self._split(self.count)
-
-    def _split(self, moment: int) -> None:
-        files = {number: _copy(stream) for number, stream in self.streams.items()}
-        child = os.fork()
-        if child == 0:
-            sys.setprofile(None)
-            for number, file in files.items():
-                os.dup2(file, number)
-            signal.setitimer(signal.ITIMER_REAL, LIMIT_SECONDS)
-            os.kill(os.getpid(), self.moments[moment])
-            return
-        _, status = os.waitpid(child, 0)
-        out, error = (_read(file) for file in files.values())
-        self.ended.append((moment, Ended(os.waitstatus_to_exitcode(status), out, error, 0)))
-
-
-def _copy(stream: int) -> int:
-    """Return the descriptor of a new file with the content of another one, open at its end."""
-    file = os.memfd_create("branch")
-    os.write(file, os.pread(stream, os.fstat(stream).st_size, 0))
-    return file
-
-
-def _read(file: int) -> str:
-    content = os.pread(file, os.fstat(file).st_size, 0).decode()
-    os.close(file)
-    return content
 
 
 @dataclass(frozen=True)
@@ -134,50 +86,6 @@ def fork(
         error.seek(0)
         (count,) = struct.unpack("q", memory[:])
         return Ended(os.waitstatus_to_exitcode(status), out.read(), error.read(), count)
-
-
-def branch(
-    main: Callable[[], object], argv: Sequence[str], folder: Path, variables: dict[str, str], moments: Mapping[int, int]
-) -> list[tuple[int, Ended]]:
-    """Run a program that changes nothing, and return how its forks ended, which got these signals at these moments."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error, tempfile.TemporaryFile() as ended:
-        child = os.fork()
-        if child == 0:
-            branching = Branching(moments, out.fileno(), error.fileno())
-
-            def start() -> None:
-                try:
-                    branching.run(main)
-                finally:
-                    if os.getpid() == branching.parent:
-                        ended.write(pickle.dumps(branching.ended))
-                        ended.flush()
-
-            become(start, argv, folder, variables, {1: out.fileno(), 2: error.fileno()})
-        _, status = os.waitpid(child, 0)
-        out.seek(0)
-        error.seek(0)
-        ended.seek(0)
-        assert os.waitstatus_to_exitcode(status) == 0, out.read() + error.read()
-        found: list[tuple[int, Ended]] = pickle.loads(ended.read())  # noqa: S301 - of this module
-        return found
-
-
-def sweep_branches(
-    count: int,
-    moments: int,
-    run: Callable[[Mapping[int, int]], list[tuple[int, Ended]]],
-    is_whole: Callable[[Ended], bool],
-    seed: int = 0,
-) -> Counter[str]:
-    """As :func:`sweep` does, but in forks of one run of a program that changes nothing."""
-    generator = random.Random(seed)  # noqa: S311 - nothing is secret
-    chosen = {moment: generator.choice(NUMBERS) for moment in generator.sample(range(1, moments + 1), count)}
-    found = Counter[str]()
-    for moment, ended in run(chosen):
-        found[_judge(ended, moment, moments, chosen[moment], whole=is_whole(ended))] += 1
-    assert found.total() == count
-    return found
 
 
 def _judge(ended: Ended, moment: int, moments: int, number: int, *, whole: bool) -> str:

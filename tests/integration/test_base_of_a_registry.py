@@ -1,4 +1,3 @@
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -50,34 +49,3 @@ def test_wheel_that_the_base_cannot_run_is_refused_although_the_base_was_not_her
     assert not (workspace.folder / "state").exists(), "no log: no build was started"
     fitting = make(workspace.folder, b"2.36")
     assert workspace.toolkit("build-image", "--wheel", fitting, "--base-image", image, "--dry-run").returncode == 0
-
-
-def test_base_with_another_python_is_refused(workspace: Workspace) -> None:
-    image = "toolkit/test:another-python"
-    said = (
-        "FROM {}\nRUN rm -f /usr/local/bin/python && printf '#!/bin/sh\\necho 2.41 3.13\\n' >/usr/local/bin/python \\\n"
-    )
-    text = said.format(stages.STANDIN) + " && chmod 755 /usr/local/bin/python\n"
-    subprocess.run(["docker", "build", "--tag", image, "-"], input=text, text=True, capture_output=True, check=True)
-    try:
-        done = workspace.toolkit("build-image", "--wheel", make(workspace.folder, b"2.36"), "--base-image", image)
-    finally:
-        subprocess.run(["docker", "image", "rm", image], capture_output=True, check=True)
-    assert done.returncode == 3, done.stderr
-    assert "is for Python 3.11, and the base image has 3.13" in done.stderr
-
-
-def test_lock_holds_the_registrys_digest_before_and_after_the_pull(workspace: Workspace, base: tuple[str, str]) -> None:
-    image, digest = base
-    done = workspace.toolkit("lock", "--base-image", image, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["pins"]["base-digest"] == digest
-    subprocess.run(["docker", "pull", "--quiet", image], check=True, capture_output=True)
-    assert is_here(image)
-    done = workspace.toolkit("lock", "--check", "--base-image", image)
-    assert done.returncode == 0, done.stderr
-    done = workspace.toolkit("build-wheel", "--dry-run", "--json", "--base-image", image)
-    assert f"BASE_IMAGE={image}@{digest}" in json.loads(done.stdout)["commands"][0]
-    for name, code in ((f"{image}@{digest}", 0), (f"{image}@sha256:{'0' * 64}", 1)):
-        outcome = stages.build("folders", arguments={"BASE_IMAGE": name})
-        assert outcome.code == code, outcome.text

@@ -2,11 +2,10 @@
 
 import json
 import re
-import shutil
 import subprocess
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from tests.integration.docker import stages
 from tests.integration.workspace import Workspace
 from tests.makers.build_image import NEEDS_GPU, NEEDS_TENSORFLOW
 from tests.makers.smoke_images import failures, require_breaks_named
-from tests.unit.wheel.maker import make_wheel
-from toolkit import versions
 from toolkit.base import keys, naming, signing
 from toolkit.base.digest import digest_file
 from toolkit.smoke import runner
@@ -73,18 +70,6 @@ def test_the_image_is_signed_and_its_wheel_is_asked_for_too(built: Built, image:
     assert workspace.toolkit(*words).returncode == 0
 
 
-def test_the_components_are_those_of_the_cuda_asked_for(image: str) -> None:
-    installed = run(
-        image,
-        "import importlib.metadata as m, json;"
-        "print(json.dumps({d.name: d.version for d in m.distributions() if d.name.startswith('nvidia')}))",
-    )
-    found = {name.removeprefix("nvidia-").removesuffix("-cu12"): version for name, version in installed.items()}
-    assert found.pop("cudnn").startswith("9.5.0.")
-    found.pop("nccl")  # is part of no release of CUDA
-    assert found == versions.load_table().cuda_rows["12.6.1"].components
-
-
 def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> None:
     workspace, value = built
     assert run(image, "import tensorflow as tf; print(tf.float128_digits())") == 113
@@ -99,14 +84,6 @@ def test_tensorflow_is_the_wheel_that_was_given(built: Built, image: str) -> Non
     labels = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
     assert labels[f"{naming.LABEL_PREFIX}.wheel"] == value["digest"]
     assert labels[f"{naming.LABEL_PREFIX}.lock"] == digest_file(LOCKED)
-
-
-def test_the_manifest_names_the_native_kernels(built: Built, image: str) -> None:
-    library = "/opt/toolkit/train/native/kernels.so"
-    program = f"import hashlib; print(hashlib.sha256(open('{library}', 'rb').read()).hexdigest())"
-    found = [json.loads(path.read_text()) for path in (built[0].folder / "state").glob("image-train-*/manifest.json")]
-    (recorded,) = (each["facts"]["kernels"] for each in found if each["facts"]["tag"] == image)
-    assert recorded == f"sha256:{stages.run(image, '-c', program, options=('--entrypoint', 'python')).strip()}"
 
 
 def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str) -> None:
@@ -133,16 +110,6 @@ def test_smoke_passes_all_that_the_stand_in_can_answer(built: Built, image: str)
     assert evidence["compiler.ptxas"]["assembled_for"] == "sm_75"
 
 
-def test_nothing_is_pretended_of_the_stand_in(built: Built, image: str) -> None:
-    """Checks that need TensorFlow fail if not left out. So does a capability that the wheel was not built for."""
-    code, found = smoke(built[0], image, "--expect-capability", "5.2")
-    assert code == 7
-    named = failures(found)
-    assert named.pop("build.capabilities") == "no kernel for compute capability 5.2 among compute_75"
-    assert {name.partition(".")[0] for name in named} == {"cpu", "numerics", "xla", "determinism"}
-    assert set(named) == {check.id for check in found.checks if check.id.startswith(NEEDS_TENSORFLOW)}
-
-
 def test_a_component_with_another_hash_than_locked_is_refused(built: Built, clone: Path, tmp_path: Path) -> None:
     locked = clone / "docker/requirements/cuda-12.6.1.txt"
     entry = r"(?m)^nvidia-cuda-runtime-cu12==.*(\n +--hash.*)+"
@@ -159,56 +126,6 @@ def test_a_component_with_another_hash_than_locked_is_refused(built: Built, clon
 
 def test_every_break_in_the_image_is_named(image: str, tmp_path: Path) -> None:
     require_breaks_named(image, tmp_path)
-
-
-def for_another_python(_: Path, folder: Path) -> Path:
-    return make_wheel(folder, tag="cp312-cp312-linux_x86_64")
-
-
-def for_a_newer_glibc(wheel: Path, folder: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        members = {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
-    library = members["tensorflow/libtensorflow_cc.so.2"]
-    changed, count = re.subn(rb"\0GLIBC_2\.\d\d\0", b"\0GLIBC_2.99\0", library)
-    assert count
-    return make_wheel(folder, files={**members, "tensorflow/libtensorflow_cc.so.2": changed})
-
-
-def tampered(wheel: Path, folder: Path) -> Path:
-    copy = Path(shutil.copytree(wheel.parent, folder / "dist"))
-    (copy / wheel.name).write_bytes(wheel.read_bytes() + b"\0")
-    return copy
-
-
-def unlisted(wheel: Path, folder: Path) -> Path:
-    shutil.copy(wheel, folder)
-    (folder / "SHA256SUMS").write_text(f"{'0' * 64}  another.whl\n")
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code", "message"),
-    [
-        (for_another_python, 3, "is not for Python 3.11"),
-        (for_a_newer_glibc, 3, "needs glibc 2.99, and the base image has 2.41"),
-        (tampered, 8, "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl is not what SHA256SUMS says"),
-        (unlisted, 8, "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl is not in SHA256SUMS"),
-    ],
-)
-def test_a_wheel_that_cannot_serve_is_refused_before_anything_is_built(
-    built: Built, tmp_path: Path, spoil: Callable[[Path, Path], Path], code: int, message: str
-) -> None:
-    workspace, value = built
-    name = f"toolkit/test:{uuid.uuid4().hex[:8]}"
-    (tmp_path / "given").mkdir()
-    wheel = spoil(workspace.folder / value["wheel"], tmp_path / "given")
-    before = sorted((workspace.folder / "state").iterdir())
-    done = workspace.toolkit("build-image", "--wheel", str(wheel), *CUDA, "--tag", name)
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert sorted((workspace.folder / "state").iterdir()) == before, "no log: no build was started"
-    gone = subprocess.run(["docker", "image", "inspect", name], capture_output=True, check=False)
-    assert gone.returncode != 0
 
 
 def test_up_from_source_goes_on_with_the_wheel_that_is_built_and_stops_where_a_check_fails(

@@ -17,7 +17,6 @@ from tests.integration.workspace import CACHE, Workspace
 from tests.makers.build_image import NEEDS_TENSORFLOW
 from tests.makers.mini_tensorflow import edit
 from toolkit import versions
-from toolkit.base import keys
 from toolkit.engine import buildx
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
@@ -26,26 +25,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixt
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
-
-
-def test_result_is_said_as_one_object_and_progress_as_events(built: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, value = built
-    wheel = workspace.folder / value["wheel"]
-    assert wheel.name == "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
-    assert workspace.results == [wheel.parent.name]
-    assert value["reused"] is False
-    assert value["level"] == "below R0"
-    assert value["floating"] == ["apt-snapshot"]
-
-
-def test_up_to_date_wheel_is_not_built_again(built: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, value = built
-    keys.make(workspace.folder / "key")
-    done = workspace.build("--json", "--sign", "key")
-    again = json.loads(done.stdout)
-    assert (again["reused"], again["digest"]) == (True, value["digest"])
-    verified = workspace.toolkit("verify", value["folder"], "--trust", "key.pub")
-    assert verified.returncode == 0, verified.stderr
 
 
 def test_result_is_verified_and_a_changed_byte_is_not(built: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
@@ -72,20 +51,6 @@ def test_second_build_without_caches_gives_the_same_wheel(built: tuple[Workspace
     left = {mount.name for mount in buildx.find_caches()} - {mount.name for mount in before}
     assert not left, "of the real build it would be tens of gigabytes"
     assert any(mount.name == CACHE for mount in buildx.find_caches()), "the cache of builds stays"
-
-
-@pytest.mark.weekly
-def test_a_wheel_for_newer_processors_says_so(built: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    done = workspace.build("--cpu-target", "x86-64-v3", "--json")
-    assert done.returncode == 0, done.stderr
-    value = json.loads(done.stdout)
-    assert value["plan"] != built[1]["plan"]
-    folder = workspace.folder / value["folder"]
-    assert "--copt=-march=x86-64-v3" in (folder / "build.json").read_text()
-    assert "avx2" in json.loads((folder / "manifest.json").read_text())["facts"]["instructions"]
-    dry = workspace.toolkit("smoke", "--wheel", value["folder"], "--cuda", "12.6.1", "--cudnn", "9.5.0", "--dry-run")
-    assert "--expect-instructions avx2,bmi1" in dry.stdout
 
 
 def test_a_wheel_for_processors_is_built_without_cuda_and_checked_in_a_container(
@@ -222,14 +187,6 @@ def test_download_with_another_hash_than_pinned_is_refused(workspace: Workspace,
     done = workspace.build()
     assert done.returncode == 8, done.stderr
     assert "error: the build failed: a downloaded file has other bytes than were pinned" in done.stderr
-    assert list((workspace.folder / "dist").iterdir()) == []
-
-
-def test_failing_download_says_how_to_go_off_line(workspace: Workspace) -> None:
-    done = workspace.build("--source", "https://127.0.0.1:1/tensorflow.git#" + "a" * 40)
-    assert done.returncode == 6, done.stderr
-    assert "error: the build failed: " in done.stderr
-    assert "--downloads" in done.stderr
     assert list((workspace.folder / "dist").iterdir()) == []
 
 

@@ -91,17 +91,6 @@ def test_the_second_time_everything_is_reused(chain: dict[str, object], variable
     assert time.monotonic() - start < 60
 
 
-def test_smoke_names_what_is_wrong(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
-    image = chain["environment"]["reference"]  # type: ignore[index]
-    junit = folder / "smoke.xml"
-    skip = ("--skip", "numerics", "--skip", "xla", "--skip", "determinism")
-    words = ("--image", image, "--expect-version", "2.18.0", *skip, "--junit", str(junit), "--json")
-    done = _toolkit(variables, "smoke", *words)
-    assert done.returncode == 7
-    assert "version.tensorflow" in done.stderr
-    assert "<failure" in junit.read_text()
-
-
 @pytest.mark.weekly
 @pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_stops_the_container_and_the_run_goes_on_later(
@@ -133,32 +122,3 @@ def test_an_interrupt_at_any_moment_leaves_no_container(
     assert process.returncode == 130
     assert "Traceback" not in said
     assert _containers() == []
-
-
-def test_an_image_without_python_is_said_to_be_one(variables: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /file\n")
-    name = "toolkit/test:empty"
-    subprocess.run(["docker", "buildx", "build", "--load", "--tag", name, str(tmp_path)], check=True)
-    done = _toolkit(variables, "smoke", "--image", name)
-    subprocess.run(["docker", "rmi", name], check=True)
-    assert done.returncode == 7
-    assert "there is no python" in done.stderr
-
-
-def test_a_folder_with_a_colon_is_a_folder(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
-    done = _toolkit(variables, "train", "digits", "--steps", "1", "--out", str(folder / "a:b"))
-    assert done.returncode == 0, done.stderr
-    assert list(folder.glob("a:b/digits-*/manifest.json"))
-
-
-def test_clean_lists_ours_and_leaves_others(chain: dict[str, object], variables: dict[str, str], folder: Path) -> None:
-    image = chain["environment"]["reference"]  # type: ignore[index]
-    stranger = folder / "state" / "not-ours"
-    stranger.mkdir()
-    # Another clone of this machine may have a record of the same image, which then stays for it.
-    alone = variables | {"XDG_CACHE_HOME": str(folder / "cache")}
-    value = json.loads(_toolkit(alone, "clean", "--dry-run", "--json").stdout)
-    assert f"image {image}" in value["removed"]
-    assert not any(
-        name.rpartition(" ")[2].startswith("toolkit/base:") or "not-ours" in name for name in value["removed"]
-    )

@@ -23,7 +23,6 @@ from toolkit.base.manifest import Manifest
 from toolkit.engine import Job, custody
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import DockerEngine
-from toolkit.records import clean
 
 pytestmark = pytest.mark.engine
 
@@ -175,49 +174,6 @@ def test_an_image_of_two_clones_is_removed_by_the_last(clones: tuple[Clone, Clon
     assert [line.rpartition("/")[2] for line in value["removed"]] == [f"image-train-cpu-{image.plan[7:19]}"]
     assert f"image {image.name}" in two.clean()["removed"]
     assert _docker("images", "--quiet", image.name) == ""
-
-
-def test_containers_of_an_image_that_was_committed_from_a_job_are_the_users(clones: tuple[Clone, Clone]) -> None:
-    one, _ = clones
-    name = f"somebody/committed:{uuid.uuid4().hex[:8]}"
-    options = [f"--label={key}={each}" for key, each in _labels(one).items()]
-    job = _docker("create", *options, stages.STANDIN)
-    _docker("commit", job, name)
-    _docker("rm", job)
-    users = _docker("create", name)
-    try:
-        assert one.clean()["removed"] == []
-        assert _docker("inspect", "--format", "{{.Id}}", users)
-    finally:
-        _docker("rm", users, check=False)
-        _docker("rmi", name, check=False)
-
-
-def test_the_network_of_a_killed_launch_is_removed(clones: tuple[Clone, Clone]) -> None:
-    one, two = clones
-    name = f"toolkit-test-{uuid.uuid4().hex[:12]}"
-    _docker("network", "create", "--internal", *(f"--label={key}={each}" for key, each in _labels(one).items()), name)
-    try:
-        assert any(line.startswith(f"network {name}: ") for line in two.clean()["left"])
-        assert one.clean()["removed"] == [f"network {name}"]
-    finally:
-        _docker("network", "rm", name, check=False)
-
-
-def test_the_base_stand_in_stays_unless_asked_for(tmp_path: Path) -> None:
-    client = docker.from_env()
-    if not client.images.list(naming.name_standin("3.11")):
-        pytest.skip("this machine builds on the official base image")
-
-    def find(scope: clean.Scope) -> bool:
-        return any(
-            item.name == naming.name_standin("3.11") and not item.left
-            for item in clean.find(client, tmp_path, scope=scope)
-        )
-
-    assert not find(clean.Scope())
-    assert not find(clean.Scope(everything=True))
-    assert find(clean.Scope(base=True, everything=True))
 
 
 @pytest.fixture

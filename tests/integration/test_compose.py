@@ -51,17 +51,6 @@ def test_training_runs_and_its_outputs_are_the_callers(run: Path) -> None:
     assert record.stat().st_uid == (os.getuid())
 
 
-def test_compose_makes_nothing_that_the_program_has_made(clone: Path) -> None:
-    """Both make the same layers, so `docker compose` after `toolkit up` does not make the environment of 2 GB again."""
-    built = _run(clone, sys.executable, "-m", "toolkit", "build-image", "--json")
-    assert built.returncode == 0, built.stderr
-    assert _run(clone, "docker", "compose", "build", "train").returncode == 0
-    names = (json.loads(built.stdout)["image"], "toolkit/train:compose-cpu-2.21.0")
-    ask = ("docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}")
-    program, compose = (json.loads(_run(clone, *ask, name).stdout) for name in names)
-    assert compose == program
-
-
 NETWORK = """
 import socket, sys
 from train.__main__ import start
@@ -116,16 +105,6 @@ def test_a_run_of_the_program_goes_on_through_compose(clone: Path) -> None:
     assert record["resumed_after"]
 
 
-def test_tensorboard_shows_the_runs(clone: Path, run: Path) -> None:
-    try:
-        done = _run(clone, "docker", "compose", "up", "--detach", "tensorboard")
-        assert done.returncode == 0, done.stderr
-        expected = {path.name for path in (clone / "runs").glob("digits-*")}
-        assert _ask_board(expected) == expected
-    finally:
-        _run(clone, "docker", "compose", "rm", "--stop", "--force", "tensorboard")
-
-
 @pytest.mark.parametrize("token", ["", "0123456789abcdef-of-tests"])
 def test_the_server_answers_on_loopback(clone: Path, run: Path, token: str) -> None:
     try:
@@ -155,37 +134,3 @@ def test_the_server_answers_on_loopback(clone: Path, run: Path, token: str) -> N
         assert states.split() == ["0"]
     finally:
         _run(clone, "docker", "compose", "rm", "--stop", "--force", "serve")
-
-
-def _ask_board(expected: set[str]) -> set[str]:
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + 240  # long enough for a busy machine
-    while True:
-        try:
-            with direct.open("http://127.0.0.1:6006/data/runs", timeout=5) as answer:
-                runs = {name.partition("/")[0] for name in json.load(answer)}
-        except OSError:
-            runs = set()
-        if runs >= expected or time.monotonic() > deadline:
-            return runs
-        time.sleep(0.5)
-
-
-def test_the_checks_can_fail(clone: Path) -> None:
-    skip = ("--skip", "numerics", "--skip", "xla", "--skip", "determinism")
-    done = _run(clone, "docker", "compose", "run", "--rm", "-T", "smoke", *skip, "--expect-version", "2.18.0")
-    assert done.returncode == 7
-    assert "version.tensorflow" in done.stdout
-
-
-@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.gpu.yaml"]])
-def test_the_files_join(clone: Path, files: list[str]) -> None:
-    argv = ["docker", "compose", *(part for name in files for part in ("-f", name)), "config", "--format", "json"]
-    services = json.loads(_run(clone, *argv).stdout)["services"]
-    gpu = len(files) == 2
-    for service in services.values():
-        assert ("deploy" in service) == gpu
-        assert service["build"]["args"]["REQUIREMENTS"] == ("cuda-2.21.0-12.8.1-9.10.2" if gpu else "cpu-2.21.0")
-        assert service["image"].endswith("cuda-2.21.0-12.8.1-9.10.2" if gpu else "cpu-2.21.0")
-        assert service["read_only"]
-        assert service["cap_drop"] == ["ALL"]

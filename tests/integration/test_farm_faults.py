@@ -6,25 +6,24 @@ import random
 import re
 import shutil
 import subprocess
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.integration.docker import farms, stages, webdav
+from tests.integration.docker import farms
 from tests.integration.workspace import Workspace
 from tests.makers.mini_tensorflow import edit
 from tests.makers.poisoned_cache import note
-from tests.server import QuietHandler, serve
 from tests.tiers import weekly
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("bazel")]
 
+
 CALLS = (b"FindMissingBlobs", b"ByteStream/Write", b"Execution/Execute", b"ByteStream/Read")
+
 """The first of each are before the upload, during it, during execution, and during the download of an output."""
 
 SWAP = """
@@ -50,14 +49,6 @@ HEAL = """
 digest=$0
 find /srv/just -path "*/$(echo "$digest" | cut -c1-2)/$(echo "$digest" | cut -c3-)" -delete
 grep --recursive --files-with-matches --fixed-strings "$digest" /srv/just | xargs rm
-"""
-
-DAMAGE = """
-import pathlib
-files = sorted(path for path in pathlib.Path("/srv/cache/cas").rglob("*") if path.is_file())
-for number, path in enumerate(files):
-    content = path.read_bytes()
-    path.write_bytes([content[:10], content[:-1] + b"x", content][number % 3])
 """
 
 
@@ -193,59 +184,3 @@ def test_wrong_bytes_of_an_output_end_the_build_and_of_an_input_are_found_by_a_s
         (blob,) = re.findall(r"(?i)  try: remove the blob (\w+) there", done.stderr)
         farm.run("sh", "-c", HEAL, blob)
         assert require_wheel(build("dist")) == wrong
-
-
-@pytest.mark.weekly
-def test_cache_server_serves_hits_and_costs_nothing_but_time_when_it_is_broken(
-    new_cache: Callable[[], str], workspace: Workspace
-) -> None:
-    with webdav.serve() as (url, name):
-
-        def run(out: str, *more: str) -> subprocess.CompletedProcess[str]:
-            return workspace.build("--json", "--cache", new_cache(), "--remote-cache", url, "--out", out, *more)
-
-        def build(out: str, *more: str) -> tuple[str, int]:
-            done = run(out, *more)
-            return require_wheel(done), json.loads(done.stdout)["actions"]["cached"]
-
-        digest, hits = build("first")
-        assert hits == 0
-        assert build("second") == (digest, 15)
-        farms.call("exec", name, "python3", "-c", DAMAGE)
-        # Bazel 7 takes a result without its bytes, and asks for them when it is too late to compile.
-        late = run("dist")
-        assert (late.returncode, workspace.results) == (6, []), late.stderr
-        assert "because of a remote cache error" in late.stderr
-        again, hits = build("damaged", "--bazel-argument", "--remote_download_outputs=all")
-        assert again == digest
-        assert hits < 15
-        farms.call("exec", name, "chmod", "000", "/srv/cache", "/srv/temporary")
-        assert build("refusing") == (digest, 0)
-
-
-@pytest.mark.weekly
-@pytest.mark.parametrize("answers", [0, 3])
-def test_a_build_goes_on_without_a_cache_that_says_nothing(
-    answers: int, built: tuple[Workspace, dict[str, Any]], new_cache: Callable[[], str], tmp_path: Path
-) -> None:
-    over, seen = threading.Event(), list[str]()
-
-    def answer(request: QuietHandler) -> None:
-        seen.append(f"{request.command} {request.path}")
-        if len(seen) > answers:
-            over.wait()
-        elif request.command == "GET":
-            request.answer(404)
-        else:
-            request.rfile.read(int(request.headers["Content-Length"]))
-            request.answer(201)
-
-    with serve(stages.find_gateway(), GET=answer, PUT=answer) as address:
-        try:
-            done = Workspace(tmp_path).build("--json", "--cache", new_cache(), "--remote-cache", f"http://{address}")
-        finally:
-            over.set()
-    assert "; the build goes on without it" in done.stderr
-    assert require_wheel(done) == built[1]["digest"]
-    assert seen[0].startswith("GET /cas/000")
-    assert len(seen) > answers

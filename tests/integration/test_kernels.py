@@ -43,16 +43,6 @@ def test_a_kernel_that_does_not_compile_ends_the_command_before_bazel(workspace:
     assert len(workspace.results) == 1
 
 
-def test_a_tree_without_kernels_and_a_word_that_is_no_number_are_refused(workspace: Workspace) -> None:
-    (workspace.source / FILL).unlink()
-    done = workspace.build("--prove-kernels", "3")
-    assert done.returncode != 0
-    assert "there is no .cu.cc file" in done.stderr
-    done = workspace.build("--prove-kernels", "most")
-    assert done.returncode == 2, done.stderr
-    assert "'most' is neither a number nor all" in done.stderr
-
-
 @pytest.mark.weekly
 @pytest.mark.timeout(1800)
 @needs_upstream

@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -114,35 +112,6 @@ def test_what_root_writes_in_the_folder_of_another_belongs_to_that_one(folder: P
     assert (workspace.stat().st_uid, (folder / "cache").stat().st_uid) == (0, 0), "the cache is root's"
 
 
-def test_a_run_goes_on_elsewhere_and_its_files_keep_one_owner(folder: Path, workspace: Path) -> None:
-    give(workspace / "out")
-    arguments = [
-        "digits",
-        "--epochs",
-        "12",
-        "--depth",
-        "10",
-        "--checkpoint-every",
-        "5",
-        "--out",
-        str(workspace / "out"),
-    ]
-    begun = toolkit(folder, "train", *arguments)
-    end = time.monotonic() + 300
-    while not list(workspace.glob("out/*/checkpoints/*.json")):
-        assert begun.poll() is None
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    begun.send_signal(signal.SIGINT)
-    begun.communicate()
-    assert begun.returncode == 130
-    assert list_owners(workspace / "out") == {ALICE}
-    run_on_host(folder, *arguments)
-    assert list_owners(workspace / "out") == {ALICE}
-    record = json.loads(next(workspace.glob("out/*/manifest.json")).read_text())
-    assert record["resumed_after"]
-
-
 def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, workspace: Path) -> None:
     give(workspace / "data", workspace / "out")
     run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"))
@@ -173,15 +142,3 @@ def test_using_a_run_changes_nothing_beside_what_is_written(folder: Path, worksp
     written = [path for name in ("model", "results", "seen") for path in (workspace / "home" / name).rglob("*")]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {ALICE}
     assert any(path.suffix == ".keras" for path in written)
-
-
-def test_data_that_the_owner_of_the_outputs_may_not_read_is_named_before_anything_starts(
-    folder: Path, workspace: Path
-) -> None:
-    give(workspace / "out")
-    said = run(folder, "train", str(workspace / "data"), *SMALL, "--out", str(workspace / "out"), code=9)
-    assert f"a container cannot read {workspace / 'data'}" in said
-    assert "it belongs to root, group root, and has mode 0700" in said
-    assert "the job runs as uid 4321" in said
-    assert list((workspace / "out").iterdir()) == []
-    assert (workspace / "data").stat().st_mode & 0o777 == 0o700

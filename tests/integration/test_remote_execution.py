@@ -79,18 +79,6 @@ def test_casd_gives_the_wheel_of_a_build_here_and_then_keeps_all_results(
     assert first["digest"] == again["digest"] == built[1]["digest"]
 
 
-def test_executor_that_nothing_used_is_an_error(
-    service: str, new_cache: Callable[[], str], workspace: Workspace
-) -> None:
-    # Results that the service keeps would count as its work.
-    here = ("--bazel-argument", "--spawn_strategy=standalone", "--bazel-argument", "--noremote_accept_cached")
-    done = workspace.build("--cache", new_cache(), "--remote-executor", service, *here)
-    assert done.returncode == 6, done.stderr
-    assert "error: the build failed: nothing ran on the remote executor" in done.stderr
-    assert "wheel: no action ran on the remote executor, and" in done.stderr
-    assert workspace.results == []
-
-
 @pytest.mark.weekly
 def test_another_toolchain_gets_nothing_that_the_service_keeps_for_this_one(
     service: str, new_cache: Callable[[], str], workspace: Workspace, clone: Path

@@ -1,14 +1,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.docker import distribution, stages, tokens
+from tests.integration.docker import distribution, stages
 from tests.makers.publication import finish_build, publish
-from toolkit.base import digest, keys
+from toolkit.base import keys
 from toolkit.records import attestation, find
 from toolkit.versions.settings import resolve
 from toolkit.wheel import build_plan
@@ -27,21 +27,12 @@ class Machines:
     plan: BuildPlan
 
     def __call__(self, machine: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(machine, *words, **variables)
-        output, errors = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    def start(self, machine: str, *words: str, **variables: str) -> "subprocess.Popen[str]":
         home = self.root / machine
         given = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
         given |= {"PYTHONPATH": str(stages.ROOT), "DOCKER_CONFIG": str(home / "docker"), "NO_COLOR": "1"}
         given |= {"TOOLKIT_CA_BUNDLE": str(self.registry.authority), **variables}
         argv = [sys.executable, "-m", "toolkit", *words]
-        return subprocess.Popen(argv, cwd=home, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def find_part(self, value: str) -> Path:
-        """Return where the second machine keeps what has come of a wheel."""
-        return self.root / "second" / ".toolkit" / f"wheel-{self.plan.name}" / f"{digest.shorten(value)}.part"
+        return subprocess.run(argv, cwd=home, env=given, capture_output=True, text=True, check=False)
 
     @property
     def where(self) -> str:
@@ -53,18 +44,15 @@ class Machines:
 
 
 @contextmanager
-def connect(
-    root: Path, change: Callable[[Path], object] = str, service: tokens.Service | None = None
-) -> Iterator[Machines]:
-    """Make a wheel on the first machine, and the others. ``change``: of its folder before it is signed."""
+def connect(root: Path) -> Iterator[Machines]:
+    """Make a wheel on the first machine, and the others."""
     asked = build_plan.plan_wheel(resolve({}), BuildOptions(), lock_file=Path("none")).plan
     keys.make(root / "key")
     made = root / "first" / "dist" / asked.name
     made.parent.mkdir(parents=True)
     publish(finish_build(root / "staging"), made, asked)
-    change(made)
     attestation.sign(find(str(made), root), keys.load(str(root / "key")), fresh=True)
-    with distribution.serve(root, service) as registry:
+    with distribution.serve(root) as registry:
         found = Machines(root, registry, asked)
         registry.log_in(root / "first" / "docker")
         for name in ("second", "third"):

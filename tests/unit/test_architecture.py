@@ -13,8 +13,6 @@ import pytest
 from tools import pages, picture
 from tools.layers import CHECKS, LEVELS, PACKAGES, ROOT, UPWARD, list_imports, list_modules, read_graph
 
-PROBE = ROOT / "train" / "use" / "probe.py"
-
 
 def _normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -24,35 +22,6 @@ def _reaches(path: Path, forbidden: tuple[str, ...]) -> list[str]:
     return [
         name for name in list_imports(path) if any(name == each or name.startswith(f"{each}.") for each in forbidden)
     ]
-
-
-def test_the_toolkit_never_imports_tensorflow() -> None:
-    names = (
-        "command_line",
-        "cluster.tf_config",
-        "config",
-        "cores",
-        "errors",
-        "native.library",
-        "peers",
-        "record",
-        "system.memory",
-        "system.network",
-        "system.addresses",
-        "system.budget",
-        "system.files",
-        "system.output",
-        "system.progress",
-        "system.keyboard",
-        "system.signals",
-    )
-    names += ("service.options", "use.compare")
-    allowed_of_train = tuple(f"train.{name}" for name in names)
-    shared = ("toolkit.smoke.checks.gpu_rules.", "toolkit.smoke.checks.check.Expectation")
-    for path in list_modules("toolkit"):
-        assert not _reaches(path, ("tensorflow", "keras", "datasets", "numpy")), path
-        assert all(name.startswith(shared) for name in _reaches(path, ("toolkit.smoke.checks",))), path
-        assert all(name.startswith(allowed_of_train) for name in _reaches(path, ("train",))), path
 
 
 def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
@@ -88,16 +57,6 @@ def test_each_package_stands_alone(paths: list[Path], forbidden: tuple[str, ...]
     assert {path: reached for path in paths if (reached := _reaches(path, forbidden))} == {}
 
 
-def test_what_runs_beside_the_job_knows_the_job_alone() -> None:
-    assert not _reaches(PROBE, ("toolkit", "docker", "tensorflow", "yaml", "typer", "rich"))
-
-
-def test_only_the_engine_package_and_clean_import_the_docker_sdk() -> None:
-    allowed = (ROOT / "toolkit" / "engine", ROOT / "toolkit" / "records" / "clean.py")
-    users = [path for path in list_modules("toolkit") if _reaches(path, ("docker",))]
-    assert all(any(path == each or each in path.parents for each in allowed) for path in users)
-
-
 def test_no_shell_runs_a_string() -> None:
     for path in [path for package in PACKAGES for path in list_modules(package)]:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -125,34 +84,6 @@ def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:
 
 def test_each_package_imports_lower_layers_alone() -> None:
     assert not _find_upward(read_graph())
-
-
-def test_an_import_of_a_higher_layer_is_found() -> None:
-    graph = {
-        "toolkit.base.errors": {"toolkit.cli"},
-        "toolkit.engine.host": {"toolkit.wheel.build_plan", "toolkit.base.errors"},
-    }
-    assert _find_upward(graph) == [
-        "toolkit.base.errors imports toolkit.cli",
-        "toolkit.engine.host imports toolkit.wheel.build_plan",
-    ]
-    with pytest.raises(AssertionError, match="belongs to no layer"):
-        _find_upward({"toolkit.attic": set()})
-
-
-def _read_documented_layers(text: str, package: str) -> dict[str, int]:
-    rows = re.findall(rf"^\| (`{package}/.+?) \| (\d+) \|", text, re.MULTILINE)
-    return {
-        name.strip("/"): int(level) for names, level in rows for name in re.findall(rf"`(?:{package}/)?(.+?)`", names)
-    }
-
-
-@pytest.mark.parametrize("package", ["toolkit", "train"])
-def test_the_documented_layers_are_those_that_exist(package: str) -> None:
-    parts = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
-    parts |= {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
-    assert parts == LEVELS[package].keys()
-    assert _read_documented_layers((ROOT / "CONTRIBUTING.md").read_text(), package) == LEVELS[package]
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:

@@ -27,23 +27,15 @@ def test_every_name_of_every_device_tells_its_own_capability_or_that_it_tells_no
     [
         ("GTX 750", ["5.0 and 5.2", "--gpu 5.2", "10de:1407"]),
         ("GT 730", ["2.1, 3.0 and 3.5"]),
-        ("RTX 6000", ["7.5, 8.9 and 12.0"]),
-        ("NVIDIA GeForce RTX 305...", ["8.6 and 8.9"]),
         ("Radeon RX 7900 XTX", ["not an NVIDIA card", "AMD"]),
-        ("Instinct MI300X", ["not an NVIDIA card", "AMD"]),
         ("Arc A770", ["not an NVIDIA card", "Intel"]),
-        ("Iris Xe", ["not an NVIDIA card", "Intel"]),
-        ("Apple M3 Max", ["not an NVIDIA card", "Apple"]),
         ("M4", ["not an NVIDIA card", "Apple", "Tesla M4"]),
         ("NVIDIA Graphics Device", ["driver is too old to know the card"]),
         ("GeForce 6800 GT", ["older than CUDA"]),
         ("RTX 6090", ["did you mean", "RTX 5090 (12.0)"]),
-        ("MX260", ["did you mean", "MX250 (6.1)"]),
         ("RTX 1080", ["no card of this name"]),
         ("86", ["did you mean 8.6?"]),
-        ("7.55", ["no card of this name"]),
         ("10de:ffff", ["no card of this name"]),
-        ("RTX", ["no card of this name"]),
         ("", ["no card of this name"]),
     ],
 )
@@ -52,9 +44,3 @@ def test_what_a_name_does_not_tell_is_not_guessed(name: str, words: list[str]) -
         cards.find_card(name)
     said = f"{caught.value.what} {caught.value.why} {caught.value.remedy}"
     assert [word for word in words if word not in said] == [], said
-
-
-def test_the_machines_of_a_chip_have_its_platform_and_note() -> None:
-    assert cards.find_card("DGX Spark").platform == cards.find_card("GB200").platform == "linux/arm64"
-    assert cards.find_card("B200").platform == ""
-    assert "JetPack" in cards.find_card("Jetson Orin Nano").note

@@ -1,9 +1,5 @@
 import json
-import os
-import subprocess
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,35 +26,6 @@ def test_only_names_of_ours_are_found(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "image-train-cpu-ffffffffffff").symlink_to(_make(tmp_path / "elsewhere", "thesis"))
     assert sorted(Path(item.name).name for item in clean.find(None, tmp_path)) == sorted(ours)
-
-
-def test_what_another_command_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, unlink = _make(tmp_path, NAME), os.unlink
-    (folder / "other").mkdir()
-
-    def unlink_twice(name: Any, **options: Any) -> None:
-        unlink(name, **options)
-        with suppress(OSError):
-            (folder / "other").rmdir()
-        unlink(name, **options)
-
-    (item,) = clean.find(None, tmp_path)
-    monkeypatch.setattr(os, "unlink", unlink_twice)
-    assert clean.remove(item) == ""
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_nested_deeply_stays_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = _make(tmp_path, NAME)
-    monkeypatch.chdir(folder)
-    for _ in range(1500):
-        os.mkdir("deep")  # noqa: PTH102 - a path would be too long
-        os.chdir("deep")
-    monkeypatch.chdir(tmp_path)
-    (item,) = clean.find(None, tmp_path)
-    assert item.bytes == 2
-    assert clean.remove(item)
-    subprocess.run(["rm", "-rf", folder], check=True)
 
 
 def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
@@ -104,16 +71,13 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         ("toolkit/train:cpu-0123456789ab", PLAN, True),
         ("toolkit/runtime:cuda-12.6.1-0123456789ab", PLAN, True),
         ("toolkit/train:compose-cpu", "", True),
-        ("toolkit/train:compose-cuda-12.6.1", "", True),
         ("toolkit/bazel:debian", "", True),
         (naming.name_standin("3.13"), "", True),
         ("toolkit/base:python3.11-bookworm", "", True),
-        ("toolkit/base:python3.11-trixie-arm64", "", True),
         ("toolkit/base:python3.11-mine", "", False),
         # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),
         ("toolkit/train:mine", PLAN, False),
-        ("toolkit/train:cpu-ffffffffffff", PLAN, False),
         ("somebody/train:cpu-0123456789ab", PLAN, False),
         ("toolkit/train:cpu-0123456789ab", "", False),
     ],

@@ -12,7 +12,6 @@ from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
 from toolkit.base.project import ROOT
 from tools import pages
-from train.config.presets import read_table
 
 
 @pytest.mark.parametrize(
@@ -23,34 +22,20 @@ from train.config.presets import read_table
         (["train", "digits", "--epochs", "0"], 2, "at least 1"),
         (["up", "--engine", "podman"], 2, "one of auto, docker, apptainer, host"),
         (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
-        (["up", "--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.1"),
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),
-        (["up", "--tensorflow", "2.22.0"], 3, "keras-nightly"),
         (["up", "--python", "3.14"], 3, "--tensorflow 2.21.0 --python 3.13"),
-        (["up", "--cuda", "12.9.1", "--cudnn", "9.7.0"], 3, "has no CUDA 12.9.1"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
         (["smoke", "--wheel", "nowhere"], 2, "a folder"),
         (["up", "--cuda", "9.5.0", "--cudnn", "12.6.1"], 2, "--cuda 12.6.1 --cudnn 9.5.0"),
-        (["build-wheel", "--tensorflow", "2.19"], 3, "--tensorflow 2.19.0"),
         (["build-wheel", "--tensorflow", "latest"], 2, "such as 2."),
-        (["push", "nowhere", "ghcr.io/team/tensorflow"], 2, "there is no"),
         (["push", "ghcr.io/team/tensorflow", "dist/name"], 2, "toolkit push dist/name ghcr.io/team/tensorflow"),
         (["advise", "RTX 5090", "--gpu", "T4"], 2, "twice"),
-        (["train", "digits", "--epochs", "three"], 2, "--epochs is no whole number"),
-        (["train"], 2, "DATASET"),
-        (["matrix", "--nope"], 2, "--nope"),
         (["nosuch"], 2, "nosuch"),
         (["up", "--ca-bundle", "nowhere.pem"], 2, "does not exist"),
         (["doctor", "--ca-bundle", str(Path(__file__))], 2, "holds no certificate"),
         (["up", "--base-image", "Bad Name"], 2, "not the name of an image"),
-        (["up", "--base-image", ""], 2, "is empty"),
-        (["train", "cifar10", "--data-dir", "nowhere"], 2, "there is no folder"),
         (["up", "--engine", "docker"], 5, "no container engine answers"),
-        (["build-image"], 5, "no container engine answers"),
-        (["smoke", "--image", "any"], 5, "no container engine answers"),
         (["smoke", "--skip", "cpu.onedn"], 2, "did you mean cpu.onednn"),
-        (["smoke", "--skip", "tensorflow"], 2, "cannot be left out"),
-        (["smoke", "--skip=--list"], 2, "no check is called --list"),
         (["doctor", "--engine", "docker"], 4, "engine"),
     ],
 )
@@ -118,14 +103,6 @@ def test_a_full_output_is_one_message(run: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_an_interrupt_while_a_class_is_made_has_its_exit_code(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(
-        "import os\nfrom toolkit import __main__, cli\n"
-        "cli.app = lambda **_: exec('os.kill(os.getpid(), 2)')\n__main__.main()\n"
-    )
-    assert subprocess.run([sys.executable, "-m", "program"], cwd=tmp_path, check=False).returncode == 130
-
-
 def test_auto_takes_the_host_and_says_why(run: Run) -> None:
     done = run("up", "digits", "--dry-run")
     assert done.returncode == 0
@@ -155,62 +132,12 @@ def test_matrix_shows_each_version_with_its_sources_and_each_known_failure(run: 
     assert "P10, tensorflow before 2.20 and cuda from 12.8: " in text
 
 
-def test_matrix_shows_each_security_advisory_with_the_versions_that_it_affects(run: Run) -> None:
-    text, value = run("matrix").stdout, json.loads(run("matrix", "--json").stdout)
-    assert "CVE-2025-55559, TensorFlow 2.18.0, fixed in 2.18.1, severity high: denial of service" in text
-    (item,) = [each for each in value["advisories"] if each["id"] == "CVE-2026-2492"]
-    assert (item["affected"][-1], item["fixed"]) == ("2.20.0", "2.21.0")
-
-
 @pytest.mark.parametrize("command", ["up", "build-wheel"])
 def test_a_tensorflow_with_security_advisories_is_named_once_and_not_refused(run: Run, command: str) -> None:
     options = ("--dry-run", "--json", "--tensorflow", "2.19.0")
     done = run(command, *options, **({"TOOLKIT_ENGINE": "host"} if command == "up" else {}))
     assert done.stderr.count("CVE-2026-2492") == 1
     assert json.loads(done.stdout)["advisories"] == ["CVE-2026-2492"]
-
-
-@pytest.mark.parametrize("words", [("train",), ("launch", "slurm")])
-def test_help_names_every_data_set_and_the_users_own(run: Run, words: tuple[str, ...]) -> None:
-    text = " ".join(run(*words, "--help").stdout.split())
-    assert all(name in text for name in read_table("datasets"))
-    assert "a folder, .zip or .tar of your own images" in text
-    assert "hf:OWNER/NAME[@REVISION]" in text
-
-
-def test_the_program_alone_says_where_to_start_and_shows_its_commands_by_groups(run: Run) -> None:
-    ended = run()
-    assert ended.returncode == 2
-    start, *groups = re.split(r"\n(?=[A-Z][\w ]+:\n)", ended.stderr)
-    assert "toolkit advise" in groups[0]
-    assert "toolkit up digits" in groups[0]
-    headings = [group.partition(":")[0] for group in groups[1:-1]]
-    assert headings == ["Start", "Get a TensorFlow", "Train", "Use a run", "Check and share", "This folder"]
-    assert start.startswith("Usage: toolkit")
-
-
-def test_the_table_of_versions_can_be_narrowed(run: Run) -> None:
-    value = json.loads(run("matrix", "--tensorflow", "2.19.0", "--cuda", "12.6.1", "--json").stdout)
-    assert [(row["version"], row["cuda"]) for row in value["rows"]] == [("2.19.0", ["12.6.1"])]
-    assert [row["version"] for row in value["cuda"]] == ["12.6.1"]
-    assert "before-2.18" not in {failure["id"] for failure in value["failures"]}
-    assert "P3" in {failure["id"] for failure in value["failures"]}
-
-
-@pytest.mark.parametrize(
-    ("words", "nearest"),
-    [
-        (("--tensorflow", "2.19.0", "--cuda", "12.9.1"), "--cuda 12.8.0"),
-        (("--cuda", "14.0.0"), "--cuda 13.0.0"),
-        (("--tensorflow", "2.19"), "--tensorflow 2.19.0"),
-    ],
-)
-def test_a_version_that_the_table_lacks_is_answered_by_the_nearest(
-    run: Run, words: tuple[str, ...], nearest: str
-) -> None:
-    ended = run("matrix", *words)
-    assert ended.returncode == 3
-    assert nearest in ended.stderr
 
 
 def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
@@ -236,18 +163,13 @@ def test_the_pages_show_what_the_code_says(page: Path) -> None:
     [
         ["verify", "nowhere"],
         ["report", "nowhere"],
-        ["report", "nowhere", "--text"],
         ["push", "nowhere", "ghcr.io/team/tensorflow"],
         ["reproduce", "nowhere"],
         ["predict", "nowhere", "photo.jpg"],
-        ["evaluate", "nowhere"],
-        ["export", "nowhere"],
         ["serve", "nowhere"],
         ["train", "./nowhere"],
         ["train", "cifar10", "--data-dir", "nowhere"],
-        ["train", "--config", "nowhere/config.yaml"],
         ["train", "digits", "--init-from", "./nowhere"],
-        ["train", "--continue", "nowhere"],
         ["build-image", "--wheel", "nowhere"],
         ["build-wheel", "--source", "./nowhere"],
     ],
@@ -258,15 +180,6 @@ def test_what_is_not_there_has_one_exit_code(run: Run, words: list[str]) -> None
     assert done.returncode == 2, done.stderr
     assert "nowhere" in done.stderr
     assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
-
-
-def test_a_run_and_an_image_that_are_swapped_are_put_right(run: Run) -> None:
-    (run.folder / "a run").mkdir()
-    (run.folder / "a run" / "config.yaml").touch()
-    (run.folder / "photo.jpg").touch()
-    done = run("predict", "photo.jpg", "a run")
-    assert done.returncode == 2
-    assert "toolkit predict 'a run' photo.jpg" in done.stderr
 
 
 def test_a_python_without_packages_is_one_message() -> None:

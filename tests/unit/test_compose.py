@@ -6,8 +6,6 @@ import yaml
 
 from toolkit.base import naming
 from toolkit.engine import Job, container
-from toolkit.jobs import training_job
-from toolkit.versions import load_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,9 +44,3 @@ def test_what_clones_share_has_no_label_of_one_of_them(services: dict[str, Any])
     value = yaml.safe_load((ROOT / "compose.yaml").read_text())
     shared = [value["volumes"]["data"], value["networks"]["serve"], *(each["build"] for each in services.values())]
     assert all(each["labels"] == {naming.OWNER_LABEL: "toolkit"} for each in shared)
-
-
-def test_compose_builds_and_ends_jobs_as_the_program_does(services: dict[str, Any]) -> None:
-    epochs = {each["build"]["args"]["SOURCE_DATE_EPOCH"] for each in services.values()}
-    assert epochs == {str(load_table().default.source_date_epoch)}, "with other time stamps, layers are made twice"
-    assert services["train"]["stop_grace_period"] == f"{training_job.GRACE_SECONDS}s"

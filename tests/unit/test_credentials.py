@@ -50,12 +50,6 @@ def require_none(folder: Path, said: str) -> None:
         assert not path.is_file() or CANARY.encode() not in path.read_bytes()
 
 
-def test_the_options_are_found() -> None:
-    named = {word for line in LINES for word in line}
-    assert {"--source", "--wheel", "--from", "--remote-cache", "--bazel-argument", "--base-image"} <= named
-    assert len(LINES) > 150
-
-
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_no_option_of_any_command_keeps_or_prints_a_credential(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -105,12 +105,6 @@ def test_the_help_of_each_command_has_an_example_of_this_very_command() -> None:
         assert all(line.startswith(commands[name]) for line in lines)
 
 
-@pytest.mark.parametrize("line", ["toolkit smok", "toolkit doctor --of", "make nothing", "python -m train.nothing"])
-def test_a_command_that_does_not_exist_is_found(line: str) -> None:
-    with pytest.raises(REFUSALS):
-        _check(line)
-
-
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_shows_what_the_program_answers(name: str) -> None:
     assert DRAWINGS[name]() == (ROOT / "docs" / name).read_text(), "run: python -m tools.pages"

@@ -1,10 +1,8 @@
-import json
 import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from tests.server import reply, serve
 from toolkit import doctor
 from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, reading, services
-from toolkit.engine import client
 from toolkit.versions.settings import Settings, resolve
 
 
@@ -43,22 +40,9 @@ def test_a_machine_that_can_do_its_work_without_an_engine_is_not_scolded(setting
     assert (_find(asked, "engine").level, bool(_find(asked, "engine").remedy)) == ("fail", True)
 
 
-def test_what_only_a_build_or_a_card_needs_is_a_warning_only_where_it_is_wanted(settings: Settings) -> None:
-    """A laptop without a card has nothing to mend."""
-    plain = {item.id: item.state for item in doctor.examine(settings, offline=True)}
-    assert (plain["source-build"], plain["apptainer"], plain["gpu"]) == ("unneeded", "unneeded", "unneeded")
-    cuda = replace(settings, cuda="12.6.1", sources={**settings.sources, "cuda": "flag"})
-    assert _find(doctor.examine(cuda, offline=True), "source-build").level == "warn"
-
-
 def test_too_little_disk_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     _set_free_space(monkeypatch, 1 << 20)
     assert _find(doctor.examine(settings, offline=True), "disk").level == "fail"
-
-
-def test_an_output_that_is_a_file_fails(settings: Settings) -> None:
-    Path("runs").write_text("")
-    assert _find(doctor.examine(settings, offline=True), "writable-runs").level == "fail"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +50,8 @@ def test_an_output_that_is_a_file_fails(settings: Settings) -> None:
     [
         ("Tesla T4, 7.5, 575.57.08", "13.0.0", "", ["install driver 580.65.06 or a newer one", "ask for CUDA 12.9.1"]),
         ("Tesla T4, 7.5, 470.82.01", "12.6.1", "", ["driver 560.35.03", "525.60.13 is the oldest", "minor-ver"]),
-        ("Tesla T4, 7.5, 470.82.01", "13.0.0", "", ["install driver 580.65.06"]),
         ("RTX 2070, 7.5, 511.65", "12.6.1", "wsl2", ["install driver 560.94", "in Windows, ", "528.33 is the oldest"]),
         ("Tesla P100, 6.0, 510.47.03", "12.6.1", "", ["branch 570 or 580, and no later one", "525.60.13"]),
-        ("GTX 1050, 6.1, 595.71.05", "12.6.1", "", ["branch 570 or 580, and no later one"]),
         ("RTX 5090, 12.0, 550.54.14", "12.8.1", "", ["install driver 570.124.06", "570.26 is the oldest"]),
     ],
 )
@@ -91,31 +73,6 @@ def test_the_remedy_names_the_driver_that_the_cuda_asked_for_needs(
     assert ("ask for" in finding.remedy) == ("ask for CUDA 12.9.1" in words)
 
 
-@pytest.mark.parametrize(
-    ("card", "level", "word", "remedy"),
-    [
-        ("Tesla T4, 7.5, 560.35.03", "ok", "as published", ""),
-        ("NVIDIA GeForce RTX 5090, 12.0, 570.124.06", "warn", "only PTX", "toolkit install --into my-env --card 12.0"),
-        ("NVIDIA GeForce GTX 980, 5.2, 550.54.14", "warn", "no code", "toolkit build-wheel"),
-        ("Tesla V100-SXM2-16GB, 7.0, 450.80.02", "warn", "too old", "install a driver of branch 570 or 580"),
-    ],
-)
-def test_the_doctor_says_the_verdict(
-    settings: Settings, install: Callable[[str, str], Path], card: str, level: str, word: str, remedy: str
-) -> None:
-    install("nvidia-smi", f"echo '{card}'")
-    finding = _find(list(advice.check_gpu(settings)), "gpu")
-    assert (finding.level, word in finding.evidence) == (level, True)
-    assert finding.remedy.startswith(remedy)
-
-
-def test_a_source_that_does_not_answer_is_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SOURCES", {"nobody": ("https://127.0.0.1:1", "nothing")})
-    finding = _find(list(services.check_sources(settings)), "source-nobody")
-    assert finding.level == "warn"
-    assert "out of reach" in finding.evidence
-
-
 def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "SOURCES", {})
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -128,40 +85,6 @@ def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pyte
     finding = _find(list(services.check_sources(settings)), "source-python")
     assert finding.level == "warn"
     assert "--ca-bundle" in finding.remedy
-
-
-def test_the_archives_of_the_base_image_are_asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SOURCES", {})
-    with serve(GET=reply(200), HEAD=reply(404)) as address:
-        contents = {
-            "apt/sources.list": f"deb [signed-by=/x] http://{address}/debian trixie main\n",
-            "apt/trusted.gpg": "http://127.0.0.1:1/key",
-        }
-        base = client.BaseImage(reference="base", identity="sha256:0")
-        monkeypatch.setattr(client, "connect", lambda: None)
-        monkeypatch.setattr(client, "select_base", lambda *_: base)
-        monkeypatch.setattr(client, "find_digest", lambda *_: base.identity)
-        monkeypatch.setattr(client, "read_files", lambda *_: {name: contents[name].encode() for name in contents})
-        assert _find(list(services.check_sources(settings)), "source-debian").level == "ok", "a refusal is an answer"
-        contents["apt/sources.list.d/debian.sources"] = "URIs: http://127.0.0.1:1/security\n"
-        found = _find(list(services.check_sources(settings)), "source-debian")
-        assert (found.level, "refused" in found.evidence) == ("warn", True)
-    monkeypatch.setattr(client, "find_digest", lambda *_: None)
-    assert "docker pull" in _find(list(services.check_sources(settings)), "source-debian").remedy
-
-
-def test_an_old_buildx_is_a_warning(install: Callable[[str, str], Path]) -> None:
-    for version, level in (("v0.12.1 30feaa1", "warn"), ("v0.13.1 788433953af1", "ok")):
-        install("docker", f"echo github.com/docker/buildx {version}")
-        assert services._check_plugin("buildx", "builds go through it").level == level
-
-
-@pytest.mark.parametrize(("cuda", "level"), [("12.6.1", "ok"), ("12.6", "warn")])
-def test_the_versions_asked_for_are_held_against_the_table(cuda: str, level: str) -> None:
-    settings = resolve({"cuda": cuda, "cudnn": "9.5.0"}, environment={})
-    finding = _find(list(hardware.check_build(settings)), "versions")
-    assert finding.level == level
-    assert ("--cuda 12.6.1 --cudnn 9.5.0" in finding.remedy) == (level == "warn")
 
 
 @pytest.mark.parametrize(
@@ -192,69 +115,6 @@ def test_compose_runs_as_the_owner_of_the_runs(settings: Settings, monkeypatch: 
     assert values["TOOLKIT_USERNS"] == ""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     assert doctor.compose_env([], settings)["TOOLKIT_UID"] == "1234"
-
-
-@pytest.mark.parametrize(
-    ("users", "values"), [({"rootless": True}, ("0", "0", "")), ({"mapped": True}, ("1234", "7", "host"))]
-)
-def test_compose_follows_the_kind_of_engine(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, users: dict[str, bool], values: tuple[str, str, str]
-) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 1234)
-    monkeypatch.setattr(os, "getgid", lambda: 7)
-    found = doctor.compose_env([Finding(id="users", state="ok", evidence="", facts=users)], settings)
-    assert (found["TOOLKIT_UID"], found["TOOLKIT_GID"], found["TOOLKIT_USERNS"]) == values
-
-
-DOCKER = {"Version": "26.1.5", "ApiVersion": "1.45", "Components": [{"Name": "Engine"}]}
-PODMAN = {"Version": "4.3.1", "ApiVersion": "1.41", "Components": [{"Name": "Podman Engine"}]}
-ROOT = "name=seccomp,profile=default"
-
-
-@pytest.mark.parametrize(
-    ("version", "options", "rootless", "words", "warned"),
-    [
-        (DOCKER, [ROOT], False, "rootful: jobs run as their caller", []),
-        (DOCKER, [ROOT, "name=userns"], False, "it maps users", []),
-        (DOCKER, [ROOT, "name=rootless"], False, "rootless: jobs read and write as", ["limits"]),
-        (PODMAN, [ROOT], False, "rootful: jobs run as their caller", ["buildx"]),
-        (PODMAN, [ROOT], True, "rootless: jobs read and write as", ["limits", "buildx"]),
-    ],
-)
-def test_the_kind_of_engine_is_what_the_engine_says(
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    install: Callable[[str, str], Path],
-    tmp_path: Path,
-    version: dict[str, object],
-    options: list[str],
-    rootless: bool,
-    words: str,
-    warned: list[str],
-) -> None:
-    info = {"SecurityOptions": options, "DockerRootDir": str(tmp_path), "CgroupVersion": "1", "Runtimes": {}}
-    answers = {
-        "version": version,
-        "info": info,
-        "libpod/info": {"host": {"security": {"rootless": rootless}}},
-        "_ping": {},
-    }
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        name = next((name for name in ("libpod/info", *answers) if handler.path.endswith(f"/{name}")), "")
-        reply(200 if name else 404, json.dumps(answers.get(name, {"message": "no such image"})).encode())(handler)
-
-    install("docker", "echo github.com/docker/buildx v0.13.1 788433953af1")
-    with serve(GET=answer) as address:
-        monkeypatch.setenv("DOCKER_HOST", f"tcp://{address}")
-        findings = list(services.check_engine(settings))
-    found = _find(findings, "users")
-    assert found.evidence.startswith(words)
-    is_rootless = "rootless" in words
-    assert found.facts["rootless"] == is_rootless
-    assert found.facts["owner"] == ((tmp_path.stat().st_uid, tmp_path.stat().st_gid) if is_rootless else None)
-    assert [each.id for each in findings if each.level == "warn" and each.id in {"limits", "buildx"}] == warned
-    assert all(each.remedy for each in findings if each.level == "warn")
 
 
 def test_lines_of_others_stay_in_the_env_file(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.makers.publication import finish_build, publish
 from toolkit.base.console import Console
-from toolkit.base.errors import IntegrityError, UnsupportedError
+from toolkit.base.errors import IntegrityError
 from toolkit.engine import EnvironmentSpec, Platform
 from toolkit.jobs import choice, pipeline
 from toolkit.versions.settings import resolve
@@ -21,14 +21,6 @@ def dist(tmp_path: Path) -> Path:
     return tmp_path / "dist"
 
 
-def record_cudnn(dist: Path, version: object) -> None:
-    path = dist / "manifest.json"
-    value = json.loads(path.read_text())
-    value["facts"]["lock"]["spec"]["cudnn"] = version
-    path.write_text(json.dumps(value))
-    wheel_folder.write_sums(dist)
-
-
 def test_a_wheel_brings_the_instructions_that_its_record_names(dist: Path) -> None:
     path = dist / "manifest.json"
     value = json.loads(path.read_text())
@@ -37,16 +29,6 @@ def test_a_wheel_brings_the_instructions_that_its_record_names(dist: Path) -> No
     path.write_text(json.dumps(value))
     wheel_folder.write_sums(dist)
     assert pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE).instructions == ("avx2", "fma")
-
-
-def test_newer_cudnn_than_the_sets_is_refused_by_the_manifest_beside_the_wheel(dist: Path, tmp_path: Path) -> None:
-    record_cudnn(dist, "9.6.0")
-    wheel = wheel_folder.find_wheel(dist)
-    with pytest.raises(UnsupportedError, match=r"built for cuDNN 9\.6\.0, and the run-time set has 9\.5\.0"):
-        pipeline.use_wheel(CUDA, wheel, PLACE)
-    (tmp_path / "alone").mkdir()
-    alone = wheel.rename(tmp_path / "alone" / wheel.name)
-    assert pipeline.use_wheel(CUDA, alone, PLACE).wheel == alone, "without a manifest nobody knows"
 
 
 def test_a_manifest_of_another_wheel_is_refused(dist: Path) -> None:
@@ -86,15 +68,3 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
             choice.keep(choice.Wishes(settings=settings, wheel=str(dist))),
             choice.Runner(console=Console(verbosity=-1), dry_run=dry_run),
         )
-
-
-@pytest.mark.parametrize(
-    ("place", "reason"),
-    [
-        (Platform(glibc="2.5", python="3.11"), "needs glibc"),
-        (Platform(glibc="2.41", python="3.12"), "base image has 3.12"),
-    ],
-)
-def test_base_that_cannot_run_it_is_refused(dist: Path, place: Platform, reason: str) -> None:
-    with pytest.raises(UnsupportedError, match=reason):
-        pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), place)

@@ -93,18 +93,6 @@ def test_the_shell_of_the_ci_jobs_trains_and_verifies(read: Any, tmp_path: Path)
     assert shell(steps[-1], **variables).returncode == 7, "a run that is not what it says fails the job"
 
 
-def test_both_ci_jobs_say_the_same_in_commands_that_exist(run: Run, tmp_path: Path) -> None:
-    (install, *steps), variables = read_github()
-    assert [install, *steps] == read_gitlab()[0]
-    assert variables.items() <= read_gitlab()[1].items()
-    for line in install.splitlines():
-        for word in shlex.split(line):
-            inside = word.removeprefix("./").removeprefix("tensorflow-toolkit")
-            assert inside == word or (ROOT / inside.lstrip("/")).exists()
-    done = run(*shlex.split(steps[0].replace("$JOB", variables["JOB"]))[1:], "--dry-run", **variables_of(variables))
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_actions_are_at_the_commits_of_the_workflows_here() -> None:
     """A tag can be moved to other code. What is copied from here is not proposed anew by Dependabot."""
     workflows, examples = (
@@ -200,25 +188,6 @@ def test_no_input_of_the_action_is_run_as_a_command(tmp_path: Path) -> None:
     assert arguments[4:] == ["--cuda", hostile, "--bazel-argument", "--copt=$(touch pwned) x", "--jobs", "2"]
 
 
-def test_a_build_that_fails_fails_the_step_of_the_action(tmp_path: Path) -> None:
-    done, _, output = call_action(tmp_path, code="6")
-    assert (done.returncode, output) == (6, "")
-
-
-def test_the_page_shows_the_workflow_that_users_copy() -> None:
-    page = (ROOT / "docs" / "github-actions.md").read_text()
-    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert yaml.safe_load(shown) == load("action.yml")
-
-
-def test_the_options_of_the_action_exist(run: Run) -> None:
-    options = run("build-wheel", "--help", COLUMNS="200").stdout
-    for name in ACTION["inputs"].keys() - {"arguments", "capability"}:
-        assert f"--{name} " in options
-    uses = next(step for step in load("action.yml")["jobs"]["wheel"]["steps"] if step.get("id") == "tensorflow")
-    assert uses["with"].keys() <= ACTION["inputs"].keys()
-
-
 def test_the_pipeline_of_jenkins_runs_commands_that_exist(run: Run) -> None:
     words = [
         shlex.split(line) for line in re.findall(r"\.venv/bin/toolkit (.+)'", (EXAMPLES / "Jenkinsfile").read_text())
@@ -227,10 +196,6 @@ def test_the_pipeline_of_jenkins_runs_commands_that_exist(run: Run) -> None:
     assert run(*words[0], "--dry-run").returncode == 0
     for each in re.findall(r"tensorflow-toolkit/(\S+)", (EXAMPLES / "Jenkinsfile").read_text()):
         assert (ROOT / each).exists()
-
-
-def variables_of(variables: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name.startswith("TOOLKIT_")}
 
 
 SBATCH = '[ "$1" = --test-only ] || { echo 7; SLURM_JOB_ID=7 setsid bash "$2" > log 2>&1; }'
@@ -245,15 +210,6 @@ def test_slurm_gets_a_job_that_trains(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "job 7 is queued" in done.stdout
     assert len(list(tmp_path.glob("runs/digits-*/manifest.json"))) == 1, (tmp_path / "log").read_text()
-
-
-def test_the_command_for_slurm_asks_for_what_it_says(run: Run) -> None:
-    *_, command = (EXAMPLES / "slurm.sh").read_text().splitlines()
-    words = shlex.split(command.removesuffix(' "$@"'))
-    assert words[:2] == ["exec", "toolkit"]
-    done = run(*words[2:], "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=8"} <= set(done.stdout.splitlines())
 
 
 def test_the_pod_for_kubernetes_trains_as_its_command_line_says() -> None:
@@ -285,3 +241,12 @@ def test_the_cells_of_the_notebook_read_a_run(
     assert [len(axes.lines) for axes in names["figure"].axes] == [2, 2]
     assert len(names["epochs"]) == result["epochs"]
     names["plt"].close("all")
+
+
+def test_the_command_for_slurm_asks_for_what_it_says(run: Run) -> None:
+    *_, command = (EXAMPLES / "slurm.sh").read_text().splitlines()
+    words = shlex.split(command.removesuffix(' "$@"'))
+    assert words[:2] == ["exec", "toolkit"]
+    done = run(*words[2:], "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert {"#SBATCH --nodes=2", "#SBATCH --cpus-per-task=8"} <= set(done.stdout.splitlines())

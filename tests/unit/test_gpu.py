@@ -4,7 +4,6 @@ driver's program; no real GPU is asked.
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +13,9 @@ import yaml
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
 from toolkit.base.errors import EngineError, GpuError, ToolkitError
-from toolkit.base.naming import GPU_VARIABLE, LABEL_PREFIX
+from toolkit.base.naming import GPU_VARIABLE
 from toolkit.engine import Job, apptainer, container, gpus, host
 from toolkit.engine.client import translating_errors
-from toolkit.engine.uv import Uv
-from toolkit.install.resolution import Package, Question
 
 ROOT = Path(__file__).parents[2]
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
@@ -85,41 +82,6 @@ def test_a_plan_begins_with_what_was_found_and_what_was_decided(
     assert bool(machine) or not [program for program in run.started if "nvidia" in program]
 
 
-@CARDS
-def test_an_installation_begins_with_the_same_words(
-    run: Run, play: Play, monkeypatch: pytest.MonkeyPatch, machine: str, card: str, words: list[str], ran: str
-) -> None:
-    from toolkit.doctor import reading
-    from toolkit.install import resolution
-
-    if machine == "windows":
-        monkeypatch.setattr(reading, "find_system", lambda _root: "wsl2")
-    monkeypatch.setattr(resolution, "resolve", take_all)
-    done = run("install", "--into", "mine", "--dry-run", **play(machine))
-    first, *rest = done.stderr.splitlines()
-    assert card in first
-    words = [word for word in words if word != "CPU set"]
-    assert all(word in "".join(rest) or word in first for word in words), done.stderr
-    if "graft" in ran:  # there is no such wheel yet: it is made first
-        assert done.returncode == 0, done.stderr
-        assert "graft " in done.stderr
-    else:
-        cuda = ran.startswith("cuda") or machine == "old"  # until the driver is changed, it runs on the processor
-        assert ("until then it computes on the processor" in done.stderr) == (machine == "old")
-        assert done.returncode == 0, done.stderr
-        assert ("with CUDA 12.8.1 and cuDNN 9.10.2" if cuda else "with no GPU code") in done.stderr
-        assert ("nvidia-cudnn-cu12 9.10.2.21" in done.stderr) == cuda
-        assert f"tensorflow{'' if cuda else '-cpu'} 2.21.0" in done.stderr
-    assert not (run.folder / "mine").exists()
-
-
-def take_all(_uv: Uv, question: Question) -> tuple[Package, ...]:
-    """Stand for a resolver that says of all packages of a set that they are needed."""
-    names = {root.partition("=")[0].partition("[")[0] for root in question.roots}
-    tensorflow = {"tensorflow", "tensorflow-cpu"} - names
-    return tuple(package for name, package in question.locked.items() if name not in tensorflow)
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -182,32 +144,6 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_is_an_error(run: Run, play: 
     assert words in done.stderr
 
 
-def test_processors_get_the_newest_set_and_an_archive_its_own_versions(run: Run, play: Play, tmp_path: Path) -> None:
-    from tests.makers.apptainer import LABELS, write_archive
-    from toolkit.base.console import Console
-    from toolkit.jobs.choice import Runner, Wishes, choose
-    from toolkit.versions.settings import resolve
-
-    done = run("train", "digits", "--engine", "host", "--dry-run", **play(""))
-    assert "environment-cpu-2.21.0" in done.stdout
-    archive = write_archive(tmp_path / "train.tar", {**LABELS, f"{LABEL_PREFIX}.tensorflow": "2.20.0"})
-    for named, right in ({}, "2.20.0"), ({"tensorflow": "2.18.0"}, "2.18.0"):
-        settings = resolve({"archive": str(archive), **named}, environment={})
-        assert choose(Wishes(settings=settings), Runner(console=Console(verbosity=-1))).settings.tensorflow == right
-
-
-def test_a_driver_that_hangs_does_not_hang_the_command(run: Run, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit.jobs import choice
-
-    assert choice.ANSWER_SECONDS <= 5
-    monkeypatch.setattr(choice, "ANSWER_SECONDS", 0.5)
-    begun = time.monotonic()
-    done = run("train", "digits", "--engine", "host", "--dry-run", **play("hang"))
-    assert done.returncode == 0, done.stderr
-    assert "not answered in 0.5 s" in done.stderr
-    assert time.monotonic() - begun < 20
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -256,20 +192,6 @@ def test_a_wheel_of_the_users_own_is_asked_whether_it_has_gpu_code(
     assert words in done.stderr
 
 
-def test_the_script_of_slurm_asks_its_job_to_find_a_gpu(run: Run) -> None:
-    options = ("launch", "slurm", "digits", "--shards", "8", "--dry-run")
-    done = run(*options, "--gpus", "4", *SET)
-    assert done.returncode == 0, done.stderr
-    assert f"{GPU_VARIABLE}=1 " in done.stdout
-    assert "environment-cuda-12.6.1" in done.stdout
-    own = run(*options, "--gpus", "4", "--interpreter", "/opt/python")
-    assert own.returncode == 0, own.stderr
-    assert f"{GPU_VARIABLE}=1 " in own.stdout
-    idle = run(*options, *SET)
-    assert "--gpus N asks" in idle.stderr
-    assert GPU_VARIABLE not in idle.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "granted", "right"), [([], None, "1"), ([], "0", "0"), (["--card", "Tesla T4"], None, "1")]
 )
@@ -297,19 +219,6 @@ def test_every_engine_gives_a_job_no_other_gpus_than_were_granted(monkeypatch: p
         assert {"CUDA_VISIBLE_DEVICES=0,2", "CUDA_DEVICE_ORDER=PCI_BUS_ID"} <= {*command}
 
 
-def test_compose_and_every_engine_pass_it_on() -> None:
-    services = yaml.safe_load((ROOT / "compose.gpu.yaml").read_text())["services"]
-    assert all(service["environment"] == {GPU_VARIABLE: "1"} for service in services.values())
-    for gpu in (True, False):
-        job = Job(title="x", argv=("-c", ""), gpu=gpu)
-        commands = (
-            container.describe(job, image="i").to_command(),
-            apptainer.describe("i.sif", job),
-            host.HostEngine(Path()).commands("e", job)[0],
-        )
-        assert [any(f"{GPU_VARIABLE}=1" in word for word in command) for command in commands] == [gpu] * 3
-
-
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
@@ -324,3 +233,17 @@ def test_a_container_without_a_gpu_has_the_exit_code_of_the_job(said: str, kind:
 
     with pytest.raises(kind), translating_errors("running train"):
         raise DockerException(said)
+
+
+def test_the_script_of_slurm_asks_its_job_to_find_a_gpu(run: Run) -> None:
+    options = ("launch", "slurm", "digits", "--shards", "8", "--dry-run")
+    done = run(*options, "--gpus", "4", *SET)
+    assert done.returncode == 0, done.stderr
+    assert f"{GPU_VARIABLE}=1 " in done.stdout
+    assert "environment-cuda-12.6.1" in done.stdout
+    own = run(*options, "--gpus", "4", "--interpreter", "/opt/python")
+    assert own.returncode == 0, own.stderr
+    assert f"{GPU_VARIABLE}=1 " in own.stdout
+    idle = run(*options, *SET)
+    assert "--gpus N asks" in idle.stderr
+    assert GPU_VARIABLE not in idle.stdout

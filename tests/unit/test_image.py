@@ -29,13 +29,6 @@ def test_another_input_makes_another_digest(changes: dict[str, str]) -> None:
     assert _plan(**changes).digest != _plan().digest
 
 
-def test_certificates_are_a_secret_and_change_nothing_else() -> None:
-    plan = _plan(ca_bundle="ca.pem")
-    assert plan.digest == _plan().digest
-    assert "id=ca,src=ca.pem" in _argv(plan)
-    assert not any("ca.pem" in part for part in _argv(plan) if part.startswith(("BASE", "REQ", "SOURCE")))
-
-
 def test_a_wheel_of_our_own_is_a_context_and_a_label(tmp_path: Path) -> None:
     wheel = tmp_path / "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
     wheel.write_bytes(b"a wheel")
@@ -44,12 +37,6 @@ def test_a_wheel_of_our_own_is_a_context_and_a_label(tmp_path: Path) -> None:
     assert any(part.startswith(f"{naming.LABEL_PREFIX}.wheel=sha256:") for part in _argv(plan))
     wheel.write_bytes(b"another")
     assert _plan(EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=wheel)).digest != plan.digest
-
-
-def test_every_image_carries_our_label_and_its_plan() -> None:
-    plan = _plan()
-    assert f"{naming.OWNER_LABEL}=toolkit" in _argv(plan)
-    assert f"{naming.PLAN_LABEL}={plan.digest}" in _argv(plan)
 
 
 ARM = settings.resolve({"platform": "linux/arm64"}, environment={})

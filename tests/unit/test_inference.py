@@ -64,16 +64,6 @@ def test_a_container_sees_the_run_and_the_folders_of_the_images_read_only(
     assert output.translate("/images/0/a.png /images/1/x.png") == "photos/a.png photos/more/x.png"
 
 
-def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_path: Path) -> None:
-    names = [str(tmp_path / f"{number}.png") for number in range(inference.MOST_IMAGES)]
-    job = inference.plan_prediction(run_folder, names, [], [])
-    asked = container.describe(job, image="image")
-    assert len(asked.mounts) == 2
-    assert len(json.dumps(dict(asked.environment))) < 1000
-    with pytest.raises(UsageError, match="too many"):
-        inference.plan_prediction(run_folder, [*names, "one-more.png"], [], [])
-
-
 def test_what_is_no_run_and_an_empty_list_are_refused(run_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not the folder of a run"):
         inference.plan_prediction(tmp_path, ["a.png"], [], [])
@@ -97,18 +87,6 @@ def test_an_evaluation_sees_the_data_read_only_and_writes_where_it_is_asked(run_
     ]
     own = inference.plan_evaluation(run_folder, "", choose_data(run_folder, "", "", ""), inference.Outputs())
     assert container.describe(own, image="image").argv[2:] == ("train", "evaluate", run)
-
-
-def test_broken_images_are_left_out_and_listed_in_a_container_too(run_folder: Path, tmp_path: Path) -> None:
-    outputs, options = inference.Outputs(report_broken=tmp_path / "lists" / "broken.jsonl"), ["--skip-broken"]
-    config = choose_data(run_folder, "", "", "")
-    for job in (
-        inference.plan_evaluation(run_folder, "", config, outputs, options),
-        inference.plan_prediction(run_folder, [str(tmp_path / "a.png")], [], options, outputs),
-    ):
-        asked = container.describe(job, image="image")
-        assert asked.argv[-3:] == ("--skip-broken", "--report-broken", "/report/broken.jsonl")
-        assert asked.mounts[-1] == (str(tmp_path / "lists"), "/report", False)
 
 
 def test_an_export_sees_the_run_read_only_and_writes_beside_the_folder_that_it_replaces(
@@ -172,6 +150,11 @@ def test_a_dry_run_of_a_server_refuses_what_the_server_would(run: Run, run_folde
     assert "there is no token" in refused.stderr
 
 
-def test_the_last_object_that_a_job_prints_is_its_result() -> None:
-    assert inference.find_object(["text", '{"a": 1}', "[2]", ""]) == {"a": 1}
-    assert inference.find_object(["text"]) == {}
+def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_path: Path) -> None:
+    names = [str(tmp_path / f"{number}.png") for number in range(inference.MOST_IMAGES)]
+    job = inference.plan_prediction(run_folder, names, [], [])
+    asked = container.describe(job, image="image")
+    assert len(asked.mounts) == 2
+    assert len(json.dumps(dict(asked.environment))) < 1000
+    with pytest.raises(UsageError, match="too many"):
+        inference.plan_prediction(run_folder, [*names, "one-more.png"], [], [])

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from toolkit.base import manifest
-from toolkit.cli import app
 from toolkit.records import inventory
 from toolkit.records.inventory import Item
 
@@ -82,38 +80,3 @@ def test_a_run_is_complete_or_stopped_or_running(place: Path) -> None:
             "runs/stopped": "stopped: epoch 7, test accuracy 98.61%",
             "runs/running": "running: epoch 7, test accuracy 98.61%",
         }
-
-
-@pytest.mark.parametrize("value", [[], "x", {"status": "complete"}, {"status": "complete", "result": {"epochs": 2}}])
-def test_a_damaged_record_is_no_finished_run(place: Path, value: Any) -> None:
-    make_run("odd", value)
-    assert find()["runs/odd"].state == "stopped: no epoch"
-
-
-def test_runs_are_listed_without_asking_an_engine_and_all_their_files_count(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_run("done", COMPLETE)
-    (folder / "tb/deep").mkdir(parents=True)
-    (folder / "tb/deep/events").write_bytes(b"x" * 1000)
-    (folder / "elsewhere").symlink_to(place)
-    (folder / "gone").symlink_to("nothing")
-    counted = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_symlink() or path.is_file())
-    loaded: list[str] = []
-    monkeypatch.setattr("toolkit.engine.client.connect", lambda: loaded.append("engine"))
-    monkeypatch.setattr("toolkit.records.clean.find", lambda *_: loaded.append("clean"))
-    (row,) = json.loads(CliRunner().invoke(app, ["ls", "--kind", "run", "--json"]).stdout)["items"]
-    assert (row["bytes"], loaded) == (counted, [])
-
-
-def test_the_command_lists_kinds_and_says_what_it_leaves_out(place: Path) -> None:
-    make_run("done", COMPLETE)
-    run = CliRunner()
-    done = run.invoke(app, ["ls", "--json"])
-    assert done.exit_code == 0, done.output
-    assert "is left out: no container engine answers" in done.stderr
-    assert [row["kind"] for row in json.loads(done.stdout)["items"]] == ["run"]
-    assert "nothing that the toolkit made is here" in run.invoke(app, ["ls", "--kind", "wheel"]).stdout
-    done = run.invoke(app, ["ls", "--kind", "wheels"])
-    assert done.exit_code == 2
-    assert "one of wheel, graft" in done.stderr

@@ -1,10 +1,7 @@
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.makers.sets import choose
 from toolkit import versions
@@ -15,7 +12,6 @@ from toolkit.versions import lock
 TABLE = versions.load_table()
 SPEC = choose(TABLE)
 FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
-TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 def test_lock_holds_every_pin_of_the_chain() -> None:
@@ -32,13 +28,6 @@ def test_lock_holds_every_pin_of_the_chain() -> None:
     assert {"recipe", "source-date-epoch", "base-image"} <= pins.keys()
 
 
-def test_a_wheel_has_the_day_of_its_own_version() -> None:
-    newer = choose(TABLE, tensorflow="2.21.0", cuda="12.8.1", cudnn="9.10.2")
-    epochs = [int(lock.collect(spec, TABLE, **FULL).pins["source-date-epoch"]) for spec in (SPEC, newer)]
-    assert epochs == [TABLE.default.source_date_epoch, TABLE.tensorflow("2.21.0").source_date_epoch]
-    assert epochs[0] < epochs[1]
-
-
 def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
     assert lock.collect(SPEC, TABLE, **FULL).level == "R0"
     found = lock.collect(SPEC, TABLE, base_image="debian")
@@ -47,43 +36,12 @@ def test_complete_lock_is_r0_and_an_incomplete_one_says_what_floats() -> None:
     assert [line.split()[0] for line in lock.describe_floating(found.floating)] == ["base-digest", "apt-snapshot"]
 
 
-def test_unknown_commit_floats_until_somebody_names_it() -> None:
-    rows = {**TABLE.tensorflow_rows, "2.19.0": replace(TABLE.tensorflow("2.19.0"), commit="")}
-    unknown = replace(TABLE, tensorflow_rows=rows)
-    assert "tensorflow-commit" in lock.collect(SPEC, unknown, **FULL).floating
-    assert not lock.collect(SPEC, unknown, **FULL, commit="f" * 40).floating
-
-
 def test_the_lock_of_the_default_set_in_the_repository_fits() -> None:
     locked = lock.read(project.ROOT / lock.DEFAULT_FILE)
     assert locked is not None
     assert lock.compare(locked, lock.collect_default()) == [], "run `make pins`"
     assert (locked.spec["tensorflow"], locked.spec["cuda"], locked.spec["cudnn"]) == ("2.19.0", "12.6.1", "9.5.0")
     assert locked.floating == ("base-digest", "apt-snapshot"), "only an engine and the user can name these"
-
-
-@given(st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, TEXT))
-def test_any_lock_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, names: dict[str, str], pins: dict[str, str]
-) -> None:
-    path = tmp_path_factory.mktemp("lock") / lock.FILE
-    written = lock.Lock(spec=names, pins=pins)
-    lock.write(path, written)
-    assert lock.read(path) == written
-    assert lock.Lock(spec=names, pins=dict(reversed(pins.items()))).digest == written.digest
-
-
-def test_a_lock_names_run_time_sets_and_notices_their_change(tmp_path: Path) -> None:
-    path = tmp_path / lock.FILE
-    present = lock.collect(SPEC, TABLE, **FULL)
-    lock.write(path, replace(present, sets=lock.name_set("cpu-2.20.0")))
-    locked = lock.read(path)
-    assert locked is not None
-    assert [*locked.sets] == ["docker/requirements/cpu-2.20.0.txt"]
-    lock.require_fit(locked, present)
-    for name in ("docker/requirements/cpu-2.20.0.txt", "docker/requirements/none.txt"):
-        with pytest.raises(CheckError, match="set docker/requirements/"):
-            lock.require_fit(replace(locked, sets={name: "sha256:0"}), present)
 
 
 @pytest.mark.parametrize(
@@ -118,25 +76,6 @@ def test_changed_pin_no_longer_fits(change: dict[str, str], named: str) -> None:
         lock.require_fit(locked, lock.collect(SPEC, TABLE, **{**FULL, **change}))
     assert named in str(caught.value)
     assert caught.value.exit_code == 7
-
-
-def test_changed_patch_or_versions_no_longer_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    locked = lock.collect(SPEC, TABLE, **FULL)
-    pins = dict(locked.pins)
-    pins["bazel_patches/headers/clang-17/series"] = "sha256:other"
-    del pins["docker/requirements/uv.txt"]
-    changes = lock.compare(lock.Lock(spec={**locked.spec, "cuda": "12.5.1"}, pins=pins), locked)
-    assert [line.split(":")[0] for line in changes] == [
-        "spec cuda",
-        "pin bazel_patches/headers/clang-17/series",
-        "pin docker/requirements/uv.txt",
-    ]
-
-
-@pytest.mark.parametrize("day", ["yesterday", "2026-11-21", "20261121", "20261121T000000Z\n"])
-def test_misspelt_day_is_wrong_usage(day: str) -> None:
-    with pytest.raises(UsageError, match="snapshot"):
-        lock.collect(SPEC, TABLE, base_image="debian", apt_snapshot=day)
 
 
 def test_commit_is_asked_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

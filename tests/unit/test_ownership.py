@@ -104,21 +104,6 @@ def test_a_state_folder_keeps_its_id_where_it_moves_and_a_copy_gets_its_own(engi
     assert set(ownership.list_states().values()) == {tmp_path / "moved", tmp_path / "copy"}
 
 
-def test_looking_gives_no_id(engine: Engine, tmp_path: Path) -> None:
-    assert naming.STATE_LABEL not in ownership.label(tmp_path / "state")
-    assert call()["removed"] == []
-    assert not (tmp_path / "state").exists()
-    assert not Path(".toolkit").exists()
-
-
-@pytest.mark.parametrize("content", ["", "[]", '{"id": 1}', '{"id": "../../x"}'])
-def test_a_damaged_id_is_replaced(engine: Engine, tmp_path: Path, content: str) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / ownership.FILE).write_text(content)
-    assert ownership.find(tmp_path / "state") == ""
-    assert ownership.claim(tmp_path / "state") == ownership.find(tmp_path / "state") != ""
-
-
 def test_nothing_is_removed_without_an_answer(engine: Engine) -> None:
     record(Path(".toolkit"))
     engine.image(TAG)
@@ -215,14 +200,6 @@ def test_force_is_for_jobs_of_this_state_folder_and_user(engine: Engine) -> None
     assert call("--yes", "--force")["removed"] == ["container mine"]
 
 
-def test_a_derived_image_with_the_very_name_is_left(engine: Engine) -> None:
-    record(Path(".toolkit"))
-    engine.image(TAG, identity="sha256:derived")
-    value = call("--yes", "--all")
-    assert not engine.removed
-    assert any(line.startswith(f"image {TAG}: it is not the image") for line in value["left"])
-
-
 def test_a_base_on_which_another_clone_has_images_is_left(engine: Engine, tmp_path: Path) -> None:
     record(tmp_path / "other")
     engine.image(naming.name_standin("3.11"), plan="")
@@ -235,17 +212,6 @@ def test_the_record_of_an_image_stays_while_no_engine_answers(run: Any) -> None:
     done = run("clean", "--yes", "--json", XDG_CACHE_HOME=str(run.folder / "cache"))
     assert json.loads(done.stdout)["removed"] == []
     assert (run.folder / ".toolkit/image-train-cpu-67d1fe14fdb7").exists()
-
-
-def test_the_list_says_whose_things_are(engine: Engine, tmp_path: Path) -> None:
-    record(tmp_path / "other")
-    engine.image(TAG)
-    engine.container("mine", **{naming.STATE_LABEL: ownership.claim(Path(".toolkit"))})
-    rows = json.loads(CliRunner().invoke(app, ["ls", "--json"]).stdout)["items"]
-    assert {row["name"]: (row["kind"], row["cleaned"], row["owner"]) for row in rows} == {
-        TAG: ("image", False, str(tmp_path / "other")),
-        "mine": ("container", True, ""),
-    }
 
 
 def test_an_image_that_only_a_strangers_record_names_is_left(engine: Engine) -> None:

@@ -53,10 +53,6 @@ def test_the_package_has_every_file_of_the_clone(installed: Path) -> None:
     assert [name for name in found if found[name] != expected[name]] == []
 
 
-def test_the_package_brings_its_manual_page(installed: Path) -> None:
-    assert (installed / "share/man/man1/toolkit.1").read_bytes() == (ROOT / "docs/toolkit.1").read_bytes()
-
-
 def test_an_installed_toolkit_plans_what_a_clone_plans(installed: Path, tmp_path: Path) -> None:
     answers: list[Any] = []
     for site, words in ((installed, ("build-wheel",)), (ROOT, ("build-wheel",))):
@@ -68,19 +64,6 @@ def test_an_installed_toolkit_plans_what_a_clone_plans(installed: Path, tmp_path
         answers.append(json.loads(done.stdout.replace(written, "ROOT")))
     assert answers[0] == answers[1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_package_without_its_dockerfile_is_refused(installed: Path, tmp_path: Path) -> None:
-    dockerfile = installed / "tensorflow_toolkit" / "docker" / "Dockerfile"
-    content = dockerfile.read_bytes()
-    dockerfile.unlink()
-    try:
-        done = run(installed, tmp_path, "build-wheel", "--dry-run")
-    finally:
-        dockerfile.write_bytes(content)
-    assert done.returncode == 2
-    assert "docker/Dockerfile is missing beside the toolkit package" in done.stderr
-    assert "install the package again" in done.stderr
 
 
 @pytest.mark.weekly

@@ -16,7 +16,6 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
 from toolkit.jobs import choice, pipeline
 from toolkit.versions import lock, settings
-from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
 
@@ -46,12 +45,6 @@ def test_the_platform_of_this_machine_is_the_default_and_a_flag_wins(monkeypatch
         TABLE.platform("linux/riscv64")
 
 
-def test_an_unknown_platform_is_refused(run: Run) -> None:
-    refused = refuse(run, 3, "matrix", "--platform", "linux/s390x")
-    assert "the platform 'linux/s390x' is not supported (from flag)" in refused
-    assert "linux/amd64, linux/arm64" in refused
-
-
 @pytest.mark.parametrize("version", [row.version for row in TABLE.rows() if row.version < "2.21"])
 def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that_is_built(version: str) -> None:
     with pytest.raises(UnsupportedError, match="is not built for linux/arm64") as caught:
@@ -60,23 +53,13 @@ def test_a_tensorflow_whose_flags_were_not_read_is_refused_with_the_nearest_that
     assert "nearest that works: --platform linux/arm64 --tensorflow 2.21.0" in caught.value.remedy
 
 
-def test_a_set_says_what_was_not_run() -> None:
-    spec = choose(TABLE, tensorflow="2.21.0", cudnn="9.6.0", platform=ARM)
-    assert TABLE.platform(ARM).untried in spec.warnings
-    assert "" not in choose(TABLE).warnings
-
-
 @pytest.mark.parametrize(
     ("card", "capability", "cuda"),
     [
         ("DGX Spark", "12.1", "12.9.1"),
-        ("NVIDIA GB10", "12.1", "12.9.1"),
-        ("GB300", "10.3", "12.9.1"),
         ("GB200", "10.0", "12.8.1"),
         ("NVIDIA GH200 480GB", "9.0", "12.6.1"),
         ("Jetson AGX Orin", "8.7", "12.6.1"),
-        ("Orin (nvgpu)", "8.7", "12.6.1"),
-        ("T4G", "7.5", "12.6.1"),
     ],
 )
 def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
@@ -91,12 +74,6 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     assert "no wheel was built" in found.untried
     assert found.toolchain.startswith("proven (cross), 20")
     assert bool(found.note) == ("Orin" in card)
-
-
-def test_no_graft_is_planned_for_a_platform_without_ptx(run: Run) -> None:
-    refused = refuse(run, 3, "graft", "--gpu", "DGX Spark", "--dry-run")
-    assert "no wheel can be grafted: the published wheels for linux/arm64 (aarch64) have no GPU code" in refused
-    assert "toolkit advise --gpu 'DGX Spark'" in refused
 
 
 def test_a_plan_for_arm_has_its_bazel_its_platform_and_its_own_digest() -> None:
@@ -139,9 +116,3 @@ def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
     monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
     with pytest.raises(PreflightError, match=f"such images are made for {AMD} only on a machine of that platform"):
         pipeline.choose_environment(choice.Chosen(settings=replace(given, platform=AMD)), how, runs=False)
-
-
-def test_instructions_of_x86_are_refused_for_arm() -> None:
-    assert cpu_targets.list_flags("avx", ARM) == []
-    with pytest.raises(UnsupportedError, match="is for linux/amd64, and the wheel is for linux/arm64"):
-        cpu_targets.list_flags("x86-64-v3", ARM)

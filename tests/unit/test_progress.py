@@ -14,48 +14,16 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tqdm import tqdm
 
 from toolkit.base.console import Console
-from toolkit.jobs import training_job
-from train.command_line import parse
 from train.system import progress
 from train.system.progress import Status, Work, measure, render
 
 FULL = Work("Compiling tensorflow/core/kernels/reduce.cc", 1234, 33438, "actions")
-
-
-@pytest.mark.parametrize(
-    ("width", "line"),
-    [
-        (120, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left  Compiling tensorflow/core/kernels/reduce.cc"),
-        (70, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left  Compiling tensorfl…"),
-        (60, "wheel    [1,234/33,438] 4 %  12m 05s, 4h 20m left"),
-        (40, "wheel    4 %  12m 05s, 4h 20m left"),
-        (32, "wheel    4 %  4h 20m left"),
-        (19, "4 %  4h 20m left"),
-        (10, "4 %  4h 2…"),
-        (1, "…"),
-    ],
-)
-def test_what_has_no_room_goes_in_order(width: int, line: str) -> None:
-    assert render("wheel", FULL, 725, 15600, width) == line
-
-
-def test_a_line_says_bytes_or_only_the_time_where_no_more_is_known() -> None:
-    assert (
-        render("pull", Work("x.whl", 120e6, 645e6, "bytes"), 12, 50)
-        == "pull     [120/645 MB] 19 %  12s, 50s left  x.whl"
-    )
-    assert render("pull", Work("", 1200, 2500, "bytes"), 1, None) == "pull     [1.2/2.5 kB] 48 %  1s"
-    assert render("pull", Work("", 5, 9, "bytes"), 1, 0) == "pull     [5/9 B] 56 %  1s, 0s left"
-    assert render("smoke", Work("pass import"), 3.2, None) == "smoke    3s  pass import"
-    assert render("smoke", Work(), 3.2, None) == "smoke    3s"
 
 
 @given(st.text(), st.integers(1, 200), st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.integers(0, 10**9))
@@ -115,16 +83,6 @@ def test_a_terminal_has_one_line_and_none_at_the_end(monkeypatch: pytest.MonkeyP
         assert see(_read(controller)) == [""]
 
 
-def test_no_color_has_no_color_and_is_still_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    with _terminal() as (controller, stream), Status("wheel", stream=stream) as status:
-        status.show(FULL)
-        status.say("done")
-        said = _read(controller)
-    assert set(re.findall(r"\x1b\[[0-9;?]*[A-Za-z]", said)) == {"\x1b[K"}
-
-
 @pytest.mark.parametrize(("term", "mode"), [("dumb", "auto"), ("xterm", "plain")])
 def test_dumb_terminals_and_screen_readers_get_lines(
     term: str, mode: progress.Mode, monkeypatch: pytest.MonkeyPatch
@@ -154,14 +112,6 @@ def test_a_log_gets_the_same_text_once_a_minute(monkeypatch: pytest.MonkeyPatch)
     assert all(re.fullmatch(r"wheel    \[\d+/20\] \d+ %  \ds(, \ds left)?  x\d+", line) for line in lines)
 
 
-def test_quiet_shows_nothing_and_a_redrawn_line_can_be_asked_for() -> None:
-    for mode, empty in (("quiet", True), ("tty", False)):
-        stream = io.StringIO()
-        with Status("wheel", mode, stream=stream) as status:  # type: ignore[arg-type]
-            status.show(FULL)
-        assert (stream.getvalue() == "") is empty
-
-
 def test_what_the_console_says_stands_above_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(progress, "REDRAW_SECONDS", 0.0)
@@ -179,49 +129,6 @@ def test_what_the_console_says_stands_above_the_line(monkeypatch: pytest.MonkeyP
             "error: it broke off",
             "",
         ]
-
-
-@pytest.mark.parametrize(
-    ("term", "verbosity", "display", "mode"),
-    [
-        ("xterm", 0, "auto", "auto"),
-        ("dumb", 0, "auto", "plain"),
-        ("dumb", 0, "tty", "tty"),
-        ("xterm", -1, "plain", "quiet"),
-        ("xterm", 0, "plain", "plain"),
-    ],
-)
-def test_a_job_is_told_what_its_terminal_does_not_know(
-    term: str, verbosity: int, display: progress.Mode, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", term)
-    with _terminal() as (_, stream):
-        monkeypatch.setattr(sys, "stderr", stream)
-        console = Console(verbosity=verbosity, display=display)
-        assert console.mode == mode
-        job = training_job.plan(["digits"], parse(["digits"]), None, gpu=False, display=console.mode)
-    asked = ("--progress", mode) if mode != "auto" else ()
-    assert job.argv[len(job.argv) - len(asked) :] == asked
-
-
-def test_what_is_sent_and_what_tqdm_counts_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Work] = []
-    monkeypatch.setattr(Status, "show", lambda _, work: seen.append(work))
-    (tmp_path / "x.whl").write_bytes(b"12345")
-    stream = io.StringIO()
-    with Status("push", stream=stream):
-        with progress.Reported(tmp_path / "x.whl") as file:
-            assert file.read(3) + file.read(3) == b"12345"
-        assert seen == [Work("x.whl", 3, 5, "bytes"), Work("x.whl", 5, 5, "bytes")]
-        seen.clear()
-        with progress.redirect(tqdm)(total=10, unit="B", mininterval=0) as bar:
-            bar.update(4)
-        with progress.redirect(tqdm)(total=2, unit="it", mininterval=0) as files:
-            files.update(1)
-    assert Work("", 4, 10, "bytes") in seen
-    assert {work.unit for work in seen} == {"bytes"}
-    assert stream.getvalue() == ""
-    progress.report(Work("nobody asked"))
 
 
 PROGRAM = """

@@ -179,16 +179,6 @@ def test_nvidias_library_is_asked_first(
     assert (found.fault.id if found.fault else None) == fault
 
 
-def test_no_process_is_started_where_nothing_of_a_driver_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = reading.read_machine(resolve({}, environment={}), root=make_root(tmp_path / "root", {}))
-    assert (found.devices, found.fault) == ((), None)
-
-
 def test_wsl_is_told_of_its_memory_and_of_windows_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = tmp_path / "c"
     disk.mkdir()

@@ -1,6 +1,5 @@
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ import pytest
 import yaml
 
 from tests.conftest import NEEDS
-from toolkit import __version__
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -122,27 +120,11 @@ def _run_step(step: dict[str, Any], folder: Path, **variables: str) -> None:
     subprocess.run(argv, cwd=folder, env={**os.environ, **variables}, check=True)
 
 
-def test_the_package_of_a_tag_has_its_version(tmp_path: Path) -> None:
-    done = [
-        subprocess.run([ROOT / ".ci" / "package", tag, tmp_path], capture_output=True, text=True, check=False)
-        for tag in (f"v{__version__}", "v0.0.0")
-    ]
-    assert [each.returncode for each in done] == [0, 2]
-    assert "the tag is v0.0.0, and the package has version" in done[1].stderr
-    assert [path.name for path in tmp_path.iterdir()] == [f"tensorflow_toolkit-{__version__}-py3-none-any.whl"]
-
-
 def test_no_test_is_skipped_for_want_of_an_engine_or_of_tensorflow_for_gpus() -> None:
     assert ".ci/run" in [step.get("run") for step in _steps(ROOT / ".github" / "workflows" / "ci.yml")]
     script = (ROOT / ".ci" / "run").read_text()
     for required, _ in NEEDS.values():
         assert re.search(rf"^export .*\b{required}=1", script, re.MULTILINE), required
-
-
-def _write_program(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
-    path.chmod(0o755)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -153,89 +135,6 @@ def test_no_checkout_keeps_credentials_and_no_job_gives_its_token_to_every_step(
             assert step["with"]["persist-credentials"] is False
     for holder in (workflow, *workflow["jobs"].values()):
         assert "token" not in str(holder.get("env", "")).lower()
-
-
-TABLE = "toolkit/versions/table.yaml"
-
-
-def _propose(
-    tmp_path: Path, patched: str, notes: str, opened: int = 0
-) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """Run .ci/propose in a clone with a patch of one file, if any; return how it ended, and the folder of its files."""
-    clone, folder = tmp_path / "clone", tmp_path / "refresh"
-    (clone / ".ci").mkdir(parents=True)
-    folder.mkdir()
-    shutil.copy(ROOT / ".ci" / "propose", clone / ".ci")
-    git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@b"]
-    file = clone / (patched or TABLE)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("before\n")
-    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "first"]):
-        subprocess.run([*git, *words], check=True)
-    if patched:
-        file.write_text("after\n")
-        patch = subprocess.run([*git, "diff"], check=True, capture_output=True).stdout
-        (folder / "table.patch").write_bytes(patch)
-        (folder / "notes").write_text(notes)
-    subprocess.run([*git, "checkout", "--quiet", "."], check=True)
-    subprocess.run([*git, "remote", "add", "origin", str(tmp_path / "origin")], check=True)
-    subprocess.run(["git", "init", "--quiet", "--bare", str(tmp_path / "origin")], check=True)
-    _write_program(tmp_path / "bin" / "gh", f'echo "gh $GH_TOKEN $1 $2" >>{folder}/seen; echo {opened}')
-    _write_program(clone / ".git" / "hooks" / "pre-push", f'echo "hook" >>{folder}/seen')
-    variables = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "GH_TOKEN": "the-token"}
-    argv = [clone / ".ci" / "propose", folder]
-    return subprocess.run(argv, env=variables, capture_output=True, text=True, check=False), folder
-
-
-@pytest.mark.parametrize(("opened", "what"), [(0, "create"), (1, "edit")])
-def test_a_table_that_differs_becomes_a_pull_request_with_the_notes_as_they_are(
-    tmp_path: Path, opened: int, what: str
-) -> None:
-    done, folder = _propose(tmp_path, TABLE, "new\n```\n@everybody <b>\x1b[31m\n", opened)
-    assert done.returncode == 0, done.stderr
-    argv = ["git", "-C", tmp_path / "origin", "show", f"refresh-table:{TABLE}"]
-    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "after\n"
-    assert (folder / "seen").read_text() == f"gh the-token pr list\ngh the-token pr {what}\n", "no hook runs"
-    _, _, *lines = (folder / "body").read_text().splitlines()
-    assert lines == ["    new", "    ```", "    @everybody <b>[31m"], "an indented block has no end but its last line"
-
-
-def test_without_a_patch_there_is_no_pull_request(tmp_path: Path) -> None:
-    done, folder = _propose(tmp_path, "", "")
-    assert done.returncode == 0
-    assert not (folder / "seen").exists()
-
-
-@pytest.mark.parametrize("name", [".github/workflows/build.yml", ".ci/run", "toolkit/cli/build.py", "Makefile"])
-def test_a_proposal_changes_the_table_and_what_is_made_from_it_alone(tmp_path: Path, name: str) -> None:
-    done, folder = _propose(tmp_path, name, "")
-    assert done.returncode == 8
-    assert name in done.stderr
-    assert not (folder / "seen").exists()
-
-
-@pytest.mark.parametrize("pinned", [True, False])
-def test_a_base_image_is_pulled_by_its_digest_and_the_digest_is_said(tmp_path: Path, *, pinned: bool) -> None:
-    known, looked_up = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
-    (tmp_path / ".ci").mkdir()
-    shutil.copy(ROOT / ".ci" / "pull-bases", tmp_path / ".ci")
-    listed = f"# bases\npython:3.11-slim-trixie {known if pinned else '-'}\npython:3.13-slim-trixie -\n"
-    (tmp_path / ".ci" / "bases.txt").write_text(listed)
-    seen = tmp_path / "seen"
-    _write_program(tmp_path / "bin" / "docker", f'echo "$*" >>{seen}; [ "$1" != buildx ] || echo {looked_up}')
-    done = subprocess.run(
-        [tmp_path / ".ci" / "pull-bases", "python:3.11-slim-trixie"],
-        env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == f"python:3.11-slim-trixie@{known if pinned else looked_up}\n"
-    assert (f"@{known}" in seen.read_text()) is pinned
-    assert ("has no digest" in done.stderr) is not pinned
-    steps = [step.get("run", "") for step in _steps(ROOT / ".github" / "workflows" / "build.yml")]
-    assert not any("docker pull" in step for step in steps)
-    assert any(step.startswith(".ci/pull-bases ") and ">release/" in step for step in steps), "it is attested"
 
 
 def test_every_package_of_ci_is_installed_by_its_hash() -> None:

@@ -75,18 +75,3 @@ def test_a_mirror_without_the_suite_is_named(tag: str, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "none of this machine's apt sources carries Debian trixie" in done.stderr
     assert "try: TOOLKIT_MIRROR=" in done.stderr
-
-
-def test_a_missing_engine_is_named() -> None:
-    done = bootstrap(DOCKER_HOST="unix:///nowhere/docker.sock")
-    assert done.returncode == 1
-    assert "no Docker engine answers" in done.stderr
-
-
-def test_an_unknown_option_is_refused() -> None:
-    done = bootstrap("--wrong")
-    assert done.returncode == 2
-    assert "usage:" in done.stderr
-    done = bootstrap("--platform", "linux/s390x")
-    assert done.returncode == 1
-    assert "there is no platform linux/s390x here" in done.stderr

@@ -25,16 +25,6 @@ def test_all_files_are_there_and_their_sums_hold(result: Path) -> None:
     assert packages["clang-17"].startswith("1:17.0.6")
 
 
-def test_the_wheel_installs_and_imports(result: Path, tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
-    subprocess.run([*pip, str(result / WHEEL)], check=True)
-    program = "import tensorflow as tf; print(tf.__version__, tf.float128_digits(), tf.total('1 2.5 3'), tf.has_avx())"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, env={}
-    )
-    assert done.stdout.split() == ["2.19.0", "113", "6.5", "1"]
-
-
 def test_a_changed_file_is_compiled_and_nothing_else(result: Path, cache: str, mini: Path, tmp_path: Path) -> None:
     change(mini)
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out")
@@ -58,13 +48,6 @@ def test_a_wrong_flag_fails_here(arguments: dict[str, str], code: int, words: st
     outcome = stages.build_mini(cache=cache, arguments=arguments)
     assert outcome.step_code == code, outcome.text
     assert words in outcome.text
-
-
-def test_configure_that_would_ask_fails(cache: str, mini: Path) -> None:
-    edit(mini / "configure", "\nfilters=", "\nask TF_A_NEW_QUESTION\nfilters=")
-    outcome = stages.build_mini(mini, cache=cache)
-    assert outcome.step_code == 2, outcome.text
-    assert "TF_A_NEW_QUESTION is not answered" in outcome.text
 
 
 @pytest.mark.weekly
@@ -91,31 +74,6 @@ def test_patches_for_the_source_follow_the_series_of_its_version(cache: str, pat
     outcome = stages.build_mini(cache=cache, contexts={"patches": patches})
     assert outcome.step_code == 1, outcome.text
     assert "digits.patch does not fit exactly" in outcome.text
-
-
-def test_downloads_can_be_brought_along(cache: str, mini: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "downloads/distdir/answer-1.0.zip"
-    archive.parent.mkdir(parents=True)
-    with zipfile.ZipFile(archive, "w") as content:
-        content.writestr("WORKSPACE", "")
-        content.writestr(
-            "BUILD", 'cc_library(name = "answer", hdrs = ["answer.h"], visibility = ["//visibility:public"])'
-        )
-        content.writestr("answer.h", f"// {uuid.uuid4()}\n#define ANSWER 113\n")
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    with (mini / "WORKSPACE").open("a") as workspace:
-        workspace.write(
-            'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'
-            'http_archive(name = "answer", urls = ["https://answer.invalid/answer-1.0.zip"], '
-            f'sha256 = "{digest}")\n'
-        )
-    edit(mini / "tensorflow/core/kernels/BUILD", 'deps = [":reduce_"', 'deps = ["@answer//:answer"] + [":reduce_"')
-    edit(mini / "tensorflow/core/kernels/host.cc", "#include <limits>", '#include <limits>\n#include "answer.h"')
-    without = stages.build_mini(mini, cache=cache)
-    assert without.step_code == 1, without.text
-    assert "answer.invalid" in without.text
-    given = stages.build_mini(mini, cache=cache, contexts={"downloads": tmp_path / "downloads"})
-    assert given.code == 0, given.text
 
 
 def test_bazel_trusts_the_bundle_that_it_is_given(cache: str, mini: Path, tmp_path: Path) -> None:

@@ -22,14 +22,6 @@ pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 TRAIN = "toolkit/train:apptainer-tests"
 OPTIONS = ("digits", "--depth", "10", "--epochs", "15", "--checkpoint-every", "20")
 ARCHIVE = ("--archive", "train.tar")
-STUBBORN = """
-from pathlib import Path
-from toolkit.engine import Job, apptainer
-engine = apptainer.ApptainerEngine(Path(".toolkit"), "train.tar")
-image = apptainer.find(next(Path(".toolkit").glob("image-apptainer-*[0-9a-f]")))
-argv = ("-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)")
-engine.run(image, Job(title="stubborn", argv=argv, deadline=5, grace=1))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +105,6 @@ def test_an_interrupted_job_saves_ends_and_goes_on(host: Host, folder: Path, exp
     found = read_manifest(folder / "broken")
     assert found["resumed_after"]
     assert found["weights_sha256"] == expected
-
-
-def test_a_job_that_ignores_signals_is_killed_with_all_that_it_started(host: Host) -> None:
-    done = host.execute("python3.11", "-c", STUBBORN)
-    assert "stubborn did not end within" in done.stderr
-    assert not host.list_jobs()
 
 
 def test_a_damaged_archive_and_a_machine_without_namespaces_are_refused(host: Host, folder: Path) -> None:

@@ -104,38 +104,6 @@ def test_an_interrupt_is_said_once_with_what_is_saved(image: str, tmp_path: Path
     assert not subprocess.run(left, capture_output=True, text=True, check=True).stdout
 
 
-def test_without_network_missing_data_is_said_at_once(image: str, runs: Path) -> None:
-    began = time.monotonic()
-    argv = [
-        "docker",
-        "run",
-        "--rm",
-        *stages.HARDENED,
-        image,
-        "cifar100",
-        "--out",
-        "/tmp/runs",
-        "--cache-dir",
-        "/tmp/data",
-    ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 9
-    assert "--data-dir" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert time.monotonic() - began < 30
-
-
-def test_a_cpu_quota_limits_the_threads(image: str, runs: Path) -> None:
-    argv = command(image, runs, "--steps", "1")
-    index = argv.index("--threads")
-    del argv[index : index + 2]
-    argv[2:2] = ["--cpus", "1"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found = read_manifest(runs)
-    assert (found["environment"]["threads"], found["hardware"]["cores"]) == (1, 1)
-
-
 def test_images_are_classified_in_a_container_by_names_of_the_host(image: str, runs: Path, tmp_path: Path) -> None:
     subprocess.run(command(image, runs, "--epochs", "1"), check=True)
     photos = tmp_path / "photos"

@@ -1,10 +1,8 @@
-import gzip
 import os
 import signal
 import sys
 import tarfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +14,14 @@ from toolkit.base.console import Console
 from toolkit.base.digest import digest_bytes
 from toolkit.base.errors import (
     BuildError,
-    CheckError,
     EngineError,
     IntegrityError,
     PreflightError,
     ToolkitError,
-    UsageError,
 )
-from toolkit.base.findings import Finding
-from toolkit.engine import EnvironmentSpec, Job, Mount, Network, apptainer, gpus
-from toolkit.engine.apptainer import SIF, ApptainerEngine, describe, read_archive
-from toolkit.records import Link
+from toolkit.engine import Job, Mount, apptainer, gpus
+from toolkit.engine.apptainer import SIF, ApptainerEngine, describe
+from toolkit.jobs.engines import choose_engine
 from toolkit.versions.settings import resolve
 
 Install = Callable[[str, str], Path]
@@ -80,39 +75,14 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
     assert not list((tmp_path / "state").glob(".*"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainedIn(records.Run):
-    """A run of which a test looks at its image alone."""
-
-    named: dict[str, str]  # how its record names the image
-
-    def list_parents(self) -> list[Link]:
-        return [Link(kind="image", named=self.named)]
-
-    def check(self) -> list[Finding]:
-        return []
-
-    def find_tensorflow(self) -> str:
-        return "2.19.0"
-
-
-def check_parent(named: dict[str, str], folder: Path) -> list[Finding]:
-    chain = records.compare(TrainedIn(folder=folder, state=folder.parent, named=named))
-    return [item for item in chain.list_findings() if item.id in {"parent", "image.sif"}]
-
-
 def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngine) -> None:
     made = engine.prepare(engine.plan(SPEC), QUIET)
     image = records.Image(folder=made.folder, state=made.folder.parent)
     assert all(item.state == "ok" for item in records.compare(image).list_findings())
-    link = {"kind": "image", "digest": made.digest, "reference": str(made.folder / SIF)}
-    assert [item.state for item in check_parent(link, made.folder)] == ["ok", "ok"]
     (made.folder / SIF).write_bytes(b"other")
     assert {item.id: item.state for item in image.check()}["sif"] == "fail"
     (made.folder / SIF).unlink()
     assert image.check()[0].state == "absent"
-    (made.folder / manifest.FILE).unlink()
-    assert [item.state for item in check_parent(link, made.folder)] == ["absent"]
 
 
 def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +113,6 @@ def test_a_job_gets_the_gpus_that_the_scheduler_granted(granted: str, monkeypatc
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
     assert gpus.choose(Job(title="a", argv=(), gpu=True)) == granted
     assert gpus.choose(Job(title="a", argv=())) == ""
-
-
-@pytest.mark.parametrize("job", [Job(title="a", argv=(), network=True), Job(title="a", argv=(), own_network=Network())])
-def test_a_job_that_needs_the_network_gets_it_and_no_gpu(job: Job) -> None:
-    assert not {"--net", "--nv"} & {*describe("x.sif", job)}
 
 
 def test_a_secret_reaches_the_job(engine: ApptainerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,20 +148,6 @@ def test_only_the_program_is_asked_to_stop_because_it_hands_the_signal_on(
     assert not (tmp_path / "twice").exists()
 
 
-def test_a_job_past_its_deadline_is_killed(engine: ApptainerEngine) -> None:
-    made = engine.prepare(engine.plan(SPEC), QUIET)
-    argv = ("-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)")
-    with pytest.raises(CheckError, match="did not end within"):
-        engine.run(made, Job(title="a", argv=argv, deadline=0.3, grace=0.3))
-
-
-def test_what_the_program_itself_refuses_is_no_failure_of_the_job(engine: ApptainerEngine, install: Install) -> None:
-    made = engine.prepare(engine.plan(SPEC), QUIET)
-    install("apptainer", "exit 255")
-    with pytest.raises(EngineError, match="could not run smoke"):
-        engine.run(made, Job(title="smoke", argv=()))
-
-
 @pytest.mark.parametrize(
     ("said", "kind", "text"),
     [
@@ -226,58 +177,12 @@ def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path
     assert digest_bytes(b"lay3r") in caught.value.why
 
 
-def test_a_compressed_layer_counts_by_its_content(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer"))
-    apptainer.verify_archive(archive, read_archive(archive))
-    damaged = write_archive(tmp_path / "train.tar", layer=gzip.compress(b"layer")[:-3])
-    with pytest.raises(IntegrityError, match="damaged"):
-        apptainer.verify_archive(damaged, read_archive(damaged))
-
-
 def test_too_little_disk_is_said_before_the_build(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apptainer, "_COPIES", 1 << 40)
     with pytest.raises(PreflightError, match="too little disk"):
         make(tmp_path, install, write_archive(tmp_path / "train.tar"))
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:1500])
-
-
-def join(path: Path) -> None:
-    write_archive(path, images=2)
-
-
-@pytest.mark.parametrize("spoil", [Path.unlink, cut, join, lambda path: path.write_text("no archive")])
-def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
-    archive = write_archive(tmp_path / "train.tar")
-    spoil(archive)
-    with pytest.raises(UsageError, match="is not an archive of one image"):
-        read_archive(archive)
-
-
-@pytest.mark.parametrize(
-    ("labels", "spec", "text"),
-    [
-        ({}, SPEC, "no labels of the toolkit"),
-        (LABELS, EnvironmentSpec(tensorflow="2.20.0", python="3.11"), "other versions"),
-        (LABELS, EnvironmentSpec(tensorflow="2.19.0", python="3.11", wheel=Path("a.whl")), "--wheel"),
-    ],
-)
-def test_an_image_of_something_else_is_refused(
-    tmp_path: Path, engine: ApptainerEngine, labels: Mapping[str, str], spec: EnvironmentSpec, text: str
-) -> None:
-    write_archive(tmp_path / "train.tar", labels)
-    with pytest.raises(UsageError, match=text):
-        engine.plan(spec)
-
-
-def test_an_archive_must_be_given(engine: ApptainerEngine, tmp_path: Path) -> None:
-    del engine
-    with pytest.raises(UsageError, match="needs the archive"):
-        ApptainerEngine(tmp_path, "").plan(SPEC)
 
 
 def test_a_machine_without_the_program_or_namespaces_is_refused(
@@ -310,8 +215,6 @@ def test_a_machine_without_the_program_or_namespaces_is_refused(
 
 
 def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:
-    from toolkit.jobs.engines import choose_engine
-
     archive = str(tmp_path / "train.tar")
     del engine
     assert choose_engine(resolve({"archive": archive}, environment={})).engine.name == "apptainer"

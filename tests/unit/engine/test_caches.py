@@ -3,13 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.base import naming
-from toolkit.base.console import Console
 from toolkit.engine import buildx
 from toolkit.records import clean
-
-ROOT = Path(__file__).parents[3]
-QUIET = Console(verbosity=-1)
 
 BAZEL = 'cached mount /var/cache/bazel from exec /bin/sh -c python3 -u -m wheelbuild with id "/toolkit-bazel-{}"'
 STRANGER = 'cached mount /root/.cache from exec /bin/sh -c set -e\nmake with id "/toolkit-bazel"'
@@ -46,16 +41,6 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_dockerfile_names_its_mount_as_it_is_looked_for() -> None:
-    text = (ROOT / "docker/Dockerfile").read_text()
-    assert text.count(f"id={naming.BAZEL_MOUNT}${{CACHE_ID}}") == 4
-
-
-def test_without_docker_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert buildx.find_caches() == []
-
-
 def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(builder: Path) -> None:
     removed = [item for item in clean.find_caches(with_cache=False) if not item.left]
     assert [(item.name, bool(item.used)) for item in removed] == [
@@ -68,12 +53,3 @@ def test_clean_names_the_cache_of_the_next_build_and_removes_those_of_rebuilds(b
     assert [mount.name for mount in buildx.find_caches()] == ["tensorflow", "verify-ba9876543210"]
     found = clean.find_caches(with_cache=True)
     assert [(item.name, item.left) for item in found] == [("tensorflow (31.2GB)", ""), ("verify-ba9876543210 (0B)", "")]
-
-
-def test_a_cache_used_once_is_gone_after_an_error_too(builder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyboardInterrupt), buildx.removing_caches("verify-0123456789ab", QUIET):
-        raise KeyboardInterrupt
-    assert (builder / "pruned").read_text().split() == ["bbbb1aois2h2p46js2q0z01e2"]
-    with buildx.removing_caches("verify-ba9876543210", Console()):
-        pass
-    assert "verify-ba9876543210 (0B) stays: a build is using it" in capsys.readouterr().err

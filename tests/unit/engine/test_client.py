@@ -53,24 +53,3 @@ def test_a_buildx_without_progress_as_json_is_too_old(monkeypatch: pytest.Monkey
             client.require_buildx()
     else:
         client.require_buildx()
-
-
-DIGEST = "sha256:" + "a" * 64
-OTHER = "sha256:" + "b" * 64
-
-
-@pytest.mark.parametrize(
-    ("reference", "digests", "identity"),
-    [
-        ("python:3.11-slim-trixie", [f"python@{DIGEST}"], DIGEST),
-        ("python:3.11-slim-trixie", [f"mirror.example/python@{OTHER}", f"python@{DIGEST}"], DIGEST),
-        (f"python@{DIGEST}", [f"python@{DIGEST}"], DIGEST),
-        (f"python:3.11@{DIGEST}", [f"python@{DIGEST}"], DIGEST),
-        ("127.0.0.1:5000/base", [f"127.0.0.1:5000/base@{DIGEST}"], DIGEST),
-        ("127.0.0.1:5000/base:tag", [f"127.0.0.1:5000/base@{DIGEST}"], DIGEST),
-        ("python:3.11-slim-trixie", [f"mirror.example/python@{OTHER}"], ""),
-        ("toolkit/base:python3.11-trixie", [], ""),
-    ],
-)
-def test_the_digest_is_the_one_of_the_images_own_registry(reference: str, digests: list[str], identity: str) -> None:
-    assert client._identify(reference, digests) == identity

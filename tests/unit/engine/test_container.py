@@ -1,4 +1,3 @@
-import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -104,13 +103,3 @@ def test_no_argument_becomes_two(arguments: list[str]) -> None:
     asked = describe(_job(argv=tuple(arguments)), image="i")
     assert asked.to_sdk()["command"] == arguments
     assert asked.to_command()[-len(arguments) - 1 :] == ["i", *arguments]
-
-
-def test_a_container_gets_the_cores_of_the_command_that_starts_it() -> None:
-    cores = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        assert describe(_job(), image="i").cores == ("" if os.cpu_count() == 1 else str(min(cores)))
-    finally:
-        os.sched_setaffinity(0, cores)
-    assert len(cores) < (os.cpu_count() or 1) or not describe(_job(), image="i").cores

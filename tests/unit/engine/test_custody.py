@@ -246,14 +246,3 @@ def test_a_key_that_others_may_know_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(PreflightError, match="cannot be used") as caught:
         seals.make_key()
     assert "XDG_DATA_HOME" in caught.value.remedy
-
-
-def test_a_home_that_cannot_be_written_is_said_before_anything_is_installed(
-    tmp_path: Path, pip: list[EnvironmentPlan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
-    with pytest.raises(PreflightError, match="cannot keep the key") as caught:
-        prepare(tmp_path / "state")
-    assert "XDG_DATA_HOME" in caught.value.remedy
-    assert not pip

@@ -1,26 +1,19 @@
 import os
-import re
-import shutil
 import signal
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit import diagnosis
 from toolkit.base import manifest, project
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_file
-from toolkit.base.errors import BuildError, CheckError, IntegrityError, JobError, PreflightError
-from toolkit.base.files import write_json
+from toolkit.base.errors import BuildError, CheckError, IntegrityError
 from toolkit.engine import Environment, EnvironmentSpec, Job, host, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
-from toolkit.jobs.choice import Chosen, Runner
-from toolkit.jobs.pipeline import ReadyEnvironment, environment_task, train_task
 from toolkit.versions.settings import resolve
 from train.system import signals
 
@@ -45,59 +38,10 @@ def engine(tmp_path: Path) -> HostEngine:
     return HostEngine(tmp_path / "state")
 
 
-@pytest.mark.parametrize("given", [{}, {"ca_bundle": "/ca.pem"}, {"downloads": Path("/downloads/packages")}])
-def test_uv_gets_authorities_and_packages_that_were_brought_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any
-) -> None:
-    monkeypatch.setattr(uv, "read_pip_settings", dict)
-    plan = HostEngine(tmp_path, **given).plan(SPEC)
-    named = plan.commands[1][: plan.commands[1].index(str(uv.locate()))]
-    packages = ("env", "UV_FIND_LINKS=/downloads/packages")
-    assert named == (packages if "downloads" in given else ("env", "SSL_CERT_FILE=/ca.pem") if given else ())
-    assert ("--no-index" in plan.commands[1]) == ("downloads" in given)
-    assert plan.digest == HostEngine(tmp_path).plan(SPEC).digest
-
-
-def test_an_environment_is_planned_also_where_no_uv_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job of Slurm is submitted from an image that installs nothing."""
-
-    def refuse() -> Path:
-        raise PreflightError("uv is missing", remedy="install it")
-
-    monkeypatch.setattr(uv, "locate", refuse)
-    assert "uv" in HostEngine(tmp_path).plan(SPEC).commands[0]
-
-
-@pytest.mark.parametrize("ended", [signal.SIGILL, signal.SIGKILL, signal.SIGSEGV])
-def test_a_job_that_a_signal_ended_names_a_known_failure(ended: signal.Signals) -> None:
-    error = JobError("training", 128 + ended)
-    assert error.why
-    name = error.remedy.partition("--id ")[2].rstrip("`")
-    assert diagnosis.load().find(name).cause
-
-
 def test_a_job_past_its_deadline_is_stopped(engine: HostEngine, environment: Environment) -> None:
     job = Job(title="test", argv=("-c", "import time; time.sleep(60)"), deadline=0.3, grace=5)
     with pytest.raises(CheckError, match="did not end within"):
         engine.run(environment, job)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_gives_the_job_its_grace(engine: HostEngine, environment: Environment, tmp_path: Path) -> None:
-    saved = tmp_path / "saved"
-    program = (
-        "import signal, sys, time; from pathlib import Path\n"
-        f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.5), Path({str(saved)!r}).touch(), sys.exit(130)))\n"
-        "print('ready', flush=True); time.sleep(60)"
-    )
-
-    def interrupt(_line: str) -> None:
-        # The job has now installed its handler.
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        engine.run(environment, Job(title="test", argv=("-c", program), grace=10), interrupt)
-    assert saved.exists()
 
 
 def test_what_an_interrupted_job_has_said_is_not_said_again(engine: HostEngine, environment: Environment) -> None:
@@ -174,24 +118,6 @@ def test_a_file_that_somebody_wrote_into_is_never_used_through_the_cache(
     assert not _prepare(engine).reused
 
 
-@pytest.mark.parametrize("take", [shutil.copytree, shutil.move], ids=["copied", "moved"])
-def test_an_environment_goes_on_in_another_folder(wheelhouse: Path, tmp_path: Path, take: Any) -> None:
-    wheel = next(wheelhouse.glob("*.whl"))
-    with zipfile.ZipFile(wheel, "a") as archive:
-        archive.writestr(
-            "tensorflow_cpu-2.19.0.dist-info/entry_points.txt", "[console_scripts]\nsay = tensorflow:say\n"
-        )
-    _lock(wheelhouse)
-    before, after = tmp_path / "a clone" / ".toolkit", tmp_path / "another" / ".toolkit"
-    made = _prepare(HostEngine(before)).folder
-    take(before, after, **({"symlinks": True} if take is shutil.copytree else {}))
-    moved = _prepare(HostEngine(after))
-    assert moved.reused
-    script = (moved.folder / "venv" / "bin" / "say").read_text()
-    assert "realpath" in script
-    assert str(made) not in script
-
-
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
     _lock(wheelhouse, "sha256:" + "0" * 64)
     with pytest.raises(IntegrityError):
@@ -226,15 +152,6 @@ def test_variables_that_redirect_or_pretend_do_not_count(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_settings_of_the_current_folder_do_not_count(
-    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    _lock(wheelhouse)
-    (tmp_path / "uv.toml").write_text('no-index = true\nfind-links = ["evil"]\n[pip]\ntarget = "elsewhere"\n')
-    monkeypatch.chdir(tmp_path)
-    assert list(_prepare(engine).folder.glob("venv/lib/python3.*/site-packages/tensorflow.py"))
-
-
 @pytest.mark.slow
 def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhouse: Path) -> None:
 
@@ -244,16 +161,6 @@ def test_a_wheel_of_our_own_takes_tensorflows_place(engine: HostEngine, wheelhou
     record = manifest.read(environment.folder)
     assert record is not None
     assert record.parent == {"kind": "wheel", "name": wheel.name, "digest": digest_file(wheel)}
-
-
-def test_only_tensorflow_leaves_the_locked_set() -> None:
-    locked = (project.ROOT / "docker" / "requirements" / "cpu.txt").read_text()
-    kept = host.omit_tensorflow(locked)
-    names = [re.findall(r"(?m)^([\w.-]+)==", text) for text in (locked, kept)]
-    assert {*names[0]} - {*names[1]} == {"tensorflow", "tensorflow-cpu"}
-    assert {*names[1]} < {*names[0]}
-    assert "tensorflow-cpu==" not in kept
-    assert "tensorflow-io-gcs-filesystem==" in kept
 
 
 def test_a_train_module_in_the_current_folder_is_not_run(
@@ -268,32 +175,3 @@ def test_a_train_module_in_the_current_folder_is_not_run(
     heard: list[str] = []
     assert engine.run(environment, job, heard.append) == 0
     assert any("DenseNet" in line for line in heard)
-
-
-@pytest.mark.parametrize("other", [{}, {"status": "running"}, {"config_sha256": "another"}])
-def test_no_job_starts_for_a_finished_run(
-    engine: HostEngine,
-    environment: Environment,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    other: dict[str, str],
-) -> None:
-    settings = resolve({}, environment={"TOOLKIT_RUNS": str(tmp_path / "runs")})
-    config = training_job.read_arguments(["digits"], settings)
-    record = {"status": "complete", "config_sha256": config.digest, **other}
-    write_json(config.run_dir / "manifest.json", record)
-    jobs: list[Job] = []
-    monkeypatch.setattr(engine, "run", lambda _environment, job, _listener: jobs.append(job))
-    resolved = ReadyEnvironment(
-        chosen=Chosen(settings=settings),
-        how=Runner(console=Console()),
-        engine=engine,
-        why="",
-        plan=None,
-        existing=environment,
-    )
-    prepared = environment_task(resolved)
-    prepared.result = environment
-    assert train_task(resolved, prepared, ["digits"], config).action() == record
-    assert (len(jobs), "is complete; nothing to do" in capsys.readouterr().err) == ((1, False) if other else (0, True))

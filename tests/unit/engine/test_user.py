@@ -7,7 +7,7 @@ import pytest
 
 from toolkit.base.errors import DataError, PreflightError
 from toolkit.engine import Job, Mount, container
-from toolkit.engine.user import IMAGE_USER, SAME, Users, choose, chown_job_files, make_caches, redirect_cache
+from toolkit.engine.user import SAME, Users, choose, chown_job_files, make_caches, redirect_cache
 
 ALICE = (4321, 4322)
 
@@ -92,32 +92,6 @@ def test_data_that_the_owner_of_the_outputs_may_not_read_is_refused_before_anyth
 
 
 @needs_root
-def test_roots_job_that_writes_nothing_is_the_images_user_unless_that_user_may_not_read(data: Path) -> None:
-    assert choose(plan(data), SAME).ids == "0:0"
-    give(data)
-    assert choose(plan(data), SAME).ids == "4321:4322"
-    for path in [data, *data.rglob("*")]:
-        path.chmod(0o755)
-    assert choose(plan(data), SAME).ids == f"{IMAGE_USER}:{IMAGE_USER}"
-    assert choose(Job(title="x", argv=()), SAME).ids == f"{IMAGE_USER}:{IMAGE_USER}"
-
-
-@needs_root
-def test_only_the_named_files_of_a_mounted_folder_are_read(data: Path, runs: Path) -> None:
-    give(data, (0, 0))
-    data.chmod(0o711)
-    (data / "photo.png").touch(0o644)
-    mount, photo = (
-        Mount(source=data, target="/images/0"),
-        Mount(source=data / "photo.png", target="/images/0/photo.png"),
-    )
-    job = Job(title="predict", argv=(photo,), mounts=(mount,))
-    assert choose(job, SAME).uid == IMAGE_USER, "cat/ beside it is private and is not read"
-    photo.source.chmod(0o600)
-    assert choose(job, SAME).uid == 0
-
-
-@needs_root
 def test_a_cache_of_another_user_gets_a_folder_for_this_one(data: Path, runs: Path, tmp_path: Path) -> None:
     cache = Mount(source=tmp_path / "cache", target="/data", writable=True, shared=True)
     own = choose(plan(data, write(runs), cache), SAME)
@@ -134,22 +108,6 @@ def test_a_cache_of_another_user_gets_a_folder_for_this_one(data: Path, runs: Pa
     assert (str(folder), "/data", False) in container.describe(job, image="i").mounts
 
 
-@needs_root
-def test_the_printed_commands_make_folders_for_their_owner_and_change_none(data: Path, runs: Path) -> None:
-    job = plan(data, write(runs / "new" / "run"))
-    *made, _ = container.list_commands(job, image="i")
-    assert made == [("mkdir", "--parents", str(runs / "new" / "run"))]
-    give(runs)
-    give(data)
-    *made, _ = container.list_commands(job, image="i")
-    folders = (str(runs / "new"), str(runs / "new" / "run"))
-    assert made == [("install", "--directory", "--owner=4321", "--group=4322", *folders)]
-    (runs / "new" / "run").mkdir(parents=True)
-    give(runs)
-    *made, _ = container.list_commands(job, image="i")
-    assert made == [], "all are there"
-
-
 def test_an_ordinary_user_gets_its_ids_and_the_groups_that_own_what_it_uses(
     data: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,16 +118,6 @@ def test_an_ordinary_user_gets_its_ids_and_the_groups_that_own_what_it_uses(
     assert (asked.user, asked.groups) == ("1234:1235", (str(data.stat().st_gid),))
     assert asked.to_sdk()["group_add"] == list(asked.groups)
     assert asked.to_command()[asked.to_command().index("--group-add") + 1] == asked.groups[0]
-
-
-def test_an_engine_that_maps_users_is_asked_not_to(data: Path, runs: Path) -> None:
-    job = plan(data, write(runs))
-    found = choose(job, Users(mapped=True))
-    assert found.ids == choose(job, SAME).ids
-    asked = container.describe(job, image="i", user=found)
-    assert asked.to_sdk()["userns_mode"] == "host"
-    assert asked.to_command()[asked.to_command().index("--userns") + 1] == "host"
-    assert container.describe(job, image="i").to_sdk()["userns_mode"] is None
 
 
 def test_root_of_a_rootless_engine_is_the_user_who_started_it(

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,22 +54,6 @@ def test_a_pulled_wheel_is_the_pushed_one(world: World) -> None:
     assert wheel_folder.find(PLAN, world.dist) is not None
 
 
-def test_what_another_command_pulled_meanwhile_is_taken(world: World) -> None:
-    first = world.pull()
-    world.forget()
-    assert first is not None
-    assert world.pull() == replace(first, pulled=False)
-    assert world.list_asked() == []
-
-
-def test_a_second_push_sends_no_file_again(world: World) -> None:
-    before = dict(world.registry.tags)
-    world.forget()
-    world.push()
-    assert world.registry.tags == before
-    assert [each for each in world.registry.asked if each[0] == "POST"] == []
-
-
 def test_another_wheel_of_the_plan_is_replaced_on_purpose_only(world: World) -> None:
     other = world.root / "other"
     publish(finish_build(world.root / "staging-2"), other)
@@ -96,12 +79,6 @@ def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> N
     with pytest.raises(CheckError, match="findings do not hold"):
         world.push(replace=True)
     assert world.registry.asked == []
-
-
-def test_a_further_signature_is_pushed_to_the_same_wheel(world: World) -> None:
-    attestation.sign(find(str(world.made), world.root), keys.load(str(world.root / "stranger")))
-    world.push()
-    assert world.pull("stranger.pub") is not None
 
 
 @pytest.mark.parametrize("breaks", [1, 2])
@@ -159,31 +136,6 @@ def test_a_download_that_does_not_go_on_is_given_up(world: World) -> None:
     with pytest.raises(RegistryError, match="broke off"):
         world.pull()
     assert len(world.list_asked("build.log")) == ATTEMPTS
-
-
-def test_the_next_command_goes_on_where_the_last_one_was_cut(world: World) -> None:
-    size = len(world.registry.blobs[world.registry.find(WHEEL)[1]])
-    content = world.registry.blobs[world.registry.find(WHEEL)[1]]
-    world.lie(lambda request: oci.send(request, content, upto=size // 2) is None)
-    with pytest.raises(RegistryError) as caught:
-        world.pull()
-    assert "it goes on from there" in caught.value.remedy
-    world.registry.fault = lambda request: False
-    world.forget()
-    assert world.pull() is not None
-    assert [each[2] for each in world.list_asked()] == [f"bytes={size // 2}-"]
-    assert list((world.root / "state").rglob("*.part")) == []
-
-
-def test_a_registry_without_ranges_sends_the_whole_file_again(world: World) -> None:
-    content, first = world.registry.blobs[world.registry.find(WHEEL)[1]], [100]
-
-    def answer(request: QuietHandler) -> bool:
-        oci.send(request, content, ranges=False, upto=first.pop() if first else None)
-        return True
-
-    world.lie(answer)
-    assert world.pull() is not None
 
 
 def test_a_full_disk_is_told_before_the_download(world: World) -> None:
@@ -283,23 +235,6 @@ def test_wrong_options_of_the_commands(
     done = CliRunner().invoke(app, [command, *words])
     assert done.exit_code == 2, done.output
     assert message in done.output
-
-
-def test_trust_alone_is_for_what_up_reuses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(world.root)
-    done = CliRunner().invoke(app, list(WORDS))
-    assert (done.exit_code, "are for --from" in done.output) == (2, True)
-    assert CliRunner().invoke(app, ["up", *WORDS[1:], "--engine", "host", "--dry-run"]).exit_code == 0
-
-
-@pytest.mark.parametrize("command", ["build-wheel", "up"])
-def test_a_dry_run_asks_no_registry(world: World, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.chdir(world.root)
-    words = [command, *WORDS[1:], "--from", world.registry.reference, "--dry-run"]
-    done = CliRunner().invoke(app, words, env={"DOCKER_HOST": "tcp://127.0.0.1:1"})
-    assert done.exit_code == 0, done.output
-    assert "would be asked for first" in done.output
-    assert world.registry.asked == []
 
 
 def test_a_wheel_that_another_command_put_there_meanwhile_must_be_signed_too(

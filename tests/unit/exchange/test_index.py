@@ -14,10 +14,9 @@ from tests.makers.publication import PLAN
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import World
 from tests.unit.records.maker import change_json
-from toolkit.base import manifest, signing
-from toolkit.base.errors import CheckError, IntegrityError, RegistryError, UnsupportedError, UsageError
+from toolkit.base import manifest
+from toolkit.base.errors import IntegrityError, RegistryError, UnsupportedError
 from toolkit.engine import oci_manifest
-from toolkit.engine.registry import parse
 from toolkit.records import transfer
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
@@ -107,32 +106,6 @@ def test_two_pushes_at_the_same_time_lose_no_entry_unseen(tagged: World, times: 
             tagged.push(where=where)
 
 
-def test_another_wheel_for_the_same_platform_is_replaced_only_if_asked(tagged: World) -> None:
-    other, where = copy(tagged), f"{tagged.registry.reference}:2.19"
-    signing.discard(other)
-    tagged.registry.tags["old"] = tagged.registry.tags.pop(transfer.name_tag(PLAN.digest))
-    with pytest.raises(CheckError, match=f":2.19 has another wheel for {AMD}"):
-        tagged.push(other, where=where)
-    tagged.push(other, where=where, replace=True)
-    assert list_platforms(tagged) == [AMD]
-
-
-@pytest.mark.parametrize("form", oci_manifest.FORMS)
-def test_a_tag_that_has_something_else_is_left_as_it_is(world: World, form: str) -> None:
-    there = world.registry.tags["latest"] = json.dumps({"mediaType": form, "schemaVersion": 2}).encode()
-    with pytest.raises(IntegrityError, match="under latest is not what was asked for"):
-        world.push(where=f"{world.registry.reference}:latest")
-    assert world.registry.tags["latest"] == there
-
-
-@pytest.mark.parametrize("size", [-1, 1 << 63, 10**400], ids=["negative", "large", "huge"])
-def test_a_size_that_no_file_has_is_no_entry(size: int) -> None:
-    entry = oci_manifest.Entry(platform=AMD, digest=f"sha256:{'0' * 64}", size=1)
-    content = oci_manifest.compose_index(transfer.KIND, [entry])
-    assert oci_manifest.parse_index(content, transfer.KIND) == [entry]
-    assert oci_manifest.parse_index(content.replace(b'"size":1', f'"size":{size}'.encode()), transfer.KIND) is None
-
-
 def test_a_platform_that_is_absent_is_refused_with_what_there_is(tagged: World) -> None:
     with pytest.raises(UnsupportedError, match=f":2.19 has no wheel for {ARM}") as caught:
         tagged.pull(where=f"{tagged.registry.reference}:2.19", plan=OTHER)
@@ -155,12 +128,6 @@ def test_an_index_that_lies_is_one_clear_error(tagged: World) -> None:
     with pytest.raises(IntegrityError, match=f"under 2.19 is not what was asked for.*\n?.*it is no {transfer.KIND}"):
         tagged.pull(where=where)
     assert [*tagged.dist.iterdir()] == []
-
-
-@pytest.mark.parametrize("text", ["host/x:", "host/x:-a", "host/x:a/b", "host/x:" + "a" * 129, "host/x@sha256:0"])
-def test_what_is_no_tag_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="not a repository of a registry"):
-        parse(text)
 
 
 @given(

@@ -200,12 +200,6 @@ def test_a_wheel_that_anyone_may_have_pushed_needs_all_facts(world: World) -> No
         world.pull(None)
 
 
-def test_a_key_that_is_not_trusted_is_named(world: World) -> None:
-    with pytest.raises(IntegrityError) as caught:
-        world.pull("stranger.pub")
-    assert "which is not trusted" in caught.value.why
-
-
 def answer_all(status: int, body: bytes = b"", **headers: str) -> Lie:
     """Let each request be answered alike, but those that only look."""
     return lambda world: setattr(
@@ -252,6 +246,8 @@ def name_another_digest(world: World) -> None:
 
 
 ESCAPE = b'{"errors": [{"code": "\\u001b[2JX", "message": "\\u202e' + b"y" * 100_000 + b'"}]}'
+
+
 LIES_TO_PUSH: dict[str, tuple[Lie, int, str]] = {
     "nothing kept": (forget_all, 11, "has not kept what was pushed"),
     "another manifest kept": (keep_another, 11, "has not kept what was pushed"),

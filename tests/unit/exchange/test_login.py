@@ -56,13 +56,6 @@ def test_no_password_goes_where_there_is_no_tls(world: World, tmp_path: Path, re
         world.pull()
 
 
-def test_a_password_is_asked_for_by_name_of_the_command(world: World, tmp_path: Path) -> None:
-    world.registry.fault = ask_password
-    with pytest.raises(RegistryError, match="answered 401") as caught:
-        world.pull()
-    assert f"docker login {world.registry.address}" in caught.value.remedy
-
-
 def test_credential_helpers_are_asked_and_their_failures_not_repeated(
     world: World, tmp_path: Path, install: Callable[[str, str], Path]
 ) -> None:

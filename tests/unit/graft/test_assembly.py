@@ -75,8 +75,3 @@ def test_a_ptxas_that_cannot_work(
     with pytest.raises(error, match=message):
         assemble(bad, TEXTS[:1])
     assert not list((tmp_path / "cubins" / "sm_120").iterdir())
-
-
-def test_a_missing_ptxas(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="ptxas cannot run: No such file"):
-        assemble(Assembler(ptxas=tmp_path / "none", digest="", cache=tmp_path / "cubins"), TEXTS[:1])

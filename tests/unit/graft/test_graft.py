@@ -13,11 +13,11 @@ from tests.unit.graft.maker import Graft
 from toolkit import records, report
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
-from toolkit.graft import graft_plan, job, sources
+from toolkit.graft import graft_plan, sources
 from toolkit.records import rebuild
 from toolkit.report.chain import PageContext
 from toolkit.versions import load_table
-from toolkit.versions.settings import Settings, resolve
+from toolkit.versions.settings import Settings
 from toolkit.wheel import fatbin, inspection, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -39,14 +39,6 @@ def test_a_card_gets_machine_code_and_the_rest_stays(graft: Graft) -> None:
     (library,) = made.record.facts["graft"]["libraries"]
     assert (library["kernels"], library["changed"], library["containers"]) == (4, 3, 3)
     assert library["left"] == {"PTX text of sm_50, which the driver compiles when it is used": 1}
-
-
-def test_several_cards_at_once_and_one_that_is_there_already(graft: Graft) -> None:
-    made = graft("B200", "RTX 5090")
-    assert "+sm100.sm120-" in made.wheel.name
-    assert sorted(read_library(made)) == [["sm_80", "sm_89", "sm_100", "sm_120", "compute_90"]] * 3
-    with pytest.raises(UnsupportedError, match="there is nothing to graft"):
-        graft("12.0", source=made.wheel)
 
 
 def test_a_grafted_wheel_can_be_grafted_for_the_next_card(graft: Graft) -> None:
@@ -92,15 +84,6 @@ def test_ptx_for_one_gpu_alone_is_repaired_and_nothing_else(graft: Graft, tmp_pa
         graft(source=made.wheel, mode="repair")
 
 
-def test_ptx_that_needs_its_gpu_is_left_and_named(graft: Graft, tmp_path: Path) -> None:
-    source = make_bound(tmp_path, refused=True)
-    made = graft("12.0", source=source)
-    assert made.record.facts["graft"]["refused"]
-    (library,) = made.record.facts["graft"]["libraries"]
-    assert library["left"]["PTX that ptxas refused"] == 1
-    assert sorted(read_library(made)) == [["compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
-
-
 def test_what_cannot_be_read_is_named(graft: Graft, tmp_path: Path) -> None:
     library = maker.make_library(
         [maker.make_container("one"), maker.make_container("bare", ptx=False)], relocatable=True
@@ -109,21 +92,6 @@ def test_what_cannot_be_read_is_named(graft: Graft, tmp_path: Path) -> None:
     left = made.record.facts["graft"]["libraries"][0]["left"]
     assert left["fat binaries without PTX"] == 1
     assert left["relocatable parts, which only nvlink makes into kernels"] == 1
-
-
-def test_a_wheel_that_no_ptxas_takes(graft: Graft, tmp_path: Path) -> None:
-    blob = maker.fatbin.compose([maker.pack_ptx(maker.make_ptx("one") + b"// refuse me\n")])
-    with pytest.raises(BuildError, match="no machine code could be made"):
-        graft("12.0", source=maker.make_tensorflow(tmp_path, maker.make_library([blob])))
-    assert [path for path in (tmp_path / "dist").iterdir() if not path.name.startswith(".")] == []
-
-
-def test_a_fat_binary_that_cannot_be_moved(graft: Graft, tmp_path: Path) -> None:
-    library = maker.make_library([maker.make_container("one")], [maker.make_container("two")], twice=True)
-    made = graft("12.0", source=maker.make_tensorflow(tmp_path, library))
-    left = made.record.facts["graft"]["libraries"][0]["left"]
-    assert left["fat binaries whose pointer was not found, or was found more than once"] == 1
-    assert sorted(read_library(made)) == [["sm_80", "sm_89", "compute_90"], ["sm_80", "sm_89", "sm_120", "compute_90"]]
 
 
 def test_it_is_verified_and_made_again_to_the_byte(graft: Graft, settings: Settings, tmp_path: Path) -> None:
@@ -170,14 +138,6 @@ def test_a_record_that_was_changed_is_noticed(graft: Graft, settings: Settings) 
     assert states["plan"] == "fail"
 
 
-def test_another_wheel_than_that_of_the_plan(graft: Graft, settings: Settings, tmp_path: Path) -> None:
-    source = maker.make_tensorflow(tmp_path)
-    planned = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(cards=["12.0"], wheel=source))
-    maker.make_tensorflow(tmp_path, maker.make_library([maker.make_container("six")]))
-    with pytest.raises(IntegrityError, match="is not the wheel of this plan"):
-        job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
-
-
 def test_a_proof_that_fails_leaves_nothing(graft: Graft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from toolkit.graft import transplant
 
@@ -202,28 +162,16 @@ def test_a_full_disk_leaves_nothing(graft: Graft, tmp_path: Path, monkeypatch: p
     assert list((tmp_path / "dist").iterdir()) == []
 
 
-def test_a_library_without_room_for_a_segment(graft: Graft, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit.graft import library
-
-    monkeypatch.setattr(library, "_SELF", -1)
-    monkeypatch.setattr(library, "_NOTE", -1)
-    with pytest.raises(BuildError, match=r"(?s)cannot be written with more machine code.*no program header"):
-        graft("12.0")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         ([], 2, "no card is named"),
         (["--gpu", "RTX 9999"], 2, "no card of this name"),
-        (["--compute-capability", "12.0a"], 2, "not a compute capability"),
         (["--gpu", "T4"], 3, "it is not needed: the wheel has sm_70 machine code"),
         (["--gpu", "GTX 980"], 3, "toolkit build-wheel"),
         (["--gpu", "RTX 5090", "--tensorflow", "2.18.0"], 3, "choose one of these"),
         (["--gpu", "RTX 5090", "--only", "--repair"], 2, "exclude each other"),
         (["--gpu", "RTX 5090", "--repair"], 2, "for no card in particular"),
-        (["--gpu", "RTX 5090", "--wheel", "none.whl"], 2, "there is no wheel none.whl"),
-        (["--compute-capability", "99.0"], 3, "no ptxas here knows"),
     ],
 )
 def test_refusals_cost_nothing_and_leave_nothing(run: Run, arguments: list[str], code: int, message: str) -> None:
@@ -262,17 +210,6 @@ def test_the_extra_requires_what_the_cards_allow(
     assert ("--exact" in planned.step(Path("dist")).commands[0]) == exact
 
 
-def test_grafts_of_all_versions_use_one_ptxas(settings: Settings) -> None:
-    table = load_table()
-    found = set()
-    for version in ("2.19.0", "2.20.0", "2.21.0"):
-        asked = resolve({"tensorflow": version}, environment={})
-        found.add(graft_plan.plan_graft(table, asked, graft_plan.GraftRequest(cards=["12.0"])).compiler)
-    assert found == {"toolchain-12.8.1"}
-    later = graft_plan.plan_graft(table, settings, graft_plan.GraftRequest(cards=["10.3", "12.1"]))
-    assert (later.compiler, later.local) == ("toolchain-12.9.1", "sm103.sm121")
-
-
 def make_index(folder: Path) -> tuple[Path, sources.Locked]:
     made = maker.make_tensorflow(folder, tag="cp311-cp311-manylinux_2_17_x86_64")
     value = sources.digest.digest_file(made).removeprefix("sha256:")
@@ -303,12 +240,6 @@ def test_a_download_of_other_bytes_is_refused(tmp_path: Path, monkeypatch: pytes
         sources.fetch(package, "3.11", tmp_path / "cache", ca_bundle="", console=Console(verbosity=-1))
     assert caught.value.exit_code == 8
     assert not list((tmp_path / "cache").glob("[!.]*"))
-
-
-def test_a_wheel_without_ptxas(tmp_path: Path) -> None:
-    made = maker.make_tensorflow(tmp_path)
-    with pytest.raises(IntegrityError, match="has no nvidia/cuda_nvcc/bin/ptxas"):
-        sources.unpack_ptxas(made, tmp_path)
 
 
 @pytest.mark.parametrize(

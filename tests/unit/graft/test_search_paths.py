@@ -12,8 +12,8 @@ from tests.makers.compiler import Compiler
 from tests.unit.graft import maker
 from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
 from toolkit.base.console import Console
-from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
-from toolkit.graft import graft_plan, job, library, search_paths
+from toolkit.base.errors import IntegrityError
+from toolkit.graft import graft_plan, job, search_paths
 from toolkit.versions import load_table
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection
@@ -109,28 +109,6 @@ def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(tmp_pa
     assert ((site / LOADER).read_bytes(), read_record(site)) == (before, record)
 
 
-def test_a_name_that_shares_the_text_of_the_search_path_is_left_alone(tmp_path: Path, gcc: Compiler) -> None:
-    """The linker stores a name as the end of a longer one."""
-    more = "void symbol_with_a_long_name(void) {}"
-    (tmp_path / "a.so").write_bytes(gcc.open_libraries(SPARSE, SPARSE, "$ORIGIN/symbol_with_a_long_name", more=more))
-    with library.mapping(tmp_path / "a.so") as mapped:
-        correction = search_paths.correct(LOADER, mapped)
-    assert correction is not None
-    assert (dict(correction.words), correction.impossible) == ({}, ("cusolver",))
-
-
-def test_the_proof_reads_the_search_path_as_the_loader_does(tmp_path: Path, gcc: Compiler) -> None:
-    (tmp_path / "a.so").write_bytes(gcc.open_libraries(SPARSE, SPARSE))
-    with library.mapping(tmp_path / "a.so") as mapped:
-        correction = search_paths.correct(LOADER, mapped)
-    assert correction is not None
-    good = (tmp_path / "a.so").read_bytes()
-    for text, why in ((f"{SOLVER}:{SOLVER}", "lost nvidia/cusparse/lib"), (f"{SPARSE}:{SPARSE}", "and not")):
-        (tmp_path / "b.so").write_bytes(good.replace(f"{SPARSE}:{SPARSE}".encode(), text.encode()))
-        with pytest.raises(CheckError, match=why):
-            search_paths.prove(LOADER, tmp_path / "a.so", tmp_path / "b.so", correction)
-
-
 Graft = Callable[..., FinishedWheel]
 
 
@@ -172,14 +150,3 @@ def test_each_graft_corrects_the_search_path(
     assert read_search_path(made.wheel, tmp_path) == [SPARSE, SOLVER]
     found = {item["name"]: item["search_path"] for item in made.record.facts["graft"]["libraries"]}
     assert json.loads(json.dumps(found[LOADER])) == ["cusolver"]
-
-
-def test_a_wheel_with_the_machine_code_is_not_grafted_for_its_search_path_alone(
-    tmp_path: Path, graft: Graft, gcc: Compiler
-) -> None:
-    source = make_source(tmp_path, gcc.open_libraries(SPARSE, SPARSE))
-    with zipfile.ZipFile(source) as opened:
-        files = {name: opened.read(name) for name in (LOADER, inspection.BUILD_INFO)}
-    files[maker.LIBRARY] = maker.make_library([maker.make_container("one", cubins=(80, 120))])
-    with pytest.raises(UnsupportedError, match=r"(?s)nothing to graft.*--repair"):
-        graft(make_wheel(tmp_path, version="2.21.0", files=files), "12.0")

@@ -1,7 +1,6 @@
 """A graft of one machine, signed and pushed, is fetched by the next one, which has another folder and another HOME."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,7 @@ from tests.unit.exchange.world import read
 from tests.unit.graft import maker
 from tests.unit.graft.maker import Graft
 from toolkit.base.errors import PreflightError
-from toolkit.cli import install
-from toolkit.doctor import reading
-from toolkit.doctor.machine import Device, Machine
-from toolkit.engine.host import HostEngine
-from toolkit.graft import graft_plan, job
-from toolkit.jobs import choice
+from toolkit.graft import job
 
 CARD = "RTX 5090"
 
@@ -83,38 +77,3 @@ def test_the_next_machine_fetches_the_graft_of_the_first(machines: tuple[Run, Ru
     assert fetch(second, "verify", str(fetched), "--trust", "builder.pub")[0] == 0
     code, said = fetch(second, "graft", "--gpu", "B200", *words[3:], "--allow-unsigned")
     assert (code, "has no plan-" in said, "it is made here" in said) == (4, True, True), said
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("install", "--into", "env", "--yes"),
-        ("up", "digits", "--engine", "host"),
-        ("up", "digits", "--engine", "host", "--card", CARD),
-    ],
-)
-def test_install_and_up_fetch_what_the_card_needs(
-    machines: tuple[Run, Run], registry: oci.Registry, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    second = machines[1]
-    wheel = Path(name_wheel(second))
-    plan_graft = graft_plan.plan_graft
-
-    def plan(table: Any, settings: Any, request: graft_plan.GraftRequest) -> graft_plan.GraftPlan:
-        return plan_graft(table, settings, replace(request, wheel=wheel))  # the published one is 600 MB
-
-    def stop(*given: Any, **_: Any) -> None:
-        raise PreflightError(f"to install: {given}")
-
-    card = Device(name=f"NVIDIA GeForce {CARD}", capability="12.0", driver="580.65.06")
-    monkeypatch.setattr(choice, "hides_gpus", lambda: False)
-    monkeypatch.setattr(reading, "read_machine", lambda *_, **__: Machine(engine="host", devices=(card,)))
-    monkeypatch.setattr(graft_plan, "plan_graft", plan)
-    monkeypatch.setattr(install, "_resolve", stop)
-    monkeypatch.setattr(HostEngine, "prepare", stop)
-    for key, expected in (("stranger", 8), ("builder", 4)):
-        code, said = fetch(second, *words, "--from", registry.reference, "--trust", f"{key}.pub")
-        assert code == expected, said
-    (fetched,) = (second.folder / "dist").iterdir()
-    assert "to install: " in said
-    assert fetched.name in said

@@ -65,14 +65,10 @@ def call(index: Index, target: Target, tool: str, *words: str, keep: Path | None
 
 
 NOTHING = ("pip check", "uv check", "pip freeze")
-ADD = ("pip install tensorflow", "uv install tensorflow", "pip install -U keras", "uv install -U keras")
 LATER = {
     # commands, whether with the constraint that `install` prints, what becomes of a graft, and of a corrected one
     "what changes nothing": (NOTHING, False, GRAFT, CORRECTED),
-    "what asks for it, and for another package": (ADD, False, GRAFT, CORRECTED),
     "pip updates": (("pip install -U tensorflow",), False, NEWER, NEWER),
-    "uv updates": (("uv install -U tensorflow",), False, NEWER, NEWER),
-    "pip installs again": (("pip install --force-reinstall tensorflow==2.21.0",), False, PLAIN, PLAIN),
     "an update, with the line": (("pip install -U tensorflow", "uv install -U tensorflow"), True, GRAFT, CORRECTED),
     "again, with the line": (
         ("pip install --force-reinstall tensorflow", "uv install --reinstall tensorflow"),

@@ -36,11 +36,6 @@ def test_the_set_of_a_wheel_is_that_of_its_record(tmp_path: Path) -> None:
     assert [root for root in found.roots if root.startswith("nvidia-cudnn-cu12==9.5.0")]
 
 
-def test_a_wheel_without_a_record_gets_a_set_that_is_new_enough_for_it(tmp_path: Path) -> None:
-    found = choice.choose(resolve({}), make_own_wheel(tmp_path / "dist"), "3.11")
-    assert (found.spec.tensorflow, found.spec.cuda) == ("2.21.0", "12.8.1")
-
-
 def test_a_wheel_for_another_python_is_refused_with_those_that_fit(tmp_path: Path) -> None:
     wheel = make_own_wheel(tmp_path / "dist", tag="cp312-cp312")
     assert choice.list_pythons(resolve({}), wheel) == ("3.12",)
@@ -62,34 +57,6 @@ def take(python: str, dist: Path, **flags: str) -> Chosen:
 
 
 BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="580.65.06")
-
-
-def test_the_set_is_that_for_the_card_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    play(monkeypatch, Device(name="Tesla T4", capability="7.5", driver="580.65.06"))
-    chosen = take("3.12", tmp_path)
-    assert chosen.decision
-    found = choice.choose(chosen.settings, chosen.wheel, "3.12")
-    assert (found.spec.cuda, found.spec.python, found.spec.wheel) == (chosen.decision.versions.cuda, "3.12", None)
-    assert found.spec.cuda
-
-
-@pytest.mark.parametrize("python", ["3.11", "3.13"])
-def test_without_a_gpu_it_is_the_newest_cpu_set_for_the_python(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    play(monkeypatch)
-    chosen = take(python, Path("dist"))
-    assert chosen.decision
-    found = choice.choose(chosen.settings, None, python)
-    assert (found.spec.tensorflow, found.spec.cuda) == ("2.21.0", "")
-
-
-@pytest.mark.parametrize(
-    "flags", [{"card": "none"}, {"tensorflow": "2.19.0", "cuda": "12.6.1", "cudnn": "9.5.0"}], ids=["none", "versions"]
-)
-def test_what_was_asked_for_is_not_decided_anew(flags: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    play(monkeypatch, BLACKWELL)
-    chosen = take("3.11", Path("dist"), **flags)
-    assert chosen.decision is None
-    assert choice.choose(chosen.settings, None, "3.11").spec.cuda == flags.get("cuda", "")
 
 
 def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(

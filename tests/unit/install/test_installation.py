@@ -85,12 +85,6 @@ def test_undo_leaves_alone_what_was_changed_since(index: Index, used: Target) ->
     assert take_stock(used.folder) == before
 
 
-def test_a_file_that_other_programs_hold_is_not_written_into(index: Index, used: Target, tmp_path: Path) -> None:
-    os.link(used.python.packages / "numpy" / "__init__.py", tmp_path / "linked")
-    install(index.plan(used), QUIET)
-    assert "1.24.0" in (tmp_path / "linked").read_text()
-
-
 def test_what_pip_has_installed_is_corrected_in_one_file(index: Index, target: Target, gcc: Compiler) -> None:
     folder = "$ORIGIN/../nvidia/cusparse/lib"
     library = gcc.open_libraries(folder, folder)
@@ -212,22 +206,6 @@ def test_what_ends_the_command_the_same_command_completes(
 def install_again(index: Index, target: Target) -> None:
     complete(target, QUIET)
     install(index.plan(target), QUIET)
-
-
-@pytest.mark.parametrize("name", ["_put_back", "_prune"])
-def test_an_undo_that_is_killed_is_completed_by_the_next(
-    index: Index, used: Target, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = take_stock(used.folder)
-    install(index.plan(used), QUIET)
-
-    def cut_off() -> None:
-        kill_at(monkeypatch, name, 1, after=False)
-        revert(used, QUIET)
-
-    assert end_in_child(cut_off) == signal.SIGKILL
-    revert(used, QUIET)
-    assert take_stock(used.folder) == before
 
 
 def test_a_change_that_fails_is_undone(index: Index, used: Target, monkeypatch: pytest.MonkeyPatch) -> None:

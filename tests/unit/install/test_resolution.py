@@ -1,12 +1,11 @@
 from collections.abc import Collection
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pytest
 
 from tests.unit.install.index import Index
 from toolkit.base.errors import BuildError, UnsupportedError
-from toolkit.install import changes, resolution
+from toolkit.install import changes
 from toolkit.install.changes import Changes
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target
@@ -64,14 +63,6 @@ def plan(index: Index, target: Target, *roots: str) -> tuple[dict[str, str], Cha
     return {package.name: package.version for package in planned.packages}, planned.changes
 
 
-def test_without_packages_of_the_user_it_is_the_locked_set(full: Index, target: Target) -> None:
-    versions, found = plan(full, target)
-    assert versions == SET
-    assert not found.needs_consent
-    locked = resolution.read_locked(full.locked, target.python)
-    assert {package.text for package in found.added} == {package.text for package in locked.values()}
-
-
 @dataclass(frozen=True)
 class There:
     """An environment that people have, and what comes of it."""
@@ -88,15 +79,11 @@ PROTOBUF = "protobuf 3.20.3 becomes 7.36.2, a newer one; tensorflow needs protob
 SECOND = "{} 2.21.0 is removed; tensorflow has files of the same names"
 
 ENVIRONMENTS = {
-    "NumPy 1 alone": There(("numpy==1.26.4",), REST - {"numpy"}),
     "NumPy 1, which a package needs": There(("numpy==1.26.4", "old"), REST - {"numpy"}),
-    "a package that needs NumPy 1, which is missing": There(("old",)),
     "pandas that was compiled for NumPy 1": There(("numpy==1.26.4", "pandas"), REST - {"numpy"}),
     "torch for the same CUDA": There(TORCH_12, REST - {"nvidia-cudnn-cu12", "nvidia-nccl-cu12"}),
-    "JAX for the same CUDA": There(("jax-cuda12-plugin", TORCH_12[1]), REST - {"nvidia-cudnn-cu12"}),
     "all that is needed, in other versions": There(WHOLE, frozenset()),
     "a graft": There(("tensorflow==2.21.0+sm120", *WHOLE[1:]), frozenset()),
-    "an old protobuf": There(("protobuf==3.20.3",), REST - {"protobuf"}, (PROTOBUF,)),
     "an old protobuf, which a package needs": There(
         ("protobuf==3.20.3", "own"),
         REST - {"protobuf"},
@@ -144,39 +131,6 @@ def test_a_framework_for_another_cuda_is_refused_with_a_way_out(
         in caught.value.why
     )
     assert way_out in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("there", "coming", "apart"),
-    [
-        ("nvidia-nccl-cu13", "nvidia-cudnn-cu12", True),
-        ("nvidia-nccl-cu13", "nvidia-nccl-cu12", False),
-        ("nvidia-cublas", "nvidia-cublas-cu12", True),
-    ],
-)
-def test_packages_with_the_same_files_are_known_by_their_names(
-    index: Index, target: Target, there: str, coming: str, apart: bool
-) -> None:
-    index.add(there, "1.0", lock=False)
-    index.add(coming, "2.0")
-    index.fill(target, there)
-    planned, installed = index.plan(target, coming), list_installed(target.python)
-    with nullcontext() if apart else pytest.raises(UnsupportedError, match=there):
-        changes.require_apart(planned.changes, installed)
-
-
-def test_what_moves_gets_the_locked_version_and_not_the_newest(full: Index, target: Target) -> None:
-    full.add("protobuf", "7.99.0", lock=False)
-    full.fill(target, "protobuf==3.20.3")
-    assert plan(full, target)[0]["protobuf"] == "7.36.2"
-
-
-@pytest.mark.parametrize("needs", [True, False])
-def test_the_name_tensorflow_is_taken_where_a_package_needs_it(index: Index, target: Target, needs: bool) -> None:
-    """Otherwise that package would install a second TensorFlow over tensorflow-cpu."""
-    index.add("tf-keras", "2.21.0", *(["tensorflow>=2.21"] if needs else []), lock=False)
-    index.fill(target, "tf-keras==2.21.0")
-    assert resolution.needs_name(list_installed(target.python)) is needs
 
 
 def test_what_has_no_solution_is_said_in_the_words_of_the_resolver(index: Index, target: Target) -> None:

@@ -11,19 +11,6 @@ from toolkit.base.errors import BuildError, PreflightError, ToolkitError, Unsupp
 from toolkit.install.target import choose_python, find
 
 
-def test_the_active_environment_is_found(tmp_path: Path) -> None:
-    made = make_environment(tmp_path / "one")
-    found = find(None, {"VIRTUAL_ENV": str(made.folder), "CONDA_PREFIX": "/nowhere"})
-    assert found == made
-    assert made.python.minor == f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def test_without_an_environment_it_is_said_how_to_make_one() -> None:
-    with pytest.raises(UsageError) as caught:
-        find(None, {})
-    assert "--into" in caught.value.remedy
-
-
 def test_a_folder_that_is_missing_or_empty_becomes_a_new_environment(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert find(tmp_path / "missing") is None
@@ -79,6 +66,13 @@ def test_a_python_outside_of_an_environment_is_taken_if_it_is_the_users_own(
     with pytest.raises(PreflightError if kind == "managed" else UsageError) as caught:
         find(folder, system=True)
     assert "EXTERNALLY-MANAGED" in caught.value.why or "leave out --system" in caught.value.remedy
+
+
+def test_the_active_environment_is_found(tmp_path: Path) -> None:
+    made = make_environment(tmp_path / "one")
+    found = find(None, {"VIRTUAL_ENV": str(made.folder), "CONDA_PREFIX": "/nowhere"})
+    assert found == made
+    assert made.python.minor == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def test_a_python_is_chosen_for_which_there_is_a_wheel() -> None:

@@ -1,23 +1,17 @@
 """Second builds of a wheel."""
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.makers.publication import PLAN, finish_build, publish
-from toolkit import records, report
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError
 from toolkit.engine import buildx
-from toolkit.records import BuiltWheel, open_wheel, rebuild
-from toolkit.records.artifact import Facts
-from toolkit.report.chain import PageContext
-from toolkit.versions.settings import Settings, resolve
+from toolkit.records import open_wheel, rebuild
+from toolkit.versions.settings import resolve
 from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
@@ -54,31 +48,3 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
     else:
         found = rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console())
         assert (found.level, found.wheel) == ("R3", open_wheel(wheel).read_record().digest)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Copied(BuiltWheel):
-    """A kind of wheel that only these tests know."""
-
-    noun = "copy"
-    title = "Copied wheel"
-    made = "copied"
-
-    def describe_making(self, facts: Mapping[str, Any]) -> Facts:
-        return Facts(id="copy", title="How it was copied", caption="The copy", values={"Program": "cp"})
-
-    @contextmanager
-    def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> Iterator[Path]:
-        yield Path(shutil.copytree(self.folder, Path(settings.state) / "again"))
-
-
-def test_a_kind_of_wheel_says_how_it_is_made_again_and_what_its_page_tells(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "KINDS", (*records.KINDS, Copied))
-    settings = resolve({"state": str(tmp_path / "state")})
-    assert rebuild.rebuild(open_wheel(wheel), settings, bazelrc="", console=Console()).level == "R3"
-    page, html = report.compose([str(wheel)], PageContext(state=tmp_path, compared="nothing"))
-    assert page.kind == "Copied wheel"
-    assert "How it was copied" in html
-    assert "TensorFlow, copied here." in html

@@ -10,8 +10,8 @@ from tests.makers.publication import finish_build, publish
 from toolkit.base import digest, manifest, seals
 from toolkit.base.findings import Finding
 from toolkit.cli import app
-from toolkit.records import BuiltWheel, Environment, compare
-from toolkit.wheel import inspection, wheel_folder
+from toolkit.records import Environment, compare
+from toolkit.wheel import wheel_folder
 
 ZERO = "sha256:" + "0" * 64
 
@@ -42,19 +42,6 @@ def test_a_wheel_of_our_own_is_looked_for_and_looked_at(tmp_path: Path, monkeypa
     (damaged,) = check_origin(tmp_path, link)
     assert (damaged.id, damaged.state) == ("origin", "fail")
     assert "build.log is not what SHA256SUMS says" in damaged.evidence
-
-
-@pytest.mark.parametrize("signed", [False, True])
-def test_the_code_of_a_wheel_is_read_unless_its_record_is_signed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signed: bool
-) -> None:
-    publish(finish_build(tmp_path / "staging"), tmp_path / "dist")
-    read: list[Path] = []
-    audit = inspection.audit
-    monkeypatch.setattr(inspection, "audit", lambda path: [audit(path), read.append(path)][0])
-    findings = BuiltWheel(folder=tmp_path / "dist", state=tmp_path, unread="signed" if signed else "").check()
-    skipped = {item.id for item in findings if item.state == "skipped"}
-    assert (bool(read), skipped) == (not signed, {"inspection"} if signed else set())
 
 
 def test_verify_reads_what_other_commands_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

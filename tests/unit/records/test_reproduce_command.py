@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests import loaded
 from tests.command import Run
@@ -14,7 +13,6 @@ from tests.tiers import slow
 from tests.unit.records import maker
 from toolkit.base.console import Console
 from toolkit.base.errors import InterruptionError
-from toolkit.cli import app
 from toolkit.jobs import choice, reproduction, training_job
 from toolkit.versions.settings import resolve
 from train.command_line import parse
@@ -204,7 +202,6 @@ def use_image(run: Path) -> None:
         (go_on_elsewhere, 4, "more than one environment"),
         (leave_unfinished, 7, "its newest checkpoint is of step 44"),
         (break_record, 7, "weights: "),
-        (remove, 2, "there is no"),
         (read_elsewhere, 2, "--data-dir"),
         (begin_elsewhere, 2, "--source"),
         (upgrade_environment, 7, "packages: "),
@@ -249,20 +246,6 @@ def test_a_run_whose_environment_is_not_here_gets_one_of_its_own_tensorflow(tool
     assert "environment-cpu-2.20.0" in done.stdout
 
 
-def test_the_job_gets_what_the_run_began_with(toolkit: Run, run: Path, tmp_path: Path) -> None:
-    begin_elsewhere(run)
-    done = toolkit("reproduce", str(run), "--dry-run", "--source", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    for line in done.stdout.splitlines():
-        words = shlex.split(line)
-        assert words[words.index("--init-from") + 1] == str(tmp_path)
-
-
-def test_a_source_is_refused_where_the_run_had_none(toolkit: Run, run: Path, tmp_path: Path) -> None:
-    done = toolkit("reproduce", str(run), "--dry-run", "--source", str(tmp_path))
-    assert (done.returncode, "leave out --source" in done.stderr) == (2, True)
-
-
 def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,17 +270,3 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
     hidden, own = during
     assert (hidden[0], own) == (".", run.name)
     assert hidden != killed.name
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        (["--accept", "R1"], "--accept"),
-        (["--bazelrc", "x"], "--bazelrc"),
-    ],
-)
-def test_an_option_for_another_way_is_refused(tmp_path: Path, words: list[str], option: str) -> None:
-    (tmp_path / "metrics.csv").touch()  # a run has it
-    done = CliRunner().invoke(app, ["reproduce", str(tmp_path), *words])
-    assert done.exit_code == 2, done.output
-    assert f"{option} is not for" in done.output

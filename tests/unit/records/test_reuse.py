@@ -109,7 +109,6 @@ def find_report(chain: Chain) -> Path:
 ANEW: dict[str, tuple[Callable[[Chain], object], list[str], str]] = {
     "environment not signed": (strip(find_environment), ["environment"], "the environment is not signed"),
     "environment of a stranger": (sign_by("stranger", find_environment), ["environment"], "which is not trusted"),
-    "environment of one who may not": (sign_by("checker", find_environment), ["environment"], "checker may sign smoke"),
     "package changed": (
         lambda chain: flip(next(chain.world.environment.rglob("tensorflow.py"))),
         ["environment", "smoke"],  # the report is about the environment, and is signed with it
@@ -152,7 +151,6 @@ def test_an_environment_of_another_digest_is_made_anew(chain: Chain, monkeypatch
 
 RUNS: dict[str, tuple[Callable[[World], object], int, str]] = {
     "not signed": (lambda world: signing.locate(world.run).unlink(), 8, "the run is not signed"),
-    "by one who may not": (lambda world: world.sign(world.run, "builder"), 8, "not run"),
     "accuracy changed": (
         lambda world: maker.change_json(
             world.run / manifest.FILE, lambda value: value["result"].update(test_accuracy=1.0)

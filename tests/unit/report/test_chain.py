@@ -83,21 +83,6 @@ def test_a_broken_link_is_shown_as_fail(place: Place, damage: str, link: str, sa
     assert "finding" in opened.text
 
 
-def test_what_is_not_here_is_absent(place: Place) -> None:
-    for path in place.state.glob("environment-*"):
-        path.rename(place.root / "elsewhere")
-    found = follow(place)
-    assert states(found)["environment"] == "absent"
-    assert states(found)["smoke"] == "absent"
-    assert states(found)["weights"] == "ok"
-    assert "2.19.0" in str([link.documents for link in found.links if link.name == "wheel"])
-
-
-def test_a_run_without_the_toolkit_names_no_parent(place: Place) -> None:
-    place.change(parent=None)
-    assert states(follow(place)) == {"weights": "ok", "run": "ok", "environment": "absent"}
-
-
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
     policy = records.read_policy(Path(world.root / name) for name in trust)
     made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
@@ -124,16 +109,6 @@ def test_a_removed_signature_is_shown_and_the_record_is_read_no_further(world: s
     assert "read no further" in run.findings[0].evidence
 
 
-@pytest.mark.parametrize("kind", ["wheel", "environment", "image", "report"])
-def test_other_things_have_pages(world: signed.World, kind: str) -> None:
-    target = getattr(world, kind)
-    found, root = read(world, target, "policy.yaml")
-    assert {link.state for link in found.links if link.documents} == {"ok"}
-    assert [link.name for link in found.links if link.state != "ok"] == (["smoke"] if kind == "image" else [])
-    assert root.find("h1")[0].text
-    assert all(each.attributes["href"].startswith("#") for each in root.find("a"))
-
-
 def test_a_page_of_a_wheel_says_what_it_holds(world: signed.World) -> None:
     _, root = read(world, world.wheel)
     assert root.find("p", class_="kind")[0].text == "Wheel"
@@ -156,3 +131,13 @@ def test_a_document_that_cannot_be_read_is_shown_with_the_reason(place: Place, k
         os.truncate(path, 1 << 40)
     weights = next(link for link in follow(place).links if link.name == "weights")
     assert "cannot be read" in weights.documents[0].text
+
+
+@pytest.mark.parametrize("kind", ["wheel", "environment", "image", "report"])
+def test_other_things_have_pages(world: signed.World, kind: str) -> None:
+    target = getattr(world, kind)
+    found, root = read(world, target, "policy.yaml")
+    assert {link.state for link in found.links if link.documents} == {"ok"}
+    assert [link.name for link in found.links if link.state != "ok"] == (["smoke"] if kind == "image" else [])
+    assert root.find("h1")[0].text
+    assert all(each.attributes["href"].startswith("#") for each in root.find("a"))

@@ -49,20 +49,6 @@ def test_runs_are_side_by_side(place: Place, others: list[Path]) -> None:
                     "lock": "same"}  # fmt: skip
 
 
-def test_a_broken_link_of_one_run_is_shown(place: Place, others: list[Path]) -> None:
-    (section,) = read(place, place.run, *others).find("section", id="chain")
-    run = next(row for row in section.find("tr") if row.find("th")[0].text == "run")
-    marks = [each.find("span")[0].attributes["class"].split()[1] for each in run.find("td")[1:]]
-    assert marks == ["ok", "fail", "fail", "fail", "fail"], "their metrics are not those of their manifests"
-
-
-def test_equal_runs_are_called_so(place: Place) -> None:
-    copy = Path(shutil.copytree(place.run, place.root / "others" / "copy"))
-    root = read(place, place.run, copy)
-    assert root.find("p", class_="lead")[0].text == "They have the same configuration."
-    assert "Every option has the same value" in root.find("section", id="configuration")[0].text
-
-
 def test_many_runs_are_rows_of_their_options_and_have_curves_of_their_own(place: Place) -> None:
     root = read(place, *(repeat(place, seed, 0.1) for seed in range(10, 19)))
     keys = root.find("figure", id="test-loss")[0].find("ul", class_="legend")[0].find("svg")

@@ -9,8 +9,6 @@ from tests.unit.report.reading import Element, parse
 from toolkit.report import page
 from tools import site
 
-STYLE = page.BASE.read_text() + (page.FOLDER / "page.css").read_text()
-
 
 @pytest.fixture
 def root(place: Place) -> Element:
@@ -71,12 +69,6 @@ def test_what_is_seen_has_a_name_for_those_who_do_not_see(root: Element) -> None
         assert len(chart.find("p", class_="says")[0].text) > 30
 
 
-def read_colors(scheme: str) -> dict[str, str]:
-    light, dark = re.findall(r":root \{(.*?)\n\s*\}", STYLE, re.DOTALL)[:2]
-    found = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6});", light))
-    return found | (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{3,6});", dark)) if scheme == "dark" else {})
-
-
 def measure(color: str) -> float:
     """Return the relative luminance of a colour (WCAG 2.2)."""
     digits = color[1:] if len(color) == 7 else "".join(2 * each for each in color[1:])
@@ -88,17 +80,6 @@ def measure(color: str) -> float:
 def compare(one: str, two: str) -> float:
     low, high = sorted(map(measure, (one, two)))
     return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_curves_stand_out(scheme: str) -> None:
-    colors = read_colors(scheme)
-    for name in ("ink", "soft", "accent", "fail"):
-        for ground in ("paper", "raised"):
-            assert compare(colors[name], colors[ground]) >= 4.5, (name, ground)
-    assert compare(colors["on"], colors["accent"]) >= 4.5
-    for number in range(10):
-        assert compare(colors[f"c{number}"], colors["paper"]) >= 3, number
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -139,38 +120,6 @@ def test_a_chart_is_read_by_keyboard(place: Place, chromium: Browser) -> None:
     assert chromium.complaints == []
 
 
-def test_a_stretch_is_chosen_by_the_mouse(place: Place, chromium: Browser) -> None:
-    chromium.open(place.write())
-    chromium.run("document.querySelector('#loss').scrollIntoView()")
-    box = chromium.run("(() => {const b = document.querySelector('#loss .frame').getBoundingClientRect();"
-                       " return [b.left, b.top, b.width, b.height]})()")  # fmt: skip
-    left, top, width, height = box
-    before = chromium.run("document.querySelector('#loss .tx').textContent")
-    chromium.drag((left + width / 2, top + height / 2), (left + width * 0.9, top + height / 2))
-    assert chromium.run("document.querySelector('#loss [data-do=reset]').disabled") is False
-    assert chromium.run("document.querySelector('#loss .tx').textContent") != before
-    chromium.run("document.querySelector('#loss [data-do=reset]').click()")
-    assert chromium.run("document.querySelector('#loss .tx').textContent") == before
-
-
-def test_the_script_draws_what_the_page_has(place: Place, chromium: Browser) -> None:
-    """Without a change of scale or range, ticks and paths are those that `chart.py` has computed."""
-    path = place.write()
-    root = parse(path.read_text(encoding="utf-8"))
-    chromium.open(path)
-    for id_ in ("loss", "error", "speed", "reliability"):
-        chromium.run(f"document.querySelector('#{id_} [data-do=in]').click()")
-        chromium.run(f"document.querySelector('#{id_} [data-do=reset]').click()")
-        (figure,) = root.find("figure", id=id_)
-        for kind in ("tx", "ty"):
-            drawn = chromium.run(f"[...document.querySelectorAll('#{id_} .{kind}')].map((e) => e.textContent)")
-            assert drawn == [each.text for each in figure.find("text", class_=kind)], (id_, kind)
-        lines = chromium.run(f"[...document.querySelectorAll('#{id_} .line')].map((e) => e.getAttribute('d'))")
-        for drawn, here in zip(lines, figure.find("path", class_="line"), strict=True):
-            numbers = [[float(n) for n in re.findall(r"-?[\d.]+", text)] for text in (drawn, here.attributes["d"])]
-            assert numbers[0] == pytest.approx(numbers[1], abs=0.3), id_
-
-
 def test_a_cell_shows_the_images_behind_it(place: Place, chromium: Browser) -> None:
     chromium.open(place.write())
     cell = chromium.run("document.querySelector('a[data-cell]').dataset.cell")
@@ -180,22 +129,3 @@ def test_a_cell_shows_the_images_behind_it(place: Place, chromium: Browser) -> N
     assert "images behind this cell" in chromium.run("document.querySelector('[data-said]').textContent")
     chromium.run("document.querySelector('[data-all]').click()")
     assert chromium.run(f"{shown}.length") == 40
-
-
-def test_a_name_in_the_legend_hides_its_curve(place: Place, chromium: Browser) -> None:
-    chromium.open(place.write())
-    names = "[...document.querySelectorAll('#loss .legend button')]"
-    lines = "[...document.querySelectorAll('#loss .line')].map((e) => e.getAttribute('d') !== '')"
-    assert chromium.run(f"{names}.map((e) => e.textContent)") == [
-        "training, single steps",
-        "training, by epoch",
-        "test",
-    ]
-    chromium.run(f"{names}[0].click()")
-    assert chromium.run(lines) == [False, True, True]
-    assert chromium.run(f"{names}[0].getAttribute('aria-pressed')") == "false"
-    chromium.run(f"{names}[1].click(); {names}[2].click()")
-    assert chromium.run(lines) == [False, False, True], "one curve stays"
-    chromium.run(f"{names}[0].click()")
-    assert chromium.run(lines) == [True, False, True]
-    assert chromium.complaints == []

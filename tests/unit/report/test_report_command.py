@@ -1,11 +1,9 @@
 import json
-import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.unit.records import signed
 from tests.unit.report.conftest import Place
 from toolkit.base import digest
 from toolkit.cli import app
@@ -43,14 +41,6 @@ def test_two_commands_write_the_same_bytes(call: Call) -> None:
     assert Path("one.html").read_bytes() == Path("two.html").read_bytes()
 
 
-def test_a_broken_link_is_said_and_the_page_is_written(call: Call) -> None:
-    call.place.change(weights_sha256="0" * 64)
-    done = call(str(call.place.run), "--out", "page.html")
-    assert done.exit_code == 0
-    assert re.search(r"page\.html: [\d,]+ bytes; does not hold: weights\n", done.stdout)
-    assert Path("page.html").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -66,9 +56,3 @@ def test_what_cannot_be_shown_is_refused(call: Call, words: list[str], code: int
     assert done.exit_code == code
     assert said in done.stderr
     assert not list(Path().glob("*.html"))
-
-
-def test_signatures_are_checked_if_asked(world: signed.World) -> None:
-    done = CliRunner().invoke(app, ["report", str(world.run), "--trust", "policy.yaml", "--out", "page.html"])
-    assert done.exit_code == 0, done.stderr
-    assert "trainer signed" in Path("page.html").read_text(encoding="utf-8")

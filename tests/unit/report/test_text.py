@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +6,7 @@ from typer.testing import CliRunner, Result
 from tests.unit.report.conftest import Place
 from toolkit.cli import app
 from toolkit.report import text
-from toolkit.report.page_model import Chain, Link, Matrix, Number, Page, Section
+from toolkit.report.page_model import Chain, Link, Number, Page, Section
 
 
 @pytest.fixture
@@ -35,26 +34,11 @@ def test_a_run_is_shown_with_its_numbers_and_its_chain(show: Show) -> None:
     assert lines[-2:] == [f"toolkit verify {show.place.run}", f"toolkit reproduce {show.place.run}"]
 
 
-def test_a_broken_link_is_shown_as_such(show: Show) -> None:
-    show.place.change(weights_sha256="0" * 64)
-    assert any(line.startswith("weights ") and " fail " in line for line in show().stdout.splitlines())
-    states = {link["name"]: link["state"] for link in json.loads(show("--json").stdout)["links"]}
-    assert states["weights"] == "fail"
-
-
 def make_page(*parts: object) -> Page:
     numbers = [Number(label="Accuracy", text="99 %", note="of 360")]
     return Page(
         kind="Wheel", title="a", lead="b", numbers=numbers, sections=[Section(id="s", title="Part", parts=parts)]
     )
-
-
-def test_a_matrix_that_no_terminal_holds_is_left_out() -> None:
-    names = [f"c{at}" for at in range(40)]
-    large = Matrix(caption="", names=names, counts=[[1] * 40] * 40)
-    assert "c39" not in text.render(make_page(large))
-    small = Matrix(caption="", names=["cat", "dog"], counts=[[7, 1], [0, 9]])
-    assert "cat    7    1" in text.render(make_page(small))
 
 
 def test_no_name_reaches_the_terminal_as_a_command() -> None:

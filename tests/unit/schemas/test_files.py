@@ -10,10 +10,7 @@ from jsonschema.exceptions import ValidationError
 
 from tests.command import Run
 from tests.unit.records import maker
-from toolkit.base import manifest
-from toolkit.base.manifest import Manifest
 from tools import schemas
-from train.command_line import parse
 
 ROOT = Path(__file__).parents[3]
 MADE = schemas.generate()
@@ -49,13 +46,6 @@ def test_the_records_of_a_run_and_its_environment_keep_to_their_schemas(tmp_path
         validate("run", record | {"config": record["config"] | {"epochs": "ten"}})
 
 
-def test_a_record_that_no_reader_could_use_is_found(tmp_path: Path) -> None:
-    """The fixture of all unit tests asks the schema about each record that they write."""
-    manifest.write(tmp_path, Manifest(kind="wheel", digest="sha256:0", facts={"level": "R0"}))
-    with pytest.raises(ValidationError, match="is not of type"):
-        manifest.write(tmp_path, Manifest(kind="wheel", digest="sha256:0", facts={"level": 0}))
-
-
 def test_what_a_dry_run_prints_keeps_to_its_schema(run: Run) -> None:
     done = run("build-wheel", "--dry-run", "--json")
     value = json.loads(done.stdout)["plan"]
@@ -83,8 +73,3 @@ def test_the_files_on_the_pages_keep_to_their_schemas(place: str) -> None:
     validate(name, value)
     with pytest.raises(ValidationError):
         validate(name, value | {"comment": "x"})
-
-
-def test_a_configuration_of_each_data_set_keeps_to_its_schema() -> None:
-    for dataset in ("digits", "cifar10", "svhn"):
-        validate("config", parse([dataset, "--profile", "1:2", "--recompute-blocks", "1"]).as_dict())

@@ -1,10 +1,9 @@
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.smoke.checks.check import Check, Evidence, Expectation, Fail, Skip
+from toolkit.smoke.checks.check import Check, Evidence, Expectation
 
 
 def probe(error: BaseException | None) -> Check:
@@ -14,34 +13,6 @@ def probe(error: BaseException | None) -> Check:
         return {"asked": expectation.version}
 
     return Check("noun.detail", "it holds", look)
-
-
-def test_evidence_of_a_pass_is_kept() -> None:
-    finding = probe(None).run(Expectation(version="2.19.0"))
-    assert (finding.result, finding.evidence) == ("pass", {"asked": "2.19.0"})
-
-
-@pytest.mark.parametrize(
-    ("error", "result", "why"),
-    [
-        (Fail("bad", remedy="mend it", seen=3), "fail", "bad"),
-        (Skip("nothing here"), "skip", "nothing here"),
-        (ValueError("first\nsecond"), "fail", "ValueError: first"),
-        (SystemExit(3), "fail", "SystemExit: 3"),
-    ],
-)
-def test_what_is_raised_is_a_finding(error: BaseException, result: str, why: str) -> None:
-    finding = probe(error).run(Expectation())
-    assert (finding.result, finding.evidence["why"]) == (result, why)
-
-
-def test_an_unforeseen_error_keeps_its_traceback() -> None:
-    assert "raise error" in "".join(probe(ZeroDivisionError()).run(Expectation()).evidence["traceback"])
-
-
-def test_an_interrupt_is_no_finding() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        probe(KeyboardInterrupt()).run(Expectation())
 
 
 values = st.recursive(

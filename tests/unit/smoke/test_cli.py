@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from toolkit.smoke import runner
-from toolkit.smoke.checks.cli import CHECKS, select
+from toolkit.smoke.checks.cli import CHECKS
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -54,13 +54,6 @@ def test_unmet_expectations_exit_with_seven(bad: subprocess.CompletedProcess[str
     assert all(check.state != "skipped" for check in read.checks), "what was asked for is never skipped"
 
 
-@pytest.mark.slow
-def test_a_missing_gpu_names_its_cause(bad: subprocess.CompletedProcess[str]) -> None:
-    whys = {check.id: check.evidence for check in runner.parse(bad.stdout).checks}
-    assert whys["device.visible"] == "TensorFlow sees no GPU: this TensorFlow was built without CUDA"
-    assert "2.18.0 was asked for, 2.19.0 is installed" in whys["version.tensorflow"]
-
-
 def fake_tensorflow(folder: Path, body: str) -> dict[str, str]:
     package = folder / "tensorflow"
     package.mkdir()
@@ -72,15 +65,6 @@ def only_import(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     checks = json.loads(result.stdout.splitlines()[-1])["report"]["checks"]
     found: dict[str, Any] = next(check for check in checks if check["id"] == "tensorflow.import")
     return found
-
-
-def test_no_tensorflow_fails_and_what_needs_it_is_not_run(tmp_path: Path) -> None:
-    result = run("--json", "--only", "build.info", **fake_tensorflow(tmp_path, "import absent_library"))
-    assert result.returncode == 7
-    assert "absent_library" in only_import(result)["evidence"]["why"]
-    checks = runner.parse(result.stdout).checks
-    assert [check.state for check in checks] == ["ok", "fail", "skipped"]
-    assert "tensorflow.import" in checks[2].evidence
 
 
 def test_an_import_that_crashes_is_a_failure(tmp_path: Path) -> None:
@@ -155,12 +139,6 @@ def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], message: str) ->
     result = run(*arguments)
     assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr
-
-
-def test_a_selection_brings_what_it_needs() -> None:
-    first = ["cpu.instructions", "tensorflow.import"]
-    assert [check.id for check in select(["xla"])] == [*first, "xla.compiles", "xla.agrees"]
-    assert [check.id for check in select(["*.matmul"])] == [*first, "numerics.matmul"]
 
 
 def test_the_checks_import_nothing_but_the_standard_library() -> None:

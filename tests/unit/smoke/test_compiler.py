@@ -1,7 +1,5 @@
 import base64
 import hashlib
-import re
-import struct
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,32 +49,11 @@ exit {code}
     return file
 
 
-def test_a_working_ptxas_passes(alone: Site) -> None:
-    file = install_ptxas(alone)
-    assert compiler.ptxas(ASKED) == {"file": str(file), "version": "12.6.68", "assembled_for": "sm_75"}
-
-
 def test_no_ptxas_fails_and_says_where_it_was_looked_for(alone: Site) -> None:
     with pytest.raises(Fail, match="ptxas is not where TensorFlow looks") as caught:
         compiler.ptxas(ASKED)
     assert str(alone.root / PTXAS) in caught.value.evidence["searched"]
     assert "nvidia-cuda-nvcc-cu12" in caught.value.remedy
-
-
-def test_a_ptxas_that_cannot_be_executed_fails(alone: Site) -> None:
-    install_ptxas(alone).chmod(0o644)
-    with pytest.raises(Fail, match="ptxas is not where TensorFlow looks") as caught:
-        compiler.ptxas(ASKED)
-    assert f"{alone.root / PTXAS} (not executable)" in caught.value.evidence["searched"]
-
-
-def test_the_wheels_ptxas_comes_after_path(alone: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign = install_ptxas(Site(tmp_path / "foreign"), version="13.0.88")
-    install_ptxas(alone)
-    monkeypatch.setenv("PATH", str(foreign.parent))
-    with pytest.raises(Fail, match=re.escape(f"would run {foreign}")) as caught:
-        compiler.ptxas(ASKED)
-    assert caught.value.evidence["searched"] == [str(alone.root / "cuda_sdk_lib/bin/ptxas"), str(foreign)]
 
 
 @pytest.mark.parametrize(
@@ -95,17 +72,6 @@ def test_a_ptxas_that_cannot_serve_fails(alone: Site, broken: dict[str, Any], wh
         compiler.ptxas(ASKED)
 
 
-def test_without_an_expectation_the_builds_first_capability_is_tried(alone: Site) -> None:
-    install_ptxas(alone, flags=0x3C053C)
-    assert compiler.ptxas(Expectation())["assembled_for"] == "sm_60"
-
-
-def test_a_capability_that_ptxas_has_dropped_is_passed_over(alone: Site) -> None:
-    install_ptxas(alone, version="13.0.88", flags=0x460546, unknown="sm_60")
-    found = compiler.ptxas(Expectation())
-    assert (found["assembled_for"], found["unknown"]) == ("sm_70", ["sm_60"])
-
-
 @pytest.mark.parametrize("unknown", ["sm_99", "sm_120"])
 def test_the_gpu_that_is_here_decides(alone: Site, monkeypatch: pytest.MonkeyPatch, unknown: str) -> None:
     install_ptxas(alone, flags=0x780578, unknown=unknown)
@@ -117,18 +83,6 @@ def test_the_gpu_that_is_here_decides(alone: Site, monkeypatch: pytest.MonkeyPat
             compiler.ptxas(Expectation())
     else:
         assert compiler.ptxas(Expectation())["assembled_for"] == "sm_120"
-
-
-@pytest.mark.parametrize("version", ["11.7.99", "12.3.103", "unreadable", ""])
-def test_what_xla_does_not_take_is_passed_over(
-    alone: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
-    refused = install_ptxas(Site(tmp_path / "foreign"), version=version)
-    if not version:
-        refused.write_bytes(struct.pack("<I", 0xDEADBEEF))
-    monkeypatch.setenv("PATH", str(refused.parent))
-    file = install_ptxas(alone)
-    assert compiler.ptxas(ASKED)["file"] == str(file)
 
 
 NVVM = """
@@ -148,12 +102,6 @@ int nvvmGetCompiledResultSize(program p, size_t *n) { *n = sizeof PTX; return 0;
 int nvvmGetCompiledResult(program p, char *text) { strcpy(text, PTX); return 0; }
 """
 GOOD_PTX = r".visible .entry probe(\n)\n"
-
-
-def test_a_libdevice_that_links_passes(alone: Site, gcc: Compiler) -> None:
-    alone.write(LIBDEVICE, BITCODE)
-    alone.write(LIBNVVM, gcc(NVVM % {"ptx": GOOD_PTX, "add": 0}))
-    assert compiler.libdevice(ASKED)["linked"] == "2 lines of PTX for compute_75"
 
 
 def test_one_flipped_bit_in_the_wheels_libdevice_fails(alone: Site) -> None:
@@ -187,11 +135,3 @@ def test_a_libdevice_that_cannot_be_linked_fails(
         alone.write(LIBNVVM, gcc(NVVM % answers) if answers else b"not a library")
     with pytest.raises(Fail, match=why):
         compiler.libdevice(ASKED)
-
-
-def test_the_chosen_toolkit_comes_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp --xla_gpu_cuda_data_dir=/my/cuda")
-    assert compiler.roots()[0] == Path("/my/cuda")
-    monkeypatch.delenv("XLA_FLAGS")
-    assert compiler.roots()[0] == Path("cuda_sdk_lib")
-    assert site.root / "nvidia/cuda_nvcc" in compiler.roots()

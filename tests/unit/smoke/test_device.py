@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
 from toolkit.smoke.checks import device
-from toolkit.smoke.checks.check import Expectation, Fail, Skip
+from toolkit.smoke.checks.check import Expectation, Fail
 from toolkit.smoke.checks.libraries import CUDA_12
 
 GPU = Expectation(device="gpu")
@@ -34,38 +34,6 @@ def test_an_asked_gpu_that_is_missing_fails_with_its_causes(site: Site) -> None:
     with pytest.raises(Fail, match=r"no /dev/nvidia\* device") as caught:
         device.driver(GPU)
     assert "--gpus all" in caught.value.remedy
-
-
-@without_gpu
-def test_a_missing_gpu_is_skipped_where_it_was_not_asked_for(site: Site) -> None:
-    hide_gpus(site)
-    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
-        with pytest.raises(Skip, match="none was asked for"):
-            probe(Expectation())
-
-
-def test_a_gpu_is_left_alone_where_the_processor_was_asked_for(site: Site) -> None:
-    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
-        with pytest.raises(Skip, match="leaves GPUs alone"):
-            probe(Expectation(device="cpu"))
-
-
-def test_a_gpu_beside_a_cpu_build_is_skipped_unless_asked_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
-    hide_gpus(site)
-    site.build = {"is_cuda_build": False}
-    for probe in (device.driver, device.visible, device.capability, device.operation, device.memory):
-        with pytest.raises(Skip, match="built without CUDA"):
-            probe(Expectation())
-        with pytest.raises(Fail):
-            probe(GPU)
-
-
-def test_a_gpu_that_tensorflow_does_not_see_fails_unasked(cuda_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
-    hide_gpus(cuda_site)
-    with pytest.raises(Fail, match="TensorFlow sees no GPU"):
-        device.visible(Expectation())
 
 
 @pytest.mark.parametrize(
@@ -127,16 +95,8 @@ def test_a_processor_without_avx_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         device.instructions(Expectation())
 
 
-@pytest.mark.parametrize(
-    ("text", "flag"),
-    [
-        ("processor\t: 0\nflags\t\t: fpu avx avx2\n", "avx2"),
-        ("Features\t: fp asimd\n", "asimd"),
-        ("vendor : x\n", None),
-    ],
-)
-def test_flags_are_read(tmp_path: Path, text: str, flag: str | None) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text(text)
-    flags = device.read_flags(file)
-    assert (flag in flags) if flag else not flags
+def test_a_gpu_that_tensorflow_does_not_see_fails_unasked(cuda_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "find_nodes", lambda: ["/dev/nvidia0"])
+    hide_gpus(cuda_site)
+    with pytest.raises(Fail, match="TensorFlow sees no GPU"):
+        device.visible(Expectation())

@@ -31,11 +31,6 @@ def test_a_pass_with_checks_left_out_is_not_taken_for_a_whole_one(tmp_path: Path
     assert runner.recall(environment, Expectation(version="2.19.0", skip=("xla",))) is None
 
 
-def test_what_is_left_out_is_one_word_each() -> None:
-    words = runner.plan(Expectation(skip=("xla", "--device"))).argv
-    assert [word for word in words if str(word).startswith("--skip")] == ["--skip=xla", "--skip=--device"]
-
-
 @pytest.mark.parametrize(
     ("patterns", "reason"),
     [

@@ -1,15 +1,11 @@
 import re
-from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks import elf, libraries
+from toolkit.smoke.checks import libraries
 from toolkit.smoke.checks.check import Expectation, Fail
 from toolkit.smoke.checks.libraries import CUDA_12, Library
 
@@ -53,15 +49,6 @@ def test_what_needs_the_driver_is_left_out_without_one(
     assert len(found["loaded"]) == len(CUDA_12) - 2
 
 
-@pytest.mark.parametrize(("cut", "why"), [(2000, "cut short: 2000 bytes"), (None, "undefined symbol: absent")])
-def test_a_library_that_does_not_load_fails(cuda_site: Site, gcc: Compiler, cut: int | None, why: str) -> None:
-    source = "void absent(void); void present(void) { absent(); }"
-    cuda_site.write(CUDNN, gcc(source, "-Wl,-z,lazy")[:cut])
-    with pytest.raises(Fail) as caught:
-        libraries.load(ASKED)
-    assert why in caught.value.evidence["missing"]["libcudnn.so.9"]
-
-
 @pytest.mark.parametrize(
     ("file", "answers", "why"),
     [
@@ -95,26 +82,6 @@ def test_a_cudnn_that_does_not_fit_the_build_fails_though_nobody_asked(
     cuda_site.write(CUDNN, gcc.answering(cudnn=loaded))
     with pytest.raises(Fail, match=why):
         libraries.versions(Expectation())
-
-
-@pytest.mark.parametrize("requirement", ["==9.3.0.75", "<10.0,>=9.3.0.75"])
-def test_a_cudnn_older_than_the_published_wheel_was_compiled_with_fails(
-    cuda_site: Site, gcc: Compiler, monkeypatch: pytest.MonkeyPatch, requirement: str
-) -> None:
-    """Its build info says only 9; what the extra and-cuda requires says which one at least."""
-    wheel = SimpleNamespace(name="tensorflow", version="2.19.0", requires=[f"nvidia-cudnn-cu12{requirement}; x"])
-    monkeypatch.setattr("importlib.metadata.distributions", lambda: iter([wheel]))
-    cuda_site.build = {**PUBLISHED, "cudnn_version": "9"}
-    cuda_site.write(CUDNN, gcc.answering(cudnn=90100))
-    with pytest.raises(Fail, match=r"cuDNN 9\.1\.0 is loaded, older than 9\.3"):
-        libraries.versions(Expectation())
-
-
-def test_another_cuda_major_is_not_guessed_at(cuda_site: Site) -> None:
-    cuda_site.build = {**PUBLISHED, "cuda_version": "13.0.0"}
-    for probe in (libraries.reachable, libraries.load, libraries.versions):
-        with pytest.raises(Fail, match=r"knows the libraries of CUDA 12 only"):
-            probe(Expectation())
 
 
 def test_the_loaders_order_is_kept(
@@ -162,27 +129,3 @@ def test_a_damaged_library_of_tensorflow_is_named(site: Site) -> None:
     site.write("tensorflow/python/_pywrap_tensorflow_internal.so", b"\x7fELF")
     with pytest.raises(Fail, match=r"_pywrap_tensorflow_internal.so is|not a 64-bit"):
         libraries.system(Expectation())
-
-
-def test_a_tensorflow_without_libraries_is_incomplete(site: Site) -> None:
-    with pytest.raises(Fail, match="holds no library"):
-        libraries.system(Expectation())
-
-
-@pytest.mark.parametrize("flag", ["--enable-new-dtags", "--disable-new-dtags"])
-def test_both_kinds_of_path_are_read(gcc: Compiler, tmp_path: Path, flag: str) -> None:
-    (tmp_path / "beside").mkdir()
-    library = tmp_path / "lib.so"
-    library.write_bytes(gcc("int x;", f"-Wl,{flag}", "-Wl,-rpath,$ORIGIN/beside:/absent:$ORIGIN/../"))
-    assert elf.read_search_path(library) == [tmp_path / "beside", tmp_path.parent]
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.integers(0, 63), st.binary(min_size=1, max_size=16), st.integers(16, 20000))
-def test_damage_is_a_value_error(gcc: Compiler, tmp_path: Path, at: int, patch: bytes, length: int) -> None:
-    whole = gcc("int x;", "-Wl,-rpath,/usr")
-    file = tmp_path / "damaged.so"
-    file.write_bytes((whole[:at] + patch + whole[at + len(patch) :])[:length])
-    for read in (elf.read_search_path, elf.require_whole, elf.read_needed_versions, elf.read_defined_versions):
-        with suppress(ValueError):
-            read(file)

@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Callable
 from importlib.metadata import PackagePath
 from pathlib import Path
@@ -9,11 +8,6 @@ import pytest
 from tests.unit.smoke.conftest import Site
 from toolkit.smoke.checks import installation
 from toolkit.smoke.checks.check import Expectation, Fail
-
-
-def test_the_asked_version_passes(site: Site) -> None:
-    site.install()
-    assert installation.version(Expectation(version="2.19.0"))["distribution"] == "tensorflow 2.19.0"
 
 
 @pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])
@@ -59,8 +53,6 @@ def forget_hashes(site: Site) -> None:
             "module says 2.19.0, its distribution says 2.18.1",
         ),
         (install_twice, installation.version, "one installed distribution should own"),
-        (lambda site: delattr(site.module, "__version__"), installation.version, "has no __version__"),
-        (lambda site: None, installation.wheel_tags, "found: none"),
         (lambda site: site.install(tag="cp39-cp39-linux_x86_64"), installation.wheel_tags, "no tag of the wheel fits"),
         (change_byte, installation.files, "0 files missing, 1 changed.*tensorflow/__init__.py"),
         (lose_file, installation.files, "1 files missing.*lost.so"),
@@ -74,15 +66,6 @@ def test_an_installation_that_is_not_whole_fails(
     spoil(site)
     with pytest.raises(Fail, match=why):
         check(Expectation())
-
-
-def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise ImportError("libtensorflow_cc.so.2: cannot open shared object file")
-
-    monkeypatch.setattr(installation, "load_tensorflow", broken)
-    with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
-        installation.imports(Expectation())
 
 
 @pytest.mark.parametrize(
@@ -136,14 +119,10 @@ def test_an_unmet_requirement_fails(site: Site, requirement: str, why: str) -> N
         installation.dependencies(Expectation())
 
 
-def test_met_and_inapplicable_requirements_pass(site: Site) -> None:
-    extra = 'nvidia-cudnn-cu12==9.3.0.75; extra == "and-cuda"'
-    site.install(requires=("packaging>=20", 'no-such-thing; sys_platform == "plan9"', extra))
-    assert installation.dependencies(Expectation()) == {"requirements": 1}
+def test_an_import_error_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise ImportError("libtensorflow_cc.so.2: cannot open shared object file")
 
-
-def test_requirements_without_the_means_to_compare_fail(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.install(requires=("packaging",))
-    monkeypatch.setitem(sys.modules, "packaging.requirements", None)
-    with pytest.raises(Fail, match="packaging is not installed"):
-        installation.dependencies(Expectation())
+    monkeypatch.setattr(installation, "load_tensorflow", broken)
+    with pytest.raises(Fail, match=r"libtensorflow_cc\.so\.2"):
+        installation.imports(Expectation())

@@ -9,7 +9,6 @@ from train.model.formulation import FOR_CPU, Formulation
 from train.model.normalization import scale_rectify, statistics_dtype
 from train.model.randomness import NONE, Dropout
 
-Compute = Callable[[], tuple[tf.Tensor, Block, list[tf.Tensor]]]
 SHAPE = (4, 6, 6, 5)
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit roundoff: the largest relative error of one rounding."""

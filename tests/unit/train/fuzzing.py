@@ -9,7 +9,6 @@ import io
 import json
 import random
 import sys
-import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -76,25 +75,13 @@ def _write_others() -> Iterator[tuple[str, bytes]]:
 
 def mutate(content: bytes, numbers: random.Random) -> bytes:
     changed = bytearray(content)
-    for _ in range(numbers.choice((1, 1, 2, 3, 8, 30))):
+    for _ in range(numbers.choice((1, 1, 2, 8, 30))):
         near = min(len(changed), numbers.choice((64, 512, len(changed))))  # headers are near the beginning
-        place = numbers.randrange(max(1, near))
-        match numbers.randrange(6):
-            case 0 | 1:
-                changed[place : place + 1] = bytes([numbers.randrange(256)])
-            case 2:
-                changed[place : place + 1] = bytes([(changed[place] ^ 1 << numbers.randrange(8)) if changed else 0])
-            case 3:
-                value = numbers.choice((0, 1, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF))
-                changed[place : place + 4] = value.to_bytes(4, numbers.choice(("big", "little")))  # type: ignore[arg-type]
-            case 4:
-                del changed[place : place + numbers.choice((1, 2, 4, 16, 10_000))]
-            case _:
-                other = numbers.randrange(max(1, len(changed)))
-                changed[place:place] = changed[other : other + numbers.choice((1, 4, 32))]
-        if not changed:
-            changed = bytearray(b"\0")
-    return bytes(changed)
+        place, length = numbers.randrange(max(1, near)), numbers.choice((0, 1, 4, 32))
+        other = numbers.randrange(max(1, len(changed)))
+        words = (bytes([numbers.randrange(256)]), b"\xff" * 4, bytes(4), b"", bytes(changed[other : other + 32]))
+        changed[place : place + length] = numbers.choice(words)
+    return bytes(changed) or b"\0"
 
 
 def run(count: int, seed: int) -> dict[str, object]:
@@ -102,32 +89,19 @@ def run(count: int, seed: int) -> dict[str, object]:
     originals, numbers = make_originals(), random.Random(seed)  # noqa: S311 - no secret
     results: Counter[str] = Counter()
     uncaught: list[str] = []
-    began, slowest = time.monotonic(), 0.0
     for index in range(count):
         form, content = originals[index % len(originals)]
-        damaged = mutate(content, numbers)
-        start = time.monotonic()
         faulthandler.dump_traceback_later(60, exit=True)
         try:
-            images.load(damaged, "the image", PIXELS)
+            images.load(mutate(content, numbers), "the image", PIXELS)
             results["decoded"] += 1
         except DataError as error:
             results[type(error).__name__] += 1
         except Exception:  # noqa: BLE001 - that is what is looked for
             results["uncaught"] += 1
             uncaught.append(f"{form}, file {index}: {traceback.format_exc(limit=-1)}")
-        slowest = max(slowest, time.monotonic() - start)
     faulthandler.cancel_dump_traceback_later()
-    kinds = Counter(form for form, _ in originals)
-    seconds = round(time.monotonic() - began, 1)
-    return {
-        "seed": seed,
-        "originals": dict(kinds),
-        "results": dict(results),
-        "uncaught": uncaught[:5],
-        "seconds": seconds,
-        "slowest": round(slowest, 2),
-    }
+    return {"originals": sorted({form for form, _ in originals}), "results": dict(results), "uncaught": uncaught[:5]}
 
 
 if __name__ == "__main__":

@@ -71,13 +71,6 @@ def make_large_maps() -> Arrays:
     return {"images": images, "labels": labels} | {f"w:{name}": value for name, value in weights.items()}
 
 
-def make_small_maps() -> Arrays:
-    weights = read_weights(build(resolve("digits")))
-    images, labels = make_batch()
-    rounded = normalize_bytes(images).astype(np.float32)
-    return {"images": rounded, "labels": labels} | {f"w:{name}": value for name, value in weights.items()}
-
-
 def describe_step(config: TrainConfig, given: Arrays) -> Arrays:
     wide = {name: value.astype(np.float64) for name, value in given.items() if name.startswith("w:")}
     facts = {"layers": config.layers, "steps": 1, "rate": RATE, "decay": 0.0}
@@ -98,7 +91,6 @@ def ask_torch() -> dict[str, Arrays]:
             **{f"w:{name}": value for name, value in read_weights(build(digits)).items()},
         },
         "large": describe_step(choose_large_maps(), make_large_maps()),
-        "small": describe_step(digits, make_small_maps()),
     }
     with tempfile.TemporaryDirectory() as folder:
         paths = [(Path(folder) / f"{name}.npz", Path(folder) / f"{name}.out.npz") for name in jobs]

@@ -99,6 +99,7 @@ def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_eithe
     assert all(np.array_equal(before[name], after[name]) for name in kept)
 
 
+@pytest.mark.slow
 def test_no_variable_is_int32() -> None:
     """XLA for GPUs has no int32 variables (tensorflow#53192), and TensorFlow keeps int32 on the host."""
     current, _, function = make_step(FOR_GPU_CHANNELS_LAST)

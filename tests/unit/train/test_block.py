@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tests.tiers import slow, weekly
+from tests.tiers import weekly
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
 from train.model.block import Mode
 from train.model.formulation import FOR_CPU
@@ -37,8 +37,9 @@ def test_modes_agree_compiled(mode: Mode, jit: bool, dtype: str) -> None:
     assert measure_difference(compute(x), expected) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize("jit", [False, slow(True)])
-@pytest.mark.parametrize("mode", [slow("plain"), slow("recompute"), "shared"])
+@pytest.mark.slow
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
 def test_statistics_by_columns_change_rounding_only(mode: Mode, jit: bool) -> None:
     x, layers = make_input("float32"), make_layers(dtype="float32")
     form = replace(FOR_CPU, longest_sum=16)

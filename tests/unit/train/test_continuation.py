@@ -54,18 +54,6 @@ def test_it_resumes_to_the_bit_without_the_first_run(longer: Path, tmp_path: Pat
     assert after["weights_sha256"] == before["weights_sha256"]
 
 
-def test_the_schedule_is_that_of_the_new_length(short: Path) -> None:
-    config = parse(["digits", *go_on(short, "--schedule", "cosine", "--learning-rate", "0.1")])
-    assert (config.schedule, config.learning_rate, config.epochs, config.ema) == ("cosine", 0.1, 2, 0.5)
-    assert parse(["--continue", str(short), "--steps", "12"]).steps == 12
-    assert config.digest != parse(["digits", *go_on(short)]).digest != parse(["digits", *LONG]).digest
-
-
-def test_its_digest_names_the_state_and_not_its_place(short: Path, tmp_path: Path) -> None:
-    shutil.copytree(short, tmp_path / "elsewhere")
-    assert parse([*go_on(tmp_path / "elsewhere")]).digest == parse([*go_on(short)]).digest
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,13 +3,10 @@
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
 from tools import notebooks
-from train.config.resolution import resolve
-from train.report.plot import draw_model
 
 
 @pytest.mark.slow
@@ -22,10 +19,3 @@ def test_the_cells_of_a_notebook_of_the_course_run(path: Path, tmp_path: Path, m
         notebooks.run(path)
     finally:
         plt.close("all")
-
-
-def test_the_picture_of_the_course_is_what_a_run_draws(tmp_path: Path) -> None:
-    draw_model(tmp_path / "model.png", resolve("digits"))
-    drawn, shown = (plt.imread(path) for path in (tmp_path / "model.png", notebooks.COURSE / "model.png"))
-    assert drawn.shape == shown.shape
-    assert np.abs(drawn - shown).mean() < 0.01, "draw docs/course/model.png again by `draw_model`"

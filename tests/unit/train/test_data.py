@@ -60,12 +60,6 @@ def test_the_split_of_the_digits_is_that_of_scikit_learn() -> None:
     assert_same(found.test, Split(*parts[1::2]))
 
 
-def test_digits_without_scikit_learn_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "DIGITS", "nothing.gz")
-    with pytest.raises(DataError, match="the digits are not here"):
-        sources.load_digits()
-
-
 def test_unpacked_batches_of_cifar10(tmp_path: Path, table: dict[str, Any]) -> None:
     train, test = make_split(20), make_split(4)
     # Keras nests the folder twice.
@@ -121,7 +115,7 @@ def test_parquet_files_of_the_hub(tmp_path: Path) -> None:
     assert dataset.class_names[0] == "airplane"
 
 
-@pytest.mark.parametrize(("compress", "place"), [(True, ""), (True, "fashion-mnist"), (False, "FashionMNIST/raw")])
+@pytest.mark.parametrize(("compress", "place"), [(True, "fashion-mnist"), (False, "FashionMNIST/raw")])
 def test_idx_files_of_fashion_mnist(tmp_path: Path, compress: bool, place: str) -> None:
     (tmp_path / place).mkdir(parents=True, exist_ok=True)
     splits = {"train": make_split(10, 28, 1), "t10k": make_split(4, 28, 1)}

@@ -1,6 +1,4 @@
-import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +45,6 @@ def test_a_run_has_its_recorded_accuracy_and_loss_to_the_bit(
     assert json.loads((tmp_path / "evaluation.json").read_text(encoding="utf-8")) == found
 
 
-def test_what_was_held_out_of_the_data_is_said(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from train import data
-
-    note = "no test split: 6 of 30 images, 20% of each class, are held out"
-    monkeypatch.setattr(data, "load", lambda config, load=data.load: replace(load(config), notes=(note,)))
-    assert evaluate(capsys, run)["note"] == note
-
-
 def test_stock_kernels_and_held_out_images_give_the_recorded_numbers_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,15 +52,6 @@ def test_stock_kernels_and_held_out_images_give_the_recorded_numbers_too(
     result = runs.read_manifest(runs.make(tmp_path, *options).parent, *options)["result"]
     found = evaluate(capsys, runs.find_folder(tmp_path, *options))
     assert (found["accuracy"], found["loss"]) == (result["test_accuracy"], result["test_loss"])
-
-
-def test_the_table_names_each_class_and_the_matrix(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert start(["evaluate", str(run)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    with (run / "confusion.csv").open(encoding="utf-8", newline="") as file:
-        matrix = list(csv.reader(file))[1:]
-    assert lines[0] == "digits: 360 test images, from scikit-learn's digits"
-    assert [line.split() for line in lines[-10:]] == matrix
 
 
 def test_data_of_other_classes_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,14 +12,9 @@ from sklearn.datasets import load_sample_images
 from tests.tiers import weekly
 from tests.unit.train import runs
 from train.__main__ import start
-from train.config.resolution import resolve
 from train.data import images
 from train.errors import CheckError, PreflightError, UsageError
-from train.model import formulation
-from train.model.densenet import build
-from train.record import checkpoint
 from train.record.reader import Inputs
-from train.step import evaluation
 from train.use import export, network, portable, prediction
 
 OPTIONS = ("--checkpoint-every", "4")
@@ -112,22 +107,6 @@ def test_other_networks_are_exported_too(tmp_path: Path, options: tuple[str, ...
     assert export.export(run, tmp_path / "export", ["keras"])["keras"] < export.TOLERANCES[precision]
 
 
-@pytest.mark.slow
-def test_networks_for_large_images_are_exported_too(tmp_path: Path) -> None:
-    config = resolve("cifar10", model="121", kernels="stock")
-    model = build(config)
-    generator = np.random.default_rng(0)
-    for variable in model.variables:
-        if len(variable.shape) == 1:
-            variable.assign(variable.value + 0.1 * generator.random(variable.shape))
-    inputs = Inputs(tuple("abcdefghij"), config.shape, (120.0,) * 3, (60.0,) * 3, 1.0)
-    compute = evaluation.make_evaluation_step(model, np.array(inputs.mean), np.array(inputs.std))
-    trained = network.Network(tmp_path, config, checkpoint.Position(), inputs, model, compute, formulation.FOR_CPU)
-    pixels = generator.integers(0, 256, (2, *config.shape)).astype(np.uint8)
-    expected = trained.compute_probabilities(pixels)
-    assert export.compare("keras", np.asarray(portable.build(trained)(pixels)), expected, 1e-4) < 1e-4
-
-
 @pytest.mark.parametrize(("shape", "center"), [((32, 32, 3), 0.875), ((8, 8, 1), 1.0), ((24, 40, 3), 1.0)])
 def test_a_graph_decodes_images_as_pillow_does(shape: tuple[int, int, int], center: float) -> None:
     inputs = Inputs((), shape, (0.0,), (1.0,), center)
@@ -147,15 +126,6 @@ def test_a_graph_decodes_palettes_by_colour(form: str, mode: str) -> None:
     encoded = encode(Image.fromarray(load_sample_images().images[1][:8, :8]).convert(mode), form)
     expected = images.center_crop(images.load(encoded), inputs.shape)
     assert (export.decode(encoded, inputs).numpy() == expected).all()
-
-
-@pytest.mark.parametrize(("place", "value"), [(30, 1), (28, 4), (14, 12)])
-def test_a_graph_refuses_bitmaps_of_other_kinds(place: int, value: int) -> None:
-    inputs = Inputs((), (8, 8, 3), (0.0,), (1.0,), 1.0)
-    encoded = bytearray(encode(Image.new("P", (8, 8)), "BMP"))
-    encoded[place] = value
-    with pytest.raises(Exception, match=r"convert others to PNG|must be"):
-        export.decode(bytes(encoded), inputs)
 
 
 def encode(image: Any, form: str = "PNG") -> bytes:

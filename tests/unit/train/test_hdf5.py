@@ -1,4 +1,3 @@
-import ast
 import re
 import resource
 import subprocess
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.unit.train import keras_file
-from tools.layers import PACKAGES, ROOT, list_modules
+from tools.layers import ROOT
 from train.config.presets import read_table
 from train.errors import DataError
 from train.model import hdf5, pretrained
@@ -112,14 +111,3 @@ def test_long_texts_are_refused_within_bounded_memory(count: int, tmp_path: Path
         [sys.executable, "-c", code, path], check=False, cwd=ROOT, preexec_fn=limit, capture_output=True, text=True
     )
     assert re.search(r"ValueError: .*texts", done.stderr), done.stderr
-
-
-def test_nothing_else_opens_hdf5() -> None:
-    for path in (each for package in PACKAGES for each in list_modules(package)):
-        imports = [
-            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        names = {alias.name for node in imports for alias in node.names} | {
-            getattr(node, "module", "") for node in imports
-        }
-        assert path.name == "hdf5.py" or not any(str(name).startswith("h5py") for name in names), path

@@ -16,7 +16,7 @@ from tests.server import QuietHandler, running
 from train.cli import main
 from train.command_line import parse
 from train.data import download, load
-from train.errors import DataError, IntegrityError, PreflightError, UsageError
+from train.errors import DataError, IntegrityError
 
 COMMIT = "c0ffee" + 34 * "0"
 REPOSITORY = "ufldl-stanford/svhn"
@@ -112,23 +112,6 @@ def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_p
     assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
 
 
-def test_an_interrupted_download_is_completed(mirror: type[Hub], tmp_path: Path) -> None:
-    folder = download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
-    victim = folder / "cropped_digits" / "test-00000-of-00001.parquet"
-    victim.resolve().unlink()
-    victim.unlink()
-    with pytest.raises(DataError, match="whole"):
-        download.find_in_hub_cache(REPOSITORY, PATTERNS, tmp_path / "cache")
-    assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache") == folder
-    assert victim.exists()
-
-
-def test_files_without_a_digest_are_refused(mirror: type[Hub], tmp_path: Path) -> None:
-    mirror.digests = dict.fromkeys(mirror.digests, 39 * "b")
-    with pytest.raises(DataError, match="states no digest"):
-        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
-
-
 def test_small_files_are_compared_with_the_digest_of_git(mirror: type[Hub], tmp_path: Path) -> None:
     for name, content in mirror.files.items():
         mirror.digests[name] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324
@@ -175,27 +158,3 @@ def test_a_set_of_the_hub_that_is_not_there_or_not_open(
     assert "HF_TOKEN" in caught.value.remedy
     assert main(arguments) == 9
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_revision_that_the_hub_lacks(mirror: type[Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Hub, "do_GET", lambda self: self.answer(404, headers={"X-Error-Code": "RevisionNotFound"}))
-    with pytest.raises(DataError, match="hf:some/pets has no revision v9"):
-        load(parse(["hf:some/pets@v9", "--cache-dir", str(tmp_path / "cache")]))
-
-
-def test_a_name_of_another_form() -> None:
-    with pytest.raises(UsageError, match="not a data set of the Hub"):
-        parse(["hf:pets"])
-
-
-def test_a_hub_without_such_files(mirror: type[Hub], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"there is no nothing/\* in"):
-        download.fetch_from_hub(REPOSITORY, ["nothing/*"], tmp_path)
-    with pytest.raises(DataError, match="cannot get the data"):
-        download.fetch_from_hub("some/other", PATTERNS, tmp_path)
-
-
-def test_a_cache_that_cannot_be_written(mirror: type[Hub], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
-    with pytest.raises(PreflightError, match="cannot write to"):
-        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "file")

@@ -117,25 +117,3 @@ assert start(sys.argv[2:]) == CheckError.exit_code
 """
     while_loading = "reached" if needed else "ENETUNREACH"
     assert run(program, port, *arguments, "--out", str(tmp_path)) == [while_loading, "ENETUNREACH"]
-
-
-def test_a_whole_run_needs_no_network(port: int, tmp_path: Path) -> None:
-    program = """
-from train.__main__ import start
-assert start([*sys.argv[2:], "--progress", "quiet"]) == 0
-print(reach())
-"""
-    options = ["--depth", "10", "--steps", "3", "--threads", "1", "--out", str(tmp_path)]
-    assert run(program, port, "digits", *options) == ["ENETUNREACH"]
-
-
-def test_a_program_that_calls_the_job_keeps_its_network(port: int, tmp_path: Path) -> None:
-    program = """
-from types import SimpleNamespace
-from train.run import job
-from train.cli import main
-job.load, job._lead = lambda _: SimpleNamespace(notes=()), lambda *_, **__: {"result": {}}
-main([*sys.argv[2:], "--progress", "quiet"])
-print(reach())
-"""
-    assert run(program, port, "digits", "--out", str(tmp_path)) == ["reached"]

@@ -71,13 +71,3 @@ def test_json_is_exact_and_printable_text_is_kept(text: str, number: int) -> Non
     assert output.printable(shown) == shown
     if all(letter.isprintable() or letter in "\t\n" for letter in text):
         assert shown == text
-
-
-def test_the_terminal_keeps_its_own_colors(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    Console().heading("step", "a\x1b[31mb\tc")
-    said = capsys.readouterr().err
-    assert said.startswith("\x1b[1mstep")
-    assert said.count("\x1b") == 2
-    assert "\tc" in said

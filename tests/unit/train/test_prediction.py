@@ -1,4 +1,3 @@
-import importlib
 import io
 import json
 import shutil
@@ -12,7 +11,7 @@ from PIL import Image
 from sklearn import datasets
 
 from train.__main__ import start
-from train.step import evaluation, runtime
+from train.step import evaluation
 from train.use import network, prediction
 
 DIGITS = np.rint(datasets.load_digits().images * 255 / 16).astype(np.uint8)
@@ -133,11 +132,3 @@ def test_a_wrong_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert start(["predict", "run"]) == 2
     assert "IMAGE is missing" in capsys.readouterr().err
     assert start(["predict", "run", "image", "--top", "0"]) == 2
-
-
-def test_hidden_packages_can_be_imported_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "OPTIONAL", ("colorsys",))
-    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    with runtime.hiding_optional_packages(), pytest.raises(ImportError):
-        importlib.import_module("colorsys")
-    assert importlib.import_module("colorsys")

@@ -97,21 +97,6 @@ def test_outputs_are_those_of_keras(size: str, layers: list[int], kernels: str, 
     compare(size, layers, 224, kernels, data)
 
 
-def test_a_published_file_is_known_by_its_digest(
-    source: Path, data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    config = configure(source, data)
-    assert config.init_sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
-    assert "that Keras does not publish" in initial.load_weights(config).origin
-    publish(source, monkeypatch)
-    config = configure(source, data)
-    assert config.init_sha256.startswith("md5:")
-    assert initial.load_weights(config).origin == f"{source} ({NAME})"
-    assert configure("keras:densenet121", data).digest == config.digest
-    assert parse([str(data), "--image-size", "32", "--model", "121"]).padding == "same"
-    assert configure(source, data, "--model", "121").padding == "even"
-
-
 def test_a_named_file_is_downloaded_by_its_digest(source: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = source.read_bytes()
     with server.serve(GET=server.reply(200, content)) as place:
@@ -159,15 +144,6 @@ def test_other_files_are_refused(source: Path, data: Path, tmp_path: Path) -> No
         initial.load_weights(configure(changed, data))
     with pytest.raises(DataError, match="has no weights of DenseNet-121"):
         pretrained.read(cut, "121")
-
-
-def test_a_file_that_changed_is_refused(source: Path, data: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "weights.h5"
-    copy.write_bytes(source.read_bytes())
-    config = configure(copy, data)
-    copy.write_bytes(source.read_bytes() + b"\0")
-    with pytest.raises(IntegrityError, match="are not those that this run begins with"):
-        initial.load_weights(config)
 
 
 def test_a_container_sees_a_file_and_may_fetch_what_is_named(source: Path, data: Path) -> None:

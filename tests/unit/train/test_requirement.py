@@ -8,7 +8,6 @@ import pytest
 from toolkit.base.errors import list_exit_codes
 from toolkit.base.naming import GPU_VARIABLE
 from train import cli
-from train.command_line import parse
 from train.errors import GpuError
 from train.step import runtime
 
@@ -35,14 +34,6 @@ def test_a_job_without_a_gpu_ends_before_the_first_step(tmp_path: Path, capfd: p
     assert "--cuda" in said
     assert not list(tmp_path.rglob("checkpoints/*"))
     assert not list(tmp_path.rglob("metrics.csv"))
-
-
-def test_the_requirement_does_not_rename_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(GPU_VARIABLE, raising=False)
-    before = parse(["digits"])
-    monkeypatch.setenv(GPU_VARIABLE, "1")
-    assert (parse(["digits"]).digest, parse(["digits"]).run_dir) == (before.digest, before.run_dir)
-    assert before.run_dir.name == "digits-bc-22-12-5e29933f"
 
 
 CUDA: dict[str, Any] = {"is_cuda_build": True}

@@ -1,4 +1,3 @@
-import json
 import os
 import signal
 import subprocess
@@ -38,17 +37,6 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-def test_software_and_flags_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", lambda _: None)
-    monkeypatch.setattr(tf.config.threading, "set_inter_op_parallelism_threads", lambda _: None)
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
-    monkeypatch.setenv("SOMETHING_ELSE", "1")
-    found = json.loads(json.dumps(runtime.prepare(2)))
-    assert set(found) == set(runtime.RECORDED) - {"cuda", "cudnn", "driver"}
-    assert found["flags"]["TF_ENABLE_ONEDNN_OPTS"] == "1"
-    assert "SOMETHING_ELSE" not in found["flags"]
-
-
 @pytest.mark.parametrize(("level", "shown"), [(None, [ERROR]), ("0", [NOTE, ERROR])])
 def test_notes_of_the_start_are_hidden_and_the_last_words_of_a_library_are_not(
     level: str | None, shown: list[str], tmp_path: Path
@@ -60,26 +48,6 @@ def test_notes_of_the_start_are_hidden_and_the_last_words_of_a_library_are_not(
     code = "from train.step import runtime; runtime.prepare(1)"
     ended = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr.splitlines()) == (-signal.SIGABRT, shown)
-
-
-def test_cuda_is_recorded_where_there_is_a_gpu(tmp_path: Path) -> None:
-    found = runtime.describe_libraries({"cuda_version": "12.5.1", "cudnn_version": "9"})
-    assert set(found) == {"numpy", "cuda", "cudnn", "driver"}
-    assert found["cuda"]
-    file = tmp_path / "version"
-    file.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54\nGCC version: 12\n", encoding="utf-8")
-    assert runtime.read_driver_version(file) == "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54"
-    assert not runtime.read_driver_version(tmp_path / "none")
-
-
-@pytest.mark.parametrize("name", ["threads", "devices", "flags"])
-def test_a_run_with_native_kernels_may_go_on_elsewhere(name: str) -> None:
-    before = dict.fromkeys((*runtime.RECORDED, *runtime.RECORDED_NATIVE), "one")
-    said: Any = Said()
-    job._note_changes(before, before | {name: "other"}, said, names=runtime.RECORDED_NATIVE)
-    assert not said.lines
-    job._note_changes(before, before | {"kernels": "other"}, said, names=runtime.RECORDED_NATIVE)
-    assert "kernels was one, is other" in said.lines[0]
 
 
 @pytest.mark.parametrize("name", runtime.RECORDED)

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from tests.makers.shards import PARTS, SIZE, configure, draw, make_step
 from tests.tiers import slow
 from train import data
 from train.cluster import tf_config, workers
-from train.errors import CheckError, UsageError, WorkerError
+from train.errors import UsageError, WorkerError
 from train.model import formulation
 from train.run import shards
 from train.step import training
@@ -167,14 +166,6 @@ def test_shards_that_make_no_sense_are_refused(options: dict[str, Any], what: st
         configure(**options)
 
 
-def test_a_batch_of_a_small_data_set_must_divide_too() -> None:
-    config = configure(batch_size=3000)
-    sharded, dataset = make_step(config), data.load(config)
-    train = replace(dataset.train, images=dataset.train.images[:-1], labels=dataset.train.labels[:-1])
-    with pytest.raises(UsageError, match="does not divide the batch of 1436 images"):
-        sharded.choose_batches(replace(dataset, train=train))
-
-
 def describe(count: int, index: int, **changes: Any) -> str:
     named = {"worker": [f"host{number}:1" for number in range(count)]}
     return json.dumps({"cluster": named, "task": {"type": "worker", "index": index}} | changes)
@@ -196,12 +187,9 @@ def test_workers_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
     "text",
     [
         "{",
-        "[]",
-        "{}",
         describe(2, 2),
         describe(2, 0, task={"type": "chief", "index": 0}),
         describe(2, 0, cluster={"worker": ["host"], "chief": ["host:1"]}),
-        describe(2, 0, cluster={"worker": ["host", "host:1"]}),
         describe(2, 0, cluster={"worker": ["host:1", 2]}),
         *(describe(2, 0, cluster={"worker": ["host:1", f"host:{port}"]}) for port in ("1", "0", "65536", "http", "")),
     ],
@@ -211,64 +199,11 @@ def test_a_wrong_description_of_workers_is_refused(text: str) -> None:
         tf_config.read_cluster(text)
 
 
-@pytest.mark.parametrize("kind", range(len(workers.KINDS)))
-def test_a_worker_with_another_digest_is_refused_by_name(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = make_group(3, 2)
-    rows = ["03000000" + "ab" * 32 * len(workers.KINDS) for _ in ADDRESSES]
-    monkeypatch.setattr(group, "_gather_digests", lambda *_, **__: rows)
-    assert group._compare_digests([], 3) is False
-    place = 8 + 64 * kind
-    rows[1] = rows[1][:place] + "cd" * 32 + rows[1][place + 64 :]
-    with pytest.raises(
-        CheckError, match=rf"worker 1 \(two:2\) has other {workers.KINDS[kind]}: its digest is cdcd"
-    ) as caught:
-        group._compare_digests([], 2)
-    assert ("give all workers --threads 3, as the chief has" in caught.value.remedy) == (kind == 3)
-    rows[0] = "0" * 8 + rows[0][8:]
-    assert group._compare_digests([], 3) is True
-
-
-def test_a_worker_with_other_weights_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    group, rows = make_group(3, 0), ["ab", "ab", "cd"]
-    monkeypatch.setattr(group, "_gather_digests", lambda *_, **__: rows)
-    with pytest.raises(CheckError, match=r"worker 2 \(three:3\) has other weights than the chief after step 7"):
-        group.require_equal_weights("ab", 7)
-    rows[2] = "ab"
-    group.require_equal_weights("ab", 7)
-
-
 def test_digests_see_threads_of_stock_kernels_only() -> None:
     some, native = {"tensorflow": "2", "threads": 1}, {"kernels": "ab", "threads": 1}
     assert workers.digest_environment(some) != workers.digest_environment(some | {"threads": 2})
     assert workers.digest_environment(native) == workers.digest_environment(native | {"threads": 2})
     assert len(workers.digest_code()) == 64
-
-
-def test_a_request_to_stop_is_heard_with_the_name_of_its_worker() -> None:
-    group = make_group(3, 0)
-    group.relay_signal([0, 0, 0])
-    assert not group.stop()
-    group.relay_signal([0, 15, 2])
-    assert group.stop() == "SIGTERM at worker 1 (two:2)"
-
-
-def test_the_end_of_a_run_reaches_the_others_with_its_code() -> None:
-    codes: list[int] = []
-    with workers.ending(codes.append, None):
-        pass
-    with pytest.raises(CheckError), workers.ending(codes.append, None):
-        raise CheckError("it diverged")
-    assert codes == [0, 7]
-    with pytest.raises(CheckError, match="the chief ended the run after step 3"):
-        shards._end(7, 3)
-
-
-def test_the_chief_of_a_finished_run_needs_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler that starts a chief again may never start the others, which had ended well."""
-    monkeypatch.setattr(workers, "configure", lambda _: None)
-    monkeypatch.setattr(workers.WorkerGroup, "_ask", lambda *_: "it has ended")
-    monkeypatch.setattr(workers, "SHORT_WAIT", 0)  # with the usual wait, this would take ten minutes
-    workers.dismiss(tf_config.Cluster(ADDRESSES, 0))
 
 
 @pytest.mark.parametrize(
@@ -291,10 +226,3 @@ def test_only_a_lost_worker_is_called_lost(
     monkeypatch.setattr(group, "_ask", lambda *_: lost)
     with pytest.raises(error if kept else WorkerError), group.explaining():
         raise error(None, None, "the reason")
-
-
-def test_a_wait_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(workers.WAIT, "ten")
-    with pytest.raises(UsageError, match="TOOLKIT_WORKERS_WAIT is 'ten', and not a whole number") as caught:
-        make_group(2, 1).connected([], threads=1).__enter__()
-    assert caught.value.remedy == f"give a number, or leave {workers.WAIT} out: it is then 600"

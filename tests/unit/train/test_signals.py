@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from train import cli
+from train import cli, command_line
 from train.system import signals
 
 
@@ -53,33 +53,6 @@ def test_no_signal_is_lost(program: Callable[[], int], capsys: pytest.CaptureFix
     assert capsys.readouterr() == ("", "interrupted\n")
 
 
-def test_a_signal_that_another_handler_takes_does_not_keep_the_program(capsys: pytest.CaptureFixture[str]) -> None:
-    taken: list[int] = []
-
-    def replace_handler() -> int:
-        thing = Thing()
-        watched = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
-        del thing
-        signal.signal(signal.SIGTERM, lambda number, _: taken.append(number))
-        del watched
-        return 0
-
-    before = signal.getsignal(signal.SIGTERM)
-    began = time.monotonic()
-    assert signals.run(replace_handler) == 130
-    assert time.monotonic() - began < 20
-    assert taken
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert capsys.readouterr() == ("", "interrupted\n")
-
-
-def test_a_signal_that_comes_before_the_program_ends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with signals.listen():
-        signal.raise_signal(signal.SIGTERM)
-        assert signals.run(lambda: pytest.fail("it must not begin")) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
 def test_handlers_are_those_of_before(capsys: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in signals.NUMBERS]
     assert signals.run(lose) == 130
@@ -105,18 +78,6 @@ def test_the_first_signal_waits_for_an_answer_and_a_second_one_does_not() -> Non
     assert done == ["answered"]
 
 
-def test_a_signal_that_waits_for_the_end_of_a_step_is_not_raised_after_an_answer() -> None:
-    def train() -> int:
-        with signals.listen() as stop:
-            stop.begin_saving()
-            with signals.deferring():
-                signal.raise_signal(signal.SIGTERM)
-            assert stop() == "SIGTERM"
-            return 3
-
-    assert signals.run(train) == 3
-
-
 @pytest.mark.parametrize(
     ("second", "code"), [(signal.SIGTERM, 3), (signal.SIGINT, signals.INTERRUPTED)], ids=["repeated", "another"]
 )
@@ -132,24 +93,13 @@ def test_a_scheduler_may_repeat_its_signal_while_a_step_ends(second: signal.Sign
     assert signals.run(train) == code
 
 
-def test_a_server_that_was_asked_to_end_ends_well() -> None:
-    def serve() -> int:
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except KeyboardInterrupt:
-            signals.answer()
-        return 0
-
-    assert signals.run(serve) == 0
-
-
 def test_an_interrupt_while_options_are_read_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def resolve(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(cli, "resolve", resolve)
+    monkeypatch.setattr(command_line, "resolve", resolve)
     assert cli.main(["digits", "--out", str(tmp_path)]) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
 

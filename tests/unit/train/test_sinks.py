@@ -12,9 +12,7 @@ import pytest
 
 from tests.tiers import slow
 from tests.unit.train import runs
-from toolkit.jobs import training_job
 from train.command_line import parse
-from train.errors import UsageError
 from train.run import sinks
 
 SECRET = "hunter2"  # noqa: S105
@@ -96,16 +94,6 @@ def test_a_sink_that_fails_costs_one_warning(
     assert SECRET not in said
 
 
-def test_a_sink_that_is_not_installed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from train.run.display import Display
-
-    with sinks.sending(parse(["digits", "--log-to", "mlflow,wandb"]), tmp_path, Display("plain")) as sent:
-        sent.add("step", 1, {"loss": 1.0})
-    said = capsys.readouterr().err
-    for kind in ("mlflow", "wandb"):
-        assert f"{kind} gets no more records: it is not installed here: pip install {kind}" in said
-
-
 def test_the_end_of_a_run_does_not_wait_for_a_sink_that_hangs() -> None:
     ended, said = threading.Event(), []
 
@@ -117,16 +105,6 @@ def test_the_end_of_a_run_does_not_wait_for_a_sink_that_hangs() -> None:
     worker.close(0.1)
     ended.set()
     assert said == ["wandb gets no more records: it did not answer within 0 seconds; the run itself goes on"]
-
-
-def test_an_unknown_sink_is_refused_and_known_ones_have_the_network() -> None:
-    with pytest.raises(UsageError, match="unknown log to: 'mlfow'"):
-        parse(["digits", "--log-to", "mlfow"])
-    config = parse(["digits", "--log-to", "wandb"])
-    assert config.digest == parse(["digits"]).digest
-    assert training_job.plan(["digits"], config, None, gpu=False).network
-    assert not training_job.plan(["digits"], parse(["digits"]), None, gpu=False).network
-    assert "out" not in sinks.describe(config)
 
 
 def find_port() -> int:

@@ -14,12 +14,12 @@ from tests.unit.train import blocks
 from tests.unit.train.worker_processes import DIGITS, describe, end, start, train, wait_for
 from train import data
 from train.command_line import parse
-from train.errors import PreflightError, UsageError
+from train.errors import UsageError
 from train.model import formulation
 from train.model.block import Mode
 from train.model.lockstep import ShardSync
 from train.run import shards
-from train.step import kernel_choice, training
+from train.step import training
 
 
 def run_in_parts(mode: Mode, *, together: bool) -> list[Any]:
@@ -76,22 +76,6 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
     assert np.array_equal(alone.compute(images[:each], labels[:each]).numpy()[0], together[0])
 
 
-@pytest.mark.parametrize("failing", range(3))
-def test_the_error_of_a_shard_ends_all(failing: int) -> None:
-    lockstep = ShardSync(3, 3)
-
-    def work(place: int) -> tf.Tensor:
-        total = lockstep.add(tf.constant(place))
-        if place == failing:
-            raise ArithmeticError
-        return lockstep.add(total)
-
-    with pytest.raises(ArithmeticError):
-        lockstep.run(work)
-    failing = -1
-    assert [int(each) for each in lockstep.run(work)] == [9, 9, 9]
-
-
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -103,15 +87,6 @@ def test_the_error_of_a_shard_ends_all(failing: int) -> None:
 def test_a_norm_of_all_shards_that_makes_no_sense_is_refused(options: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=what):
         configure(sync_norm=True, **options)
-
-
-def test_it_takes_stock_kernels_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(sync_norm=True, kernels="auto")
-    assert kernel_choice.fix_kernels(config, {}).reason == "stock kernels: native ones do not work with --sync-norm"
-    assert config.digest != configure(kernels="auto").digest
-    monkeypatch.setattr(formulation, "choose", lambda _: formulation.FOR_GPU)
-    with pytest.raises(PreflightError, match="does not work on GPUs"):
-        shards.choose_form(config, None)
 
 
 @pytest.mark.weekly

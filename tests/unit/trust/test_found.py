@@ -1,24 +1,19 @@
 """A wheel that a command finds by itself is taken only with this user's seal, or at this user's word."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from tests.command import NOWHERE, Run
+from tests.command import Run
 from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit.base import interpreters, manifest, seals
+from toolkit.base import manifest, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.graft import assembly
-from toolkit.install import undo
 from toolkit.jobs.choice import Runner, Wishes, choose, choose_to_install
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
@@ -84,12 +79,6 @@ def test_install_and_train_give_one_answer(make: Make, monkeypatch: pytest.Monke
     assert _ask_both(folder.parents[1], monkeypatch) == [None, None]
 
 
-def test_the_wheel_of_the_plan_is_taken_before_a_newer_one(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = make(seal="own")
-    make("newer", seal="own")
-    assert [wheel.parent for wheel in _ask_both(folder.parents[1], monkeypatch) if wheel] == [folder, folder]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -115,14 +104,6 @@ def test_a_strangers_wheel_is_not_taken_unasked(
     assert sorted(path.name for path in folder.iterdir()) == before
     assert not (run.folder / ".toolkit").exists()
     assert not canary.has_sung()
-
-
-def test_the_users_word_is_enough(make: Make, run: Run) -> None:
-    folder = make()
-    flags = ("--tensorflow", "2.21.0", "--cuda", "12.8.1", "--cudnn", "9.10.2")
-    done = run("train", "digits", "--wheel", str(folder), *flags, "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert str(folder) in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["copied seal", "other bytes", "other record", "open folder", "open dist"])
@@ -182,33 +163,3 @@ def test_machine_code_that_somebody_else_has_put_into_the_cache_of_grafts_is_mad
     shutil.copy(file, file.with_name("other"))  # of another kernel
     with pytest.raises(ValueError, match="has not made it"):
         assembly.read_result(file.with_name("other"))
-
-
-@pytest.mark.parametrize("command", [("--undo",), ("--undo", "--dry-run"), ("--dry-run",)], ids=" ".join)
-def test_a_record_in_an_environment_that_names_files_is_carried_out_only_with_this_users_seal(
-    tmp_path: Path, run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    environment = tmp_path / "environment"
-    thesis, keys = environment / "thesis.txt", environment / "keys.txt"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
-    thesis.write_text("precious")
-    keys.write_text("mine")
-    python = interpreters.ask(environment / "bin" / "python")
-    folder = undo._locate(python)
-    (folder / "files").mkdir(parents=True)
-    (folder / "files" / "0").write_text("a stranger's")
-    up = os.path.relpath(environment, python.packages)
-    before = {
-        "state": "changing",
-        "environment": undo._identify(python),
-        "added": [f"{up}/thesis.txt"],
-        "saved": [f"{up}/keys.txt"],
-        "packages": {},
-    }
-    with monkeypatch.context() as patched:
-        patched.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
-        seals.make_key()
-        mark = seals.mark(undo._PURPOSE, before)
-    (folder / "record.json").write_text(json.dumps({"before": before, "mark": mark}))
-    run("install", "--into", str(environment), "--card", "none", *command, **NOWHERE)
-    assert (thesis.read_text(), keys.read_text()) == ("precious", "mine")

@@ -33,11 +33,6 @@ def _packages(folder: Path) -> Path:
     return next(folder.glob("lib/python3.*/site-packages"))
 
 
-def test_the_canary_sings_in_an_environment_of_ones_own(environment: Path, canary: Canary) -> None:
-    assert interpreters.ask(environment / "bin" / "python").prefix == environment
-    assert canary.has_sung()
-
-
 @as_root
 @pytest.mark.parametrize("way", ["--into", "VIRTUAL_ENV", "CONDA_PREFIX", "smoke"])
 def test_an_environment_of_another_user_is_not_started(environment: Path, canary: Canary, run: Run, way: str) -> None:

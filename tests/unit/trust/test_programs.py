@@ -1,10 +1,8 @@
 """Helpers run nothing that a folder or a variable names, and are started in one place."""
 
-import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,52 +13,9 @@ from toolkit.base import programs, project
 from toolkit.base.errors import PreflightError
 from toolkit.versions import lock
 from toolkit.wheel import build_inputs
-from tools.layers import list_modules
 from train.native import library
 
-STARTERS = {
-    "toolkit/base/interpreters.py": "the Python of an environment, without what steers Python",
-    "toolkit/base/processes.py": "what its callers name",
-    "toolkit/engine/uv.py": "uv",
-    "toolkit/engine/host.py": "jobs",
-    "toolkit/engine/apptainer.py": "Apptainer",
-    "toolkit/doctor/reading.py": "nvidia-smi",
-    "toolkit/launch/batch.py": "sbatch",
-    "toolkit/cli/command.py": "the user's own command of --on-end",
-    "toolkit/install/installation.py": "venv",
-    "toolkit/install/pip.py": "pip",
-    "toolkit/wheel/collection.py": "git, in mirrors that the user names",
-    "toolkit/versions/sets.py": "the script that locks a set",
-    "train/native/library.py": "the C++ compiler",
-    "train/step/budget.py": "the Python of the job",
-    "train/peers.py": "scontrol",
-}
 """The modules that start programs by themselves, and which. All others do it by `toolkit.base.programs`."""
-
-
-def _list_starts(tree: ast.AST) -> Iterator[ast.Call]:
-    names = {"run", "Popen", "call", "check_call", "check_output", "starting"}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and isinstance(node.func.value, ast.Name)
-        ):
-            module, name = node.func.value.id, node.func.attr
-            if (module in {"subprocess", "processes"} and name in names) or (
-                module == "os" and name.startswith(("exec", "spawn", "posix_spawn", "system", "popen"))
-            ):
-                yield node
-
-
-def test_helpers_are_started_in_one_place() -> None:
-    for path in (*list_modules("toolkit"), *list_modules("train")):
-        module = path.relative_to(project.ROOT).as_posix()
-        if module in {"toolkit/base/programs.py", *STARTERS}:
-            continue
-        for start in _list_starts(ast.parse(path.read_text())):
-            what = ast.unparse(start.args[0])
-            assert what == "program.argv", f"{module}:{start.lineno} starts {what}: do it by toolkit.base.programs"
 
 
 @pytest.fixture

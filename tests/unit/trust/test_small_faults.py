@@ -38,15 +38,6 @@ def test_closed_output_is_one_message(tmp_path: Path) -> None:
     )
 
 
-def test_closed_error_output_and_input_are_no_error(tmp_path: Path) -> None:
-    for number in (0, 2):
-        code, out, error = _start(tmp_path, "ls --json", partial(os.close, number))
-        assert code == 0
-        assert out.startswith("{")
-        assert "Traceback" not in error
-    assert _start(tmp_path, "ls", partial(os.closerange, 0, 3)) == (4, "", "")
-
-
 @pytest.mark.parametrize("words", ["ls", "verify nothing", "train digits --engine host --card none --dry-run"])
 @pytest.mark.parametrize("limit", [5, 7, 16])
 def test_few_handles_are_one_message(tmp_path: Path, words: str, limit: int) -> None:

@@ -1,9 +1,7 @@
-import json
 from typing import Any
 
 import pytest
 
-from tests.command import Run
 from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import EngineError, UnsupportedError
@@ -47,22 +45,6 @@ def test_a_base_without_the_compiler_is_refused(base: str, changes: dict[str, An
         choose(TABLE, base=base, **changes)
     assert why in caught.value.what
     assert caught.value.remedy == f"--base-image {TABLE.default.base_image}"
-
-
-def test_the_command_has_the_compilers_of_the_base(run: Run) -> None:
-    done = run("build-wheel", "--dry-run", "--base-image", "python:3.11-slim-bookworm", "--json")
-    assert done.returncode == 0, done.stderr
-    command = json.dumps(json.loads(done.stdout))
-    assert "LLVM_VERSION=19" in command
-    assert "GCC_VERSION=12" in command
-
-
-def test_the_archive_of_days_needs_a_newer_apt(run: Run) -> None:
-    day = ("--apt-snapshot", "20261121T000000Z")
-    done = run("build-wheel", "--dry-run", "--base-image", "python:3.11-slim-bookworm", *day)
-    assert done.returncode == UnsupportedError.exit_code
-    assert "older than 3.0" in done.stderr
-    assert run("build-wheel", "--dry-run", *day).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from toolkit import versions
 from toolkit.base import project
-from toolkit.base.errors import BuildError, UsageError
+from toolkit.base.errors import BuildError
 from toolkit.versions import Set, sets
 
 TABLE = versions.load_table()
@@ -61,9 +61,3 @@ def test_an_interrupt_leaves_nothing(folder: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     assert process.wait(30) != 0
     assert sorted(path.name for path in folder.iterdir()) == ["lock", "started"]
-
-
-@pytest.mark.parametrize("day", ["yesterday", "20261121", "2026-11-21; rm", ""])
-def test_what_is_no_day_is_wrong_usage(folder: Path, day: str) -> None:
-    with pytest.raises(UsageError, match="not a day"):
-        sets.lock_set(SET, TABLE, day=day)

@@ -1,12 +1,9 @@
-import contextlib
 import itertools
 import re
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.makers.sets import choose
 from toolkit import versions
@@ -15,8 +12,6 @@ from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
 
 TABLE = versions.load_table()
-WORDS = st.text(max_size=12) | st.from_regex(r"\A[0-9]{1,3}(\.[0-9]{1,3}){0,3}\Z")
-VERSION = st.sampled_from([*TABLE.tensorflow_rows, *TABLE.cuda_rows, *TABLE.cudnn_rows, "3.11", "3.13", "12.6", "99"])
 
 
 def read_flags(remedy: str) -> dict[str, str | list[str]]:
@@ -31,35 +26,14 @@ def read_flags(remedy: str) -> dict[str, str | list[str]]:
         ({"cuda": "12.6"}, "full x.y.z is needed", "--cuda 12.6.1 --cudnn 9.5.0"),
         ({"cuda": "12.8.1"}, "no CUDA 12.8.1 in its tables", "--tensorflow 2.19.0 --python 3.11 --cuda 12.8.0"),
         ({"cuda": "12.8.0", "cudnn": "9.7.0", "capabilities": ["12.0"]}, "22 is for TensorFlow >=2.20", "compute_120"),
-        ({"cudnn": "9.11.0"}, "tables", "--cuda 12.6.1 --cudnn 9.5.0"),
-        ({"cudnn": "9.5"}, "full x.y.z is needed", "--cudnn 9.5.0"),
         ({"capabilities": ["3.5"]}, "compute capability 3.5, which ended with CUDA 11.8", "no set of the table runs"),
-        ({"capabilities": ["3.5"]}, "TensorFlow 2.14 was the last", "no set of the table runs"),
-        ({"capabilities": ["7.5", "3.7"]}, "Kepler", "no set of the table runs"),
         ({"capabilities": ["12.0"]}, "which begins with CUDA 12.8.0", "--tensorflow 2.20.0"),
-        ({"capabilities": ["12.0"]}, "cuDNN 9.7 is the first", "--cuda 12.8.1 --cudnn 9.8.0"),
         ({"capabilities": ["12.0"]}, "TensorFlow 2.20.0 is the first", "--compute-capability compute_120"),
-        ({"capabilities": ["4.0"]}, "capability 4.0, and no CUDA of the table does", "no set of the table runs"),
         ({"cudnn": "9.5.0.50"}, "cuDNN 9.5.0 is the release; 9.5.0.50 is the number of a wheel", "--cudnn 9.5.0"),
         ({"tensorflow": "2.21.0", "cudnn": "9.5.1"}, "containers#6417", "--tensorflow 2.21.0"),
-        ({"tensorflow": "2.18.7"}, "TensorFlow 2.18.7 is not in", "--tensorflow 2.18.1"),
         ({"python": "3.13"}, "no Python 3.13", "--python 3.12"),
-        ({"cuda": "12.4.0", "cudnn": "9.3.0"}, "parts of CUDA 12.4.0 are not locked", "--cuda 12.4.1 --cudnn 9.3.0"),
-        ({"cuda": "11.8"}, "CUDA 11", "--cuda 12.4.1"),
         ({"tensorflow": "2.18.0", "cudnn": "8.9.6"}, "cuDNN 8", "--tensorflow 2.18.0"),
-        ({"tensorflow": "2.17.0", "cudnn": "9.4.0"}, "before 2.18", "--tensorflow 2.18.0"),
-        ({"tensorflow": "2.20.0", "cuda": "12.9.1", "capabilities": ["12.0"]}, "no CUDA 12.9.1", "--cuda 12.8.1"),
-        (
-            {"tensorflow": "2.21.0", "cuda": "12.6.0", "cudnn": "9.8.0", "capabilities": ["9.0"]},
-            "12.6.0 are not locked",
-            "--cuda 12.6.1",
-        ),
         ({"tensorflow": "2.21.0", "cuda": "12.9.1", "capabilities": ["12.0f"]}, "clang 22", "compute_120"),
-        (
-            {"tensorflow": "2.21.0", "cuda": "13.0.0"},
-            "cuDNN 9.12 is the first for CUDA 13",
-            "--cuda 13.0.0 --cudnn 9.12.0",
-        ),
         (
             {"tensorflow": "2.21.0", "cuda": "12.9.1", "cudnn": "9.12.0"},
             "with CUDA 13 alone",
@@ -151,74 +125,6 @@ def test_a_set_for_processors_has_no_cuda_and_meets_none_of_its_failures() -> No
     assert caught.value.remedy == "nearest that works: --tensorflow 2.21.0 --python 3.10 --cuda none"
 
 
-def test_failures_that_the_build_answers_are_no_warnings() -> None:
-    found = choose(TABLE)
-    shown = {line.partition(":")[0] for line in found.answered}
-    assert {"P3", "P13", "libdevice", "and-cuda"} <= shown
-    assert any(line.startswith("P3: ") and "(tensorflow#90578); answer: " in line for line in found.answered)
-    assert any("clang 18" in line for line in found.warnings)
-    assert not {*found.warnings} & {*found.answered}
-    assert all("; answer: " in line for line in found.answered)
-
-
-@pytest.mark.parametrize(
-    ("tensorflow", "cuda", "capability", "touched"),
-    [
-        ("2.22.0", "12.6.3", "12.0", True),
-        ("2.21.0", "12.6.3", "12.0", False),
-        ("2.22.0", "12.8.1", "12.0", False),
-        ("2.22.0", "12.6.3", "9.0", False),
-    ],
-)
-def test_the_ptx_version_of_xla_is_a_matter_of_version_cuda_and_card(
-    tensorflow: str, cuda: str, capability: str, touched: bool
-) -> None:
-    failure = next(item for item in TABLE.failures if item.id == "xla-ptx-8.5")
-    asked = {"tensorflow": [tensorflow], "cuda": [cuda], "cudnn": ["9.10.2"], "capability": [capability]}
-    assert failure.affects(**asked) == touched
-    assert not failure.refuse
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"cuda": "12.6.3"}, "lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.3 --cudnn 9.5.0` makes it"),
-        ({"cudnn": "9.3.0"}, "lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.1 --cudnn 9.3.0` makes it"),
-        ({"tensorflow": "2.18.0"}, "--cuda 12.6.1 --cudnn 9.4.0` makes it"),
-        ({"python": "3.10"}, "no run-time set for Python 3.10: build-image will refuse the wheel"),
-    ],
-)
-def test_a_wheel_without_a_locked_run_time_is_built_with_a_warning(asked: dict[str, str], said: str) -> None:
-    found = choose(TABLE, **asked)
-    assert not found.requirements
-    assert [line for line in found.warnings if "run-time set" in line and said in line]
-    assert not any("run-time set" in line for line in choose(TABLE).warnings)
-
-
-@pytest.mark.parametrize(
-    ("version", "flags"),
-    [
-        ("2.18.0", ()),
-        ("2.19.0", ()),
-        ("2.20.0", ("--config=clang_local", "--repo_env=ML_WHEEL_TYPE=release", "--repo_env=USE_PYWRAP_RULES=True")),
-        ("2.21.0", ("--config=clang_local", "--repo_env=ML_WHEEL_TYPE=release")),
-    ],
-)
-def test_flags_of_the_version_come_before_those_of_known_failures(version: str, flags: tuple[str, ...]) -> None:
-    """Without ML_WHEEL_TYPE, TensorFlow 2.20 and 2.21 name the wheel X.dev0+selfbuilt, which is then refused."""
-    cudnn = {"2.18.0": "9.4.0", "2.21.0": "9.8.0"}.get(version, "9.5.0")
-    found = choose(TABLE, tensorflow=version, cudnn=cudnn).bazel_arguments
-    assert found[: len(flags)] == flags
-    assert "--copt=-Wno-gnu-offsetof-extensions" in found[len(flags) :]
-    assert all(flag.startswith("--copt=-Wno-") for flag in found[len(flags) :])
-
-
-@pytest.mark.parametrize(("version", "warned"), [("2.18.0", True), ("2.19.0", False)])
-def test_a_version_that_was_not_run_is_built_with_a_warning(version: str, warned: bool) -> None:
-    warnings = choose(TABLE, tensorflow=version).warnings
-    assert any("has not been run" in line for line in warnings) == warned
-
-
 @pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)
 def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
     locked = [cuda for cuda in row.cuda if TABLE.cuda_rows[cuda].parts]
@@ -251,14 +157,6 @@ def require_sound(asked: dict[str, Any]) -> None:
         assert covered.is_native, f"{found.flags()} does not run on {card}"
 
 
-@given(VERSION, VERSION, VERSION, VERSION, st.lists(st.sampled_from(CARDS), min_size=1, max_size=3))
-def test_every_hint_can_be_built_and_runs_on_the_cards(
-    tensorflow: str, python: str, cuda: str, cudnn: str, cards: list[str]
-) -> None:
-    with contextlib.suppress(UsageError):
-        require_sound({"tensorflow": tensorflow, "python": python, "cuda": cuda, "cudnn": cudnn, "capabilities": cards})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("tensorflow", TABLE.tensorflow_rows)
 def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
@@ -267,12 +165,6 @@ def test_every_hint_of_the_whole_table_is_sound(tensorflow: str) -> None:
         require_sound(
             {"tensorflow": tensorflow, "python": "3.13", "cuda": cuda, "cudnn": cudnn, "capabilities": [card]}
         )
-
-
-@given(WORDS, WORDS, WORDS, WORDS, st.lists(WORDS, max_size=3))
-def test_no_text_crashes(tensorflow: str, python: str, cuda: str, cudnn: str, asked: list[str]) -> None:
-    with contextlib.suppress(UsageError, UnsupportedError):
-        choose(TABLE, tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, capabilities=asked)
 
 
 @pytest.mark.parametrize(

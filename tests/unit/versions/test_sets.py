@@ -1,6 +1,4 @@
 import re
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -8,7 +6,7 @@ from packaging.requirements import Requirement
 from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import UnsupportedError
-from toolkit.versions import Set, numbers, sets
+from toolkit.versions import Set, sets
 from toolkit.versions.set import VERSIONS
 
 TABLE = versions.load_table()
@@ -50,20 +48,6 @@ def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item:
     assert all(str(each.specifier).startswith("==") for found in on.values() for each in found.values())
 
 
-def test_a_set_that_was_locked_on_demand_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project, "ROOT", tmp_path)
-    asked = Set(tensorflow="2.18.1", python="3.12", cuda="12.6.1", cudnn="9.3.0")
-    assert versions.find_locked(TABLE, asked) is None
-    (tmp_path / "docker/requirements").mkdir(parents=True)
-    (tmp_path / "docker/requirements/cuda-2.18.1-12.6.1-9.3.0.txt").write_text("")
-    found = versions.find_locked(TABLE, asked)
-    assert found == versions.plan_set(TABLE, asked)
-    assert found is not None
-    assert found.python == ("3.11", "3.12")
-    assert versions.find_locked(TABLE, replace(asked, python="3.13")) is None
-    assert versions.find_locked(TABLE, Set(tensorflow="2.99.0", python="3.13")) is None
-
-
 @pytest.mark.parametrize(
     ("asked", "reason", "hint"),
     [
@@ -82,16 +66,3 @@ def test_a_set_that_cannot_be_is_refused_with_the_nearest(
         versions.plan_set(TABLE, Set(**dict(zip(VERSIONS, asked, strict=True))))
     assert hint in caught.value.remedy
     assert "--compute-capability" not in caught.value.remedy
-
-
-def test_every_hint_of_a_set_can_be_locked() -> None:
-    for row in TABLE.rows():
-        for cuda in (each for each in TABLE.cuda_rows if each < "13"):
-            try:
-                versions.plan_set(TABLE, Set(tensorflow=row.version, python="3.12", cuda=cuda, cudnn="9.3.0"))
-            except UnsupportedError as error:
-                flags = dict(re.findall(r"--(\S+) (\S+)", error.remedy))
-                found = versions.plan_set(TABLE, Set.of(flags))
-                assert TABLE.cuda_rows[found.cuda].components
-                assert TABLE.cudnn_rows[found.cudnn].wheel
-                assert numbers.parse(TABLE.tensorflow(found.tensorflow).nccl)

@@ -1,6 +1,5 @@
 import pytest
 
-from tests.command import Run
 from tests.makers.sets import choose
 from toolkit import versions
 from toolkit.base.errors import UnsupportedError
@@ -41,10 +40,3 @@ def test_what_is_not_offered_is_refused(glibc: str, base: str, platform: str, wh
         choose(TABLE, tensorflow=tensorflow, base=base, platform=platform, glibc=glibc)
     assert why in caught.value.why
     assert ("--glibc 2.28" in caught.value.remedy) == (platform == "linux/amd64")
-
-
-def test_it_is_a_setting(run: Run) -> None:
-    argv = ("build-wheel", "--dry-run", "--json")
-    assert "GLIBC=2.28" in run(*argv, "--glibc", "2.28").stdout
-    assert "GLIBC=2.28" in run(*argv, TOOLKIT_GLIBC="2.28").stdout
-    assert run(*argv, "--glibc", "2.12").returncode == 3

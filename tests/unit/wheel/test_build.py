@@ -17,12 +17,6 @@ from toolkit.wheel.build_plan import plan
 LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
 
 
-def test_a_warning_of_the_step_is_shown_while_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    observe = build._watch(Console())
-    observe("    wheel: WARNING: the remote cache stopped answering 120 s ago; the build goes on without it")
-    assert "the remote cache stopped answering 120 s ago; the build goes on without it" in capsys.readouterr().err
-
-
 def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     observe = build._watch(Console(json=True))
     for line in LINES:
@@ -48,13 +42,6 @@ def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> No
     other = plan(lock.collect(versions.choose_versions(table), table, base_image="other"), BuildOptions())
     (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
     assert wheel_folder.find(other, tmp_path / "dist") is None
-
-
-@pytest.mark.parametrize("missing", ["manifest.json", "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"])
-def test_incomplete_result_is_not_found(tmp_path: Path, missing: str) -> None:
-    publish(finish_build(tmp_path / "staging"), tmp_path / PLAN.name)
-    (tmp_path / PLAN.name / missing).unlink()
-    assert wheel_folder.find(PLAN, tmp_path) is None
 
 
 def test_log_of_an_earlier_run_explains_nothing(

@@ -1,7 +1,5 @@
 import hashlib
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 from tests.makers.publication import PLAN
 from tests.server import QuietHandler, serve
 from toolkit.base.console import Console
-from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.base.errors import IntegrityError
 from toolkit.wheel import collection
 from toolkit.wheel.collection import Archive
 
@@ -76,33 +74,10 @@ def test_an_interrupted_download_goes_on_where_it_was(tmp_path: Path, archive: A
     assert collection.locate(tmp_path, SHA256).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("left", [b"x" * 1000, CONTENT + b"longer"])
-def test_what_another_program_left_does_not_stay(tmp_path: Path, archive: Archive, server: Server, left: bytes) -> None:
-    path = collection.locate(tmp_path, SHA256)
-    path.parent.mkdir(parents=True)
-    path.with_name("partial").write_bytes(left)
-    obtain(archive, tmp_path)
-    assert obtain(archive, tmp_path).origin
-    assert path.read_bytes() == CONTENT
-
-
 def test_other_bytes_than_wanted_are_not_taken(tmp_path: Path, archive: Archive, server: Server) -> None:
     server.content = CONTENT[:-1] + b"?"
     assert obtain(archive, tmp_path).origin == ""
     assert list(tmp_path.rglob("*/*")) == [] or not list(tmp_path.rglob("file"))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-def test_a_full_disk_is_not_taken_for_a_missing_archive(tmp_path: Path, archive: Archive) -> None:
-    argv = ["mount", "-t", "tmpfs", "-o", "size=500k", "tmpfs", str(tmp_path)]
-    if subprocess.run(argv, check=False, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        with pytest.raises(PreflightError, match="filled up"):
-            obtain(archive, tmp_path)
-        assert not list(tmp_path.rglob("file"))
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def fill(folder: Path) -> Path:
@@ -120,36 +95,6 @@ def test_a_flipped_byte_is_found(tmp_path: Path) -> None:
     path.write_bytes(CONTENT[:-1] + b"?")
     with pytest.raises(IntegrityError, match="is damaged"):
         collection.require_whole(tmp_path)
-
-
-def test_a_missing_archive_is_named(tmp_path: Path) -> None:
-    fill(tmp_path).unlink()
-    with pytest.raises(PreflightError, match="1 archive is missing") as caught:
-        collection.require_whole(tmp_path)
-    assert f"{SHA256}  a/b.tar.gz" in caught.value.why
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"archives": [{}]}', '{"archives": 3}'])
-def test_a_damaged_list_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / collection.FILE).write_text(text)
-    with pytest.raises(IntegrityError, match="is damaged"):
-        collection.require_whole(tmp_path)
-
-
-def test_an_archive_that_bazel_wants_again_ends_the_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Bazel that does not take it from the folder would be asked for ever."""
-    path = fill(tmp_path / "out")
-    asked: list[Path] = []
-
-    def ask(_plan: object, given: Path, *_: object, **__: object) -> list[Archive]:
-        asked.append(given)
-        return [Archive(sha256=SHA256, urls=("a/b.tar.gz",))]
-
-    monkeypatch.setattr(collection, "_ask", ask)
-    monkeypatch.setattr(collection, "require_buildx", lambda: None)
-    (archive,) = collection.collect(PLAN, tmp_path / "out", None, state=tmp_path / "state", console=QUIET)
-    assert (archive.origin, len(asked)) == ("x", 2)
-    assert path.read_bytes() == CONTENT
 
 
 def test_a_command_keeps_what_another_one_has_collected_meanwhile(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.makers.publication import PLAN
 from toolkit.base.console import Console
-from toolkit.base.errors import BuildError, CheckError, UsageError
+from toolkit.base.errors import CheckError, UsageError
 from toolkit.wheel import kernel_proof
 from toolkit.wheel.build_inputs import BuildInputs
 from toolkit.wheel.build_options import BuildOptions
@@ -23,17 +23,6 @@ def write(folder: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def test_a_report_is_summed_up(tmp_path: Path) -> None:
-    generated = {**FAILED, "cause": kernel_proof.MISSING, "error": "'a.pb.h' file not found"}
-    report = kernel_proof.read(write(tmp_path, NUMBERS, {**NUMBERS, "registers": 255}, generated))
-    kernel_proof.require(report)
-    assert report.summarize() == (
-        "2 of 3 files compile for sm_75, sm_120, 80 kernels, at most 255 registers, 16 bytes spilled, "
-        "1 need a header that only Bazel has"
-    )
-    assert report.render().splitlines()[1].startswith("2.cu.cc"), "what did not compile comes first"
-
-
 def test_a_file_that_does_not_compile_is_named(tmp_path: Path) -> None:
     report = kernel_proof.read(
         write(tmp_path, NUMBERS, {**FAILED, "cause": "assembler", "error": "ptxas fatal: no room"})
@@ -41,19 +30,6 @@ def test_a_file_that_does_not_compile_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="1 of 2 files of GPU kernels do not compile") as caught:
         kernel_proof.require(report)
     assert caught.value.why == "1.cu.cc: assembler: ptxas fatal: no room"
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"kernels": [{}], "architectures": []}', "{"])
-def test_another_file_is_no_report(tmp_path: Path, text: str) -> None:
-    (tmp_path / kernel_proof.REPORT).write_text(text)
-    with pytest.raises(BuildError, match="is no report of kernels"):
-        kernel_proof.read(tmp_path / kernel_proof.REPORT)
-
-
-@pytest.mark.parametrize("wanted", ["0", "-3", "most", "1.5"])
-def test_another_number_is_refused_when_the_wheel_is_planned(wanted: str) -> None:
-    with pytest.raises(UsageError, match="neither a number nor all"):
-        plan(PLAN.lock, BuildOptions(prove_kernels=wanted))
 
 
 def test_a_build_without_a_network_proves_no_kernels() -> None:

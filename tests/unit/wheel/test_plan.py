@@ -4,14 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from toolkit import versions
-from toolkit.base.errors import IntegrityError, UnsupportedError, UsageError
+from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.steps import Plan
 from toolkit.versions import lock
-from toolkit.wheel.build_inputs import BuildContext, BuildInputs, find_bazel
+from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
@@ -47,16 +45,6 @@ def test_base_of_a_registry_is_built_upon_by_its_digest() -> None:
     assert built.digest == plan(LOCK, BuildOptions()).digest, "the digest of the base is a pin already"
 
 
-def test_replaced_sources_are_contexts_and_their_pins_are_gone() -> None:
-    built = plan(
-        LOCK,
-        BuildOptions(),
-        BuildInputs(source=SOURCE, bazel=BuildContext(location="docker-image://b", identity="sha256:2")),
-    )
-    assert read_options(built, "--build-context") == {"source": "/source", "bazel": "docker-image://b"}
-    assert not {"TENSORFLOW_COMMIT", "BAZEL_SHA256"} & read_options(built, "--build-arg").keys()
-
-
 def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> None:
     stages = {"base": "docker-image://toolkit/offline:base-1", "bazel-tools": "docker-image://toolkit/offline:tools-1"}
     bazel = BuildContext(location="docker-image://elsewhere", identity="sha256:2")
@@ -70,17 +58,6 @@ def test_stages_of_a_folder_close_the_network_and_leave_the_plan_as_it_is() -> N
     online = plan(LOCK, BuildOptions(), BuildInputs(source=SOURCE, bazel=bazel))
     assert "--network" not in online.command(Path("out"))
     assert (built.digest, built.to_json()) == (online.digest, online.to_json())
-
-
-def test_what_is_known_by_its_name_alone_floats() -> None:
-    """An image that is not on this machine can change under its name, so no wheel built with it is R0."""
-    assert (plan(LOCK, BuildOptions()).floating, plan(LOCK, BuildOptions()).level) == ((), "R0")
-    named = plan(LOCK, BuildOptions(), BuildInputs(bazel=find_bazel("docker-image://somewhere/bazel:7")))
-    assert (named.floating, named.level) == (("bazel",), "below R0")
-    known = plan(
-        LOCK, BuildOptions(), BuildInputs(bazel=find_bazel("docker-image://somewhere/bazel:7", "sha256:" + "0" * 64))
-    )
-    assert known.level == "R0"
 
 
 def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Path) -> None:
@@ -115,12 +92,6 @@ def test_what_changes_the_result_changes_the_digest() -> None:
     assert len({item.digest for item in changed}) == len(changed)
 
 
-def test_versions_that_are_not_known_cannot_be_required_exactly() -> None:
-    """The error comes before the build, which takes hours."""
-    with pytest.raises(UnsupportedError, match=r"CUDA 12\.6\.1 and cuDNN 9\.999 are not known"):
-        plan(replace(LOCK, spec={**LOCK.spec, "cudnn": "9.999"}), BuildOptions(exact=True))
-
-
 def test_secrets_are_files_and_never_arguments(tmp_path: Path) -> None:
     file = tmp_path / "with,comma and space"
     file.write_text("canary")
@@ -151,12 +122,6 @@ def test_options_that_make_no_sense(options: BuildOptions, reason: str) -> None:
         plan(LOCK, options)
 
 
-@pytest.mark.parametrize("words", [["-j4"], ["--copt=-O2 --config=x"], ["build"], [""], ["--a\n--b"]])
-def test_arguments_for_bazel_are_single_flags(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="not a flag for Bazel"):
-        plan(LOCK, BuildOptions(bazel_argument=tuple(words)))
-
-
 def test_nothing_is_fetched_without_a_pin() -> None:
     def without(name: str) -> lock.Lock:
         return lock.Lock(spec=LOCK.spec, pins={**LOCK.pins, name: ""})
@@ -166,16 +131,6 @@ def test_nothing_is_fetched_without_a_pin() -> None:
     with pytest.raises(UnsupportedError, match=r"hash of Bazel 6\.5\.0"):
         plan(without("bazel-sha256"), BuildOptions())
     assert plan(without("tensorflow-commit"), BuildOptions(), BuildInputs(source=SOURCE)).contexts
-
-
-@given(st.text(min_size=1), st.text())
-def test_no_text_adds_an_option(context: str, output: str) -> None:
-    usual = plan(LOCK, BuildOptions(), BuildInputs(source=SOURCE)).command(Path("out"))
-    other = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location=context, identity="x"))).command(
-        Path(output)
-    )
-    changed = [at for at, (one, two) in enumerate(zip(usual, other, strict=True)) if one != two]
-    assert {usual[at - 1] for at in changed} <= {"--output", "--build-context"}
 
 
 @pytest.mark.parametrize("name", ["distdir", "repository_cache"])
@@ -203,12 +158,6 @@ def test_credentials_are_no_arguments_for_bazel(word: str) -> None:
     assert plan(LOCK, BuildOptions(bazel_argument=("--features=header_modules", "--remote_cache=https://cache")))
 
 
-@pytest.mark.parametrize("name", ["", "a,target=/etc", "a b", "../x", "-x"])
-def test_the_name_of_the_caches_is_a_name(name: str) -> None:
-    with pytest.raises(UsageError, match="--cache: not a name"):
-        plan(LOCK, BuildOptions(cache=name))
-
-
 def test_a_plan_is_read_back_from_beside_its_wheel(tmp_path: Path) -> None:
     secret = tmp_path / "ca.pem"
     secret.touch()
@@ -222,12 +171,3 @@ def test_a_plan_is_read_back_from_beside_its_wheel(tmp_path: Path) -> None:
     written = Plan.from_json(json.loads((tmp_path / "plan.json").read_text()))
     assert written == Plan(steps=(built.step(tmp_path),))
     assert written.steps[0].inputs == {"lock": LOCK.digest, "source": SOURCE.identity}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{}", '{"wheel": 1}', '{"wheel": {"digest": "sha256:1"}}', '{"wheel": {"lock": 1}}']
-)
-def test_a_damaged_plan_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(IntegrityError, match="the plan of a wheel"):
-        BuildPlan.read(tmp_path)

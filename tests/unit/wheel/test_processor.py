@@ -1,11 +1,8 @@
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.command import Run
 from toolkit.base import naming
-from toolkit.base.errors import UnsupportedError
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
@@ -37,18 +34,6 @@ def test_native_is_written_out_as_what_the_processor_has(
     assert "avx2" in cpu_targets.list_instructions(found)
 
 
-@pytest.mark.parametrize(
-    ("lacks", "remedy"), [("fma", "leave --cpu-target out"), ("avx", "--cpu-target x86-64-v2 needs no AVX")]
-)
-def test_an_older_processor_has_nothing_more_than_the_default(
-    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
-) -> None:
-    monkeypatch.setattr(cpu_targets, "_read_processor", lambda: frozenset(V3.split()) - {lacks})
-    with pytest.raises(UnsupportedError, match=f"x86-64-v3 needs {lacks} too") as caught:
-        cpu_targets.list_flags("native")
-    assert caught.value.remedy == remedy
-
-
 def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,27 +48,6 @@ def test_without_avx_the_flag_of_upstream_is_taken_back_and_smoke_does_not_ask_f
     assert device.instructions(Expectation(instructions=needed))["has"] == ["sse4_2"]
     with pytest.raises(Fail, match="lacks avx"):
         device.instructions(Expectation())
-
-
-def test_the_processor_of_this_machine_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\nbugs\t:\n\nprocessor\t: 1\nflags\t\t: fpu\n")
-    assert cpu_targets._read_processor(file) == {"fpu", "avx", "avx2"}
-    file.write_text("")
-    assert cpu_targets._read_processor(file) == frozenset()
-
-
-def test_another_target_is_another_wheel(run: Run) -> None:
-    names = set()
-    for target in ("avx", "x86-64-v2", "x86-64-v3", "x86-64-v4"):
-        done = run("build-wheel", "--dry-run", "--json", "--cpu-target", target)
-        assert done.returncode == 0, done.stderr
-        (argv,) = json.loads(done.stdout)["commands"]
-        (given,) = (word for word in argv if word.startswith("BAZEL_ARGUMENTS="))
-        assert (f"--copt=-march={target}" in given) == (target != "avx")
-        names.add(argv[argv.index("--output") + 1])
-    assert len(names) == 4
-    assert run("build-wheel", "--dry-run", "--cpu-target", "z80").returncode == 2
 
 
 def test_a_wheel_for_other_processors_is_refused_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

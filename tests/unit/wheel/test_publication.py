@@ -10,11 +10,11 @@ from cyclonedx.validation.json import JsonStrictValidator
 from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
 from toolkit import versions
 from toolkit.base import manifest
-from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError
+from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.base.findings import require
 from toolkit.records import BuiltWheel, open_wheel
 from toolkit.versions import lock
-from toolkit.wheel import build, repack, wheel_documents, wheel_folder
+from toolkit.wheel import build, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -50,23 +50,6 @@ def test_result_holds_everything(dist: Path) -> None:
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
     assert BuildPlan.read(dist) == PLAN, "plan.json"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
-
-
-@pytest.mark.parametrize(("exact", "allowed"), [(False, ">=9.5,<10"), (True, "==9.5.0.50")])
-def test_its_extra_requires_what_the_build_allows(tmp_path: Path, exact: bool, allowed: str) -> None:
-    written = "Requires-Dist: nvidia-cudnn-cu12 ==9.3.0.75 ; extra == 'and-cuda'"
-    planned = plan(LOCK, BuildOptions(exact=exact))
-    record = publish(finish_build(tmp_path / "staging", requires=[written]), tmp_path / "dist", planned)
-    assert BuildPlan.read(tmp_path / "dist") == planned
-    wheel = wheel_folder.find_wheel(tmp_path / "dist")
-    with zipfile.ZipFile(wheel) as opened:
-        text = opened.read("tensorflow-2.19.0.dist-info/METADATA").decode()
-    assert f'Requires-Dist: nvidia-cudnn-cu12{allowed}; extra == "and-cuda"' in text.splitlines()
-    assert record.facts["requires"]["nvidia-cudnn-cu12"] == allowed
-    assert {item.state for item in open_wheel(tmp_path / "dist").check()} == {"ok"}
-    again = wheel_folder.find_wheel(finish_build(tmp_path / "again", requires=[written]))
-    repack.change_requirements(again, record.facts["requires"])
-    assert again.read_bytes() == wheel.read_bytes(), "a second build gives the same bytes"
 
 
 def test_a_wheel_for_processors_requires_nothing_of_nvidia_and_one_for_cuda_is_refused_in_its_place(
@@ -179,40 +162,6 @@ def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
         open_wheel(dist).check()
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"schema": 1, "kind": "image", "digest": "x"}'])
-def test_folder_without_a_wheels_manifest_is_named(dist: Path, text: str) -> None:
-    (dist / "manifest.json").write_text(text)
-    wheel_folder.write_sums(dist)
-    with pytest.raises(IntegrityError, match="no manifest of a wheel"):
-        open_wheel(dist).check()
-
-
-def spoil_sums(staging: Path) -> None:
-    (staging / "build.log").write_text("other")
-
-
-def spoil_wheel(staging: Path) -> None:
-    wheel = wheel_folder.find_wheel(staging)
-    wheel.write_bytes(wheel.read_bytes()[:-100])
-    wheel_folder.write_sums(staging)
-
-
-def drop_wheel(staging: Path) -> None:
-    wheel_folder.find_wheel(staging).unlink()
-    wheel_folder.write_sums(staging)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "kind"), [(spoil_sums, IntegrityError), (spoil_wheel, IntegrityError), (drop_wheel, BuildError)]
-)
-def test_a_spoiled_build_publishes_nothing(tmp_path: Path, spoil: object, kind: type[ToolkitError]) -> None:
-    staging = finish_build(tmp_path / "staging")
-    spoil(staging)  # type: ignore[operator]
-    with pytest.raises(kind):
-        publish(staging, tmp_path / "dist")
-    assert not (tmp_path / "dist").exists()
-
-
 @pytest.mark.parametrize("wheel", [{"capability": "sm_80"}, {"version": "2.18.0"}, {"tag": "cp312-cp312-linux_x86_64"}])
 def test_another_wheel_than_asked_for_publishes_nothing(tmp_path: Path, wheel: dict[str, str]) -> None:
     with pytest.raises(CheckError, match="not the wheel that was asked for"):
@@ -256,22 +205,8 @@ def test_only_a_wheel_of_this_user_is_replaced(tmp_path: Path) -> None:
     require(open_wheel(tmp_path / "dist").check(), remedy="")
 
 
-def test_unwritable_place_is_a_preflight_matter(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PreflightError, match="cannot write"):
-        publish(finish_build(tmp_path / "staging"), tmp_path / "file" / "dist")
-
-
 def test_a_second_build_follows_the_saved_plan(dist: Path) -> None:
     again = build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)
-
-
-def test_the_plan_of_another_wheel_is_refused(dist: Path) -> None:
-    value = json.loads((dist / "plan.json").read_text())
-    value["wheel"]["digest"] = "sha256:" + "1" * 64
-    (dist / "plan.json").write_text(json.dumps(value))
-    with pytest.raises(IntegrityError, match="is of another wheel"):
-        open_wheel(dist).read_plan()

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.wheel.maker import make_wheel
-from toolkit.base.errors import IntegrityError
 from toolkit.wheel import archive, repack
 
 VERSIONS = ("2.21.0", "2.21.0+sm120")
@@ -44,32 +43,6 @@ def test_only_what_is_replaced_differs(size: int, tmp_path: Path, monkeypatch: p
         assert not list(opened.read_members(b"\x7fELF"))
 
 
-PUBLISHED = (
-    "Requires-Dist: numpy>=1.26.0",
-    "Provides-Extra: and-cuda",
-    "Requires-Dist: nvidia-cublas-cu12 ==12.5.3.2 ; extra == 'and-cuda'",
-    'Requires-Dist: nvidia-cudnn-cu12<10.0,>=9.3.0.75; extra == "and-cuda"',
-    'Requires-Dist: nvidia-other-cu12<13.0; extra == "and-cuda"',
-)
-
-
-def test_the_extra_gets_other_bounds(tmp_path: Path) -> None:
-    source = make_wheel(tmp_path, version="2.21.0", files=FILES, requires=PUBLISHED)
-    bounds = {"nvidia-cublas-cu12": ">=12.8,<13", "nvidia-cudnn-cu12": ">=9.7,<9.11", "numpy": "==9"}
-    repack.repack(source, tmp_path / NAME, {}, VERSIONS, requirements=bounds)
-    with archive.open_wheel(tmp_path / NAME) as opened:
-        assert not list(opened.read_members(b"\x7fELF"))
-        text = opened.read_text("tensorflow-2.21.0+sm120.dist-info/METADATA") or ""
-    assert text.splitlines()[3:] == [
-        *PUBLISHED[:2],
-        'Requires-Dist: nvidia-cublas-cu12>=12.8,<13; extra == "and-cuda"',
-        'Requires-Dist: nvidia-cudnn-cu12>=9.7,<9.11; extra == "and-cuda"',
-        PUBLISHED[4],
-        "",
-        "Text.",
-    ]
-
-
 def test_pip_installs_it(tmp_path: Path) -> None:
     made, target = write(tmp_path, b"new"), tmp_path / "there"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
@@ -84,10 +57,3 @@ def test_pip_installs_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (target / "tensorflow" / "a.so").read_bytes() == b"new"
     assert (target / "tensorflow-2.21.0+sm120.dist-info").is_dir()
-
-
-def test_a_wheel_without_the_file_or_of_another_version(tmp_path: Path) -> None:
-    with pytest.raises(IntegrityError, match=r"lacks tensorflow/none"):
-        repack.repack(make(tmp_path), tmp_path / NAME, {"tensorflow/none": tmp_path}, VERSIONS)
-    with pytest.raises(IntegrityError, match=r"lacks version 2.20.0"):
-        repack.repack(make(tmp_path), tmp_path / NAME, {}, ("2.20.0", "2.20.0+x"))

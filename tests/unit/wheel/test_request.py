@@ -45,26 +45,6 @@ def test_a_changed_checkout_is_its_content(tree: Path, name: str) -> None:
     assert build_inputs.find_source(str(tree)).identity != changed
 
 
-def test_a_folder_below_a_checkout_is_its_content(tree: Path) -> None:
-    inner = tree / "inner"
-    inner.mkdir()
-    for name in ("configure", ".bazelversion"):
-        (inner / name).write_text(name)
-    assert build_inputs.find_source(str(inner)).identity.startswith("sha256:")
-
-
-def test_a_folder_without_git_is_its_content(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("1")
-    first = build_inputs.identify_folder(tmp_path)
-    (tmp_path / "file").write_text("2")
-    assert build_inputs.identify_folder(tmp_path) != first
-
-
-def test_a_commit_elsewhere_is_itself() -> None:
-    text = "https://github.com/tensorflow/tensorflow.git#" + "a" * 40
-    assert build_inputs.find_source(text) == build_inputs.BuildContext(location=text, identity="git:" + "a" * 40)
-
-
 @pytest.mark.parametrize(
     "text",
     ["nowhere", "", "https://github.com/tensorflow/tensorflow.git", "https://x#v2.19.0", "https://x#" + "a" * 39],
@@ -73,20 +53,6 @@ def test_what_is_no_source_is_wrong_usage(text: str, tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
         build_inputs.find_source(text)
-
-
-def test_another_projects_folder_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not TensorFlow's source tree") as caught:
-        build_inputs.find_source(str(tmp_path))
-    assert "configure" in caught.value.why
-
-
-def test_bazel_is_a_folder_or_an_image(tmp_path: Path) -> None:
-    assert build_inputs.find_bazel("docker-image://x", "sha256:1").identity == "sha256:1"
-    assert build_inputs.find_bazel("docker-image://x").identity == "docker-image://x"
-    assert build_inputs.find_bazel(str(tmp_path)).identity.startswith("sha256:")
-    with pytest.raises(UsageError, match="no Bazel"):
-        build_inputs.find_bazel("nowhere")
 
 
 @pytest.mark.parametrize(

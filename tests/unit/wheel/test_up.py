@@ -1,4 +1,3 @@
-import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,22 +19,6 @@ from toolkit.wheel import build, build_plan
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
 from toolkit.wheel.wheel_folder import FinishedWheel
-
-MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
-
-
-def test_dry_run_without_the_wheel_prints_its_build_and_says_what_is_missing(run: Run) -> None:
-    asked = ("--jobs", "3", "--compute-capability", "8.0", "--cpu-target", "x86-64-v3", "--dry-run")
-    done = run("up", "digits", "--from-source", *asked)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    argv = shlex.split(line)
-    assert argv[argv.index("--target") + 1] == "wheel-from-source"
-    assert {"BAZEL_JOBS=3", "COMPUTE_CAPABILITIES=compute_80", "CUDA_VERSION=12.6.1"} <= set(argv)
-    assert "the next steps depend on the wheel" in done.stderr
-    assert "--copt=-march=x86-64-v3" in done.stdout
-    wheel = run("build-wheel", *asked)
-    assert wheel.stdout == done.stdout, "the very build of `toolkit build-wheel`"
 
 
 def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
@@ -96,25 +79,3 @@ def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it
     assert verified == ([folder] if reused else []), "reading a wheel takes minutes"
     signature = find(str(folder), tmp_path).check_signature(records.read_policy([tmp_path / "key.pub"]))
     assert signature.state == "ok"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("--from-source", "--wheel", "pypi"), 2, "exclude each other"),
-        (("--from", "host/x", "--allow-unsigned", "--wheel", "pypi"), 2, "exclude each other"),
-        (("--source", str(MINI)), 2, "add --from-source"),
-        (("--jobs", "2"), 2, "add --from-source"),
-        (("--cpu-target", "x86-64-v3"), 2, "add --from-source"),
-        (("--from-source", "--cuda", "12.9.1", "--cudnn", "9.7.0"), 3, "has no CUDA 12.9.1"),
-        (("--from-source", "--compute-capability", "10.0"), 3, "does not know compute capability 10.0"),
-        (("--from-source", "--engine", "host"), 5, "no container engine answers"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_starts(
-    run: Run, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    done = run("up", "digits", *arguments, "--json")
-    assert json.loads(done.stdout)["error"]["code"] == code, done.stderr
-    assert message in done.stdout
-    assert list(run.folder.iterdir()) == []

@@ -35,30 +35,12 @@ def test_our_versions_are_the_last_word_whatever_the_user_adds() -> None:
     assert values["HERMETIC_CUDA_COMPUTE_CAPABILITIES"] == "sm_75"
 
 
-def test_cuda_libraries_stay_out_of_the_wheel() -> None:
-    plain = Request(**{**vars(FULL), "extra": ()})
-    assert resolve(compose(plain))["include_cuda_libs"] == "false"
-
-
 def test_our_compiler_is_the_last_word_whatever_the_user_adds() -> None:
     """With CUDA, ./configure writes neither variable, and without them @local_config_cc looks for gcc."""
     clang = "/usr/lib/llvm-17/bin/clang"
     assert compose()[-2:] == [f"--repo_env=CC={clang}", f"--repo_env=BAZEL_COMPILER={clang}"]
     gcc = Request(**{**vars(FULL), "extra": ("--repo_env=CC=/usr/bin/gcc-14",)})
     assert resolve(compose(gcc))["CC"] == clang
-
-
-def test_wheel_is_for_processors_with_avx_as_the_published_one_is() -> None:
-    assert "-mavx" in [flag.removeprefix("--copt=") for flag in expand(compose(Request(**{**vars(FULL), "extra": ()})))]
-
-
-def test_nothing_is_said_of_what_was_not_asked_for() -> None:
-    empty = {"epoch": "", "extra": (), "remote_cache": "", "remote_executor": "", "remote_instance": ""}
-    bare = Request(**{**vars(FULL), **empty})
-    said = " ".join(compose(bare, trust=Path("/ca")))
-    assert not re.search("remote|tls|distdir|SOURCE_DATE_EPOCH", said)
-    startup = arguments.compose_startup(cache=Path("/cache"), logging=Path("/log"), credentials=None, trust=None)
-    assert not re.search("bazelrc|trustStore", " ".join(startup))
 
 
 def test_the_server_of_bazel_keeps_no_log_in_the_cache_mount() -> None:
@@ -75,19 +57,6 @@ def test_an_executor_is_used_whatever_the_rc_file_of_tensorflow_says() -> None:
     flags = compose()
     assert "--spawn_strategy=remote,local" in flags
     assert "--nobuild_event_json_file_path_conversion" in flags
-
-
-def test_instance_carries_the_name_of_the_toolchain_unless_another_is_asked_for() -> None:
-    """With one name for two toolchains, a service would serve the results of the first to the second."""
-    for asked, name in (
-        ("", "toolkit-0123456789abcdef"),
-        ("a/{toolchain}/b", "a/0123456789abcdef/b"),
-        ("main", "main"),
-    ):
-        flags = compose(Request(**{**vars(FULL), "remote_instance": asked}))
-        assert [flag for flag in flags if "instance" in flag] == [f"--remote_instance_name={name}"]
-    other = Request(**{**vars(FULL), "remote_instance": "", "toolchain": "fedcba9876543210"})
-    assert "--remote_instance_name=toolkit-fedcba9876543210" in compose(other)
 
 
 def test_actions_of_any_remote_service_name_the_toolchain() -> None:

@@ -25,19 +25,6 @@ def test_a_full_disk_is_heard_of_although_the_log_is_on_it(tmp_path: Path, capsy
     assert capsys.readouterr().out.count("\n") == 20000
 
 
-def test_a_program_that_meets_a_full_disk_is_told_from_one_that_speaks_of_disks(tmp_path: Path) -> None:
-    for line, full in (("error: unable to write x.o: No space left on device", True), ("INFO: disk is fine", False)):
-        program = f"print({line!r}); raise SystemExit(1)"
-        ended = bazel.run([sys.executable, "-c", program], environment={}, folder=tmp_path, log=tmp_path / "log")
-        assert ended == bazel.Ended(code=1, full=line if full else "")
-
-
-def test_processes_are_counted_by_where_they_ran() -> None:
-    log = "INFO: 4 processes: 1 internal.\nINFO: 1018 processes: 21 disk cache hit, 7 internal, 990 local.\n"
-    assert bazel.count_processes(log) == {"disk cache hit": 21, "internal": 7, "local": 990}
-    assert bazel.count_processes("nothing of the kind") == {}
-
-
 def test_no_line_is_kept_or_shown_before_it_is_redacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The program reads its log while it runs, so a kill at any moment would leave no secret."""
     log = tmp_path / "log"

@@ -4,8 +4,6 @@ import re
 import urllib.request
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
 from wheelbuild import downloader
 
 LIST = "golang.org/dl/?mode=json&include=all"
@@ -45,13 +43,3 @@ def test_a_build_asks_the_server_for_what_it_knows_alone(tmp_path: Path) -> None
     assert not re.fullmatch(pattern, LIST.replace(".", "x"))
     assert target == "http://127.0.0.1:1/$1"
     assert downloader.Downloader(downloader.read_unpinned(tmp_path / "none")).compose_rules(all_=False) == ""
-
-
-@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1))
-def test_the_pattern_of_an_address_matches_it_alone(url: str) -> None:
-    (rule,) = downloader.Downloader({url: Path("x")}).compose_rules(all_=False).splitlines()
-    pattern = rule.removeprefix("rewrite ").rpartition(" ")[0]
-    assert re.fullmatch(pattern, url)
-    assert not re.fullmatch(pattern, url + "x")
-    # Java refuses a backslash before a letter that means nothing to it.
-    assert not re.search(r"\\[A-Za-z0-9]", pattern.replace("\\\\", ""))

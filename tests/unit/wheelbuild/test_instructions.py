@@ -58,56 +58,16 @@ def test_kernels_that_are_chosen_by_cpuid_are_let_pass(tmp_path: Path) -> None:
     assert (found.instructions, found.refused, list(instructions.explain(found))) == (2, {}, [])
 
 
-def test_code_without_a_name_is_refused(tmp_path: Path) -> None:
-    found = instructions.inspect(*make_wheel(tmp_path, "\tvzeroupper\n"))
-    assert found.refused == {"library.so: code without a name": 1}
-
-
-def test_a_disassembler_that_fails_is_an_error(tmp_path: Path) -> None:
-    wheel, program = make_wheel(tmp_path)
-    Path(program).write_text("#!/bin/sh\nexit 3\n")
-    with pytest.raises(OSError, match=r"failed with exit code 3 on library\.so"):
-        instructions.inspect(wheel, program)
-
-
-@pytest.mark.parametrize(
-    ("name", "passes"),
-    [
-        ("xnn_f32_gemm_minmax_ukernel_4x16s4__fma3_broadcast", True),
-        ("xnn_f16_vadd_ukernel__f16c_u16", True),
-        ("_ZN3ruy18KernelFloatAvx2FmaERKNS_1E", True),
-        ("HUF_decompress4X1_usingDTable_internal_bmi2", True),
-        ("__ecp_nistz256_mul_montx", True),
-        ("ecp_nistz256_mul_mont", False),
-        ("inner_loop_end", True),
-        ("_ZN3xla10inner_loopEv", False),
-        ("aesni_gcm_encrypt_avx512", True),
-        ("_ZN10tensorflow10HalfMatMulEv", False),
-        ("_ZN3xla15IsFmaSupportedEv", False),
-        ("standin_add", False),
-    ],
-)
-def test_names_tell_what_is_dispatched(name: str, passes: bool) -> None:
-    assert bool(instructions.read_names().search(name)) is passes
-
-
 @pytest.mark.parametrize(
     ("instruction", "beyond"),
     [
         ("vaddps\t%ymm0", True),
-        ("vmaxps\t%xmm0", True),
-        ("vmovdqu\t%ymm0", True),
-        ("vmulsd\t%xmm0", True),
         ("vmread\t%rax", False),
-        ("verw\t%ax", False),
         ("kandnq\t%k1", True),
-        ("kxnorb\t%k1", True),
         ("tileloadd\t(%rax)", True),
         ("blsmskl\t%eax", True),
         ("pextl\t%eax", True),
-        ("pextrb\t$1", False),
         ("shlxq\t%rax", True),
-        ("shlq\t%rax", False),
         ("addps\t%xmm0", False),
     ],
 )

@@ -26,34 +26,10 @@ def test_the_log_of_another_run_is_never_copied(tmp_path: Path) -> None:
     assert copy(logs, "first", tmp_path / "first") == {"build.log": "the disk is full"}
 
 
-def test_the_latest_is_copied_where_no_run_is_named(tmp_path: Path) -> None:
-    logs = tmp_path / "log"
-    write(logs, "old", "old", at=2)
-    write(logs, "new", "new", at=3)
-    assert copy(logs, "", tmp_path / "out") == {"build.log": "new"}
-    assert copy(tmp_path / "none", "", tmp_path / "empty") == {}
-
-
-def test_a_run_begins_with_an_empty_log_and_few_runs_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "build.log").write_text("of an earlier version, with secrets")
-    for number in range(5):
-        write(tmp_path, f"run{number}", "x", at=number)
-    again = journal.open_journal(tmp_path, "run3")
-    assert list(again.folder.iterdir()) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run2", "run3", "run4"]
-
-
 @pytest.mark.parametrize("name", ["../other", "a b", "-x", "x" * 65])
 def test_names_that_are_no_folders_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="RUN_ID"):
         journal.read_run(tmp_path / "none", {"RUN_ID": name})
-
-
-def test_the_secret_names_the_run_before_the_argument(tmp_path: Path) -> None:
-    assert journal.read_run(tmp_path / "none", {}) == journal.UNNAMED
-    assert journal.read_run(tmp_path / "none", {"RUN_ID": "argument"}) == "argument"
-    (tmp_path / "run").write_text("secret\n")
-    assert journal.read_run(tmp_path / "run", {"RUN_ID": "argument"}) == "secret"
 
 
 def test_events_are_written_through_the_redaction(tmp_path: Path) -> None:

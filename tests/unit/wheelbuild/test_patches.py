@@ -38,9 +38,3 @@ def test_a_patch_that_does_not_fit_exactly_is_refused(tree: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "does not fit exactly" in done.stderr
-
-
-def test_a_set_that_needs_none_is_left_as_it_is(tree: Path) -> None:
-    before = (tree / HEADER).read_bytes()
-    subprocess.run([APPLY, KERNELS / "2.19.0-12.6.1", tree], check=True)
-    assert (tree / HEADER).read_bytes() == before

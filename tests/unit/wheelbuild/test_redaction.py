@@ -5,35 +5,15 @@ import shlex
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wheelbuild.redaction import MASK, Redactor, UnsafeError, read_settings, require_safe
+from wheelbuild.redaction import MASK, Redactor, UnsafeError, require_safe
 
 GSON = {ord(sign): f"\\u{ord(sign):04x}" for sign in "=<>&'"}
-
-
-@pytest.mark.parametrize(
-    ("rc", "settings"),
-    [
-        ("build --remote_header=Authorization='Bearer abc def'", [("--remote_header", "Authorization=Bearer abc def")]),
-        ("build --remote_cache_header X-Key=s3cret", [("--remote_cache_header", "X-Key=s3cret")]),
-        ("common:ci --keep_going --jobs=8 # --old=1", [("--jobs", "8")]),
-        ("build --token=a\\\nb", [("--token", "ab")]),
-        ("build --token='a\\'b'", [("--token", "a'b")]),
-        ('build "--token=a b"', [("--token", "a b")]),
-        ("build --token=a#b", [("--token", "a")]),
-        ("build --token='open", [("--token", "open")]),
-        ("# build --token=old", []),
-        ("", []),
-    ],
-)
-def test_settings_are_read_as_bazel_reads_them(rc: str, settings: list[tuple[str, str]]) -> None:
-    assert [(item.option, item.value) for item in read_settings(rc)] == settings
 
 
 @pytest.mark.parametrize(
     ("rc", "said", "clean"),
     [
         ("--remote_header=Authorization='Bearer t0ps3cret'", "got Bearer t0ps3cret", "got [redacted]"),
-        ("--remote_header=Authorization='Bearer t0ps3cret'", "token t0ps3cret is old", "token [redacted] is old"),
         ("--remote_header=X-Pin=1234", "PIN 1234, line 12345", "PIN [redacted], line 12345"),
         ("--test_env=TOKEN=abcdefgh", "--test_env=TOKEN=abcdefgh", "--test_env=TOKEN=[redacted]"),
         (
@@ -43,10 +23,7 @@ def test_settings_are_read_as_bazel_reads_them(rc: str, settings: list[tuple[str
         ),
         ("--remote_cache=https://me:pa%24s@c.example", "user me:pa$s", "user [redacted]"),
         ("--a_new_option=abcdefgh", "xabcdefghx", "x[redacted]x"),
-        ("--build_metadata=key=abcdefgh", '{"key": "abcdefgh"}', '{"key": "[redacted]"}'),
         ("--remote_header=k=schlüssel", "schlÃ¼ssel", "[redacted]"),
-        ("--google_credentials=abcd", "abcd abcde", "[redacted] abcde"),
-        ("--bes_header=a=b", "--bes_header=a=b", "--bes_header=a=[redacted]"),
         ("--tls_client_key /etc/my.key", "cannot read /etc/my.key", "cannot read [redacted]"),
     ],
 )
@@ -72,10 +49,6 @@ def test_short_and_common_values_leave_the_log_readable(rc: str, said: str) -> N
     assert redactor.redact(said) == said
     assert redactor.redact(f"'build' options: {rc}") == f"'build' options: {option}={MASK}", "but not behind its option"
     assert redactor.redact(f"--other_option={value}") == f"--other_option={value}"
-
-
-def test_a_short_value_is_not_masked_as_the_beginning_of_another() -> None:
-    assert Redactor("build --jobs=4").redact("--jobs=40 --jobs=4") == "--jobs=40 --jobs=[redacted]"
 
 
 def test_credentials_of_a_proxy_are_masked() -> None:
@@ -120,10 +93,6 @@ def test_files_inside_of_events_are_masked() -> None:
     assert base64.b64decode(found["log"][0]["contents"]) == b"header: [redacted]"
 
 
-def test_half_an_event_is_left_out() -> None:
-    assert Redactor("build --remote_header=k=t0ps3cret").redact_event('{"a": "t0ps3cr') == ""
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -136,8 +105,3 @@ def test_half_an_event_is_left_out() -> None:
 def test_settings_that_cannot_be_kept_secret_are_refused(line: str) -> None:
     with pytest.raises(UnsafeError, match=r"_env|startup"):
         require_safe(line)
-
-
-@pytest.mark.parametrize("line", ["build --action_env=PATH", "build --test_env=TOKEN=x"])
-def test_other_settings_are_not_refused(line: str) -> None:
-    require_safe(line)

@@ -101,35 +101,12 @@ def test_a_build_goes_on_without_a_cache_that_is_frozen_or_freezes(
     assert url in said
 
 
-@pytest.mark.parametrize("delay", [0, 0.3])
-def test_a_cache_that_answers_is_kept_however_slow(
-    delay: float, build: Callable[[str], tuple[list[str], bazel.Ended, str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    cache = Freezing(1000, delay)
-    with serving(cache) as url:
-        argv, ended, last = build(url)
-    assert (ended, last) == (bazel.Ended(code=0), "done with")
-    assert argv[-1] == f"--remote_cache={url}"
-    assert cache.asked >= 4
-    assert "without" not in capsys.readouterr().out
-
-
 def test_a_cache_that_refuses_costs_no_time_and_is_kept(
     build: Callable[[str], tuple[list[str], bazel.Ended, str]],
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
     assert build(url)[2] == "done with"
-
-
-@pytest.mark.parametrize("scheme", ["http", "https", "grpc", "grpcs"])
-def test_a_server_that_only_takes_connections_is_silent(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "CALL_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}/cache"
-        found = service.find_silence(url)
-        assert found.startswith(f"{url}: ")
-        assert found.endswith("timed out")
 
 
 def test_a_build_waits_two_calls_of_bazel_for_its_cache_and_for_ever_for_its_own_actions() -> None:

@@ -1,14 +1,12 @@
 """The wheels of CUDA 13 lie in one folder; the proof and link-cuda want one for each part."""
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.wheelbuild.conftest import ROOT, SCRIPTS
+from tests.unit.wheelbuild.conftest import SCRIPTS
 
 FILES = {
     "nvidia_cuda_runtime-13.0.48": ("include/cuda.h", "include/cooperative_groups/scan.h", "lib/libcudart.so.13"),
@@ -72,13 +70,6 @@ def test_each_part_gets_the_folder_that_it_has_in_cuda_12(site: Path, tmp_path: 
         assert (cuda / name).exists()
 
 
-def test_the_parts_of_cuda_12_stay_as_they_are(tmp_path: Path) -> None:
-    install(tmp_path, "nvidia_cuda_nvcc_cu12-12.8.93", ("bin/ptxas",), top="nvidia/cuda_nvcc")
-    before = list_files(tmp_path)
-    assert split(tmp_path).returncode == 0
-    assert list_files(tmp_path) == before
-
-
 def test_a_wheel_that_is_no_part_and_a_file_of_no_wheel_are_refused(site: Path, tmp_path: Path) -> None:
     (site / "nvidia/cu13/include/stray.h").write_text("")
     done = split(site)
@@ -90,20 +81,3 @@ def test_a_wheel_that_is_no_part_and_a_file_of_no_wheel_are_refused(site: Path, 
     done = split(other)
     assert done.returncode == 1
     assert "nvidia_cublas is no part of the toolchain" in done.stderr
-
-
-def test_the_compiler_gets_the_ptx_that_upstreams_rules_choose(site: Path, tmp_path: Path) -> None:
-    assert split(site).returncode == 0
-    patch = (ROOT / "bazel_patches/tensorflow/2.21.0/rules-know-clang-22.patch").read_text()
-    found = re.search(r'"22": "(\d+)\.(\d+)"', patch)
-    assert found is not None
-    for name in ("clang++-22", "aarch64-linux-gnu-clang++-22"):
-        wrapper = site / "compilers" / name
-        assert os.access(wrapper, os.X_OK)
-        assert f"--cuda-feature=+ptx{found[1]}{found[2]} " in wrapper.read_text()
-        # Said by its own name, from which clang takes its target.
-        wrapper.write_text(wrapper.read_text().replace("/usr/bin/", f"{tmp_path}/"))
-        (tmp_path / name).write_text('#!/bin/sh\necho "${0##*/}" "$@"\n')
-        (tmp_path / name).chmod(0o755)
-        said = subprocess.run([wrapper, "-c", "a b.cu"], capture_output=True, text=True, check=True).stdout.split()
-        assert (said[0], said[-3:]) == (name, ["-c", "a", "b.cu"])

@@ -1,7 +1,5 @@
 from runpy import run_path
 
-import pytest
-
 from tests.unit.wheelbuild.conftest import SCRIPTS
 
 SCRIPT = run_path(str(SCRIPTS / "make-sysroot"))
@@ -30,30 +28,3 @@ def test_each_name_has_the_newest_version_that_the_tag_promises() -> None:
         "clone": "CXXABI_TM_1",
     }
     assert (chosen["cout"].size, chosen["once"].kind) == (272, "tls_object")
-
-
-@pytest.mark.parametrize(
-    ("version", "old"),
-    [
-        ("GLIBCXX_3.4.24", True),
-        ("GLIBCXX_3.4.25", False),
-        ("GLIBCXX_3.4.9", True),
-        ("CXXABI_1.3.12", False),
-        ("GCC_7.0.0", True),
-        ("GCC_12.0.0", False),
-        ("OTHER_1.0", False),
-    ],
-)
-def test_versions_are_numbers(version: str, old: bool) -> None:
-    assert SCRIPT["is_promised"](version, NEWEST) is old
-
-
-def test_the_script_of_versions_has_each_name_once() -> None:
-    text = "\n".join(SCRIPT["write_script"](SCRIPT["choose"](TABLE, NEWEST)))
-    assert "GLIBCXX_3.4.11 { once; wait; };" in text
-    assert "young" not in text
-
-
-def test_an_unknown_version_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert SCRIPT["main"]("2.17", "17", "14", "/nowhere", "/nowhere") == 1
-    assert "no glibc 2.17 is known here, but 2.28" in capsys.readouterr().err

@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import prove
@@ -28,18 +27,6 @@ def write_tree(folder: Path, count: int) -> list[Path]:
     return sorted(paths)
 
 
-@pytest.mark.parametrize(("wanted", "count"), [("all", 10), ("1", 1), ("3", 3), ("10", 10), ("500", 10)])
-def test_as_many_files_are_chosen_as_asked_and_they_are_spread_over_the_tree(
-    tmp_path: Path, wanted: str, count: int
-) -> None:
-    paths = write_tree(tmp_path, 10)
-    found = tree.find_sources(tmp_path, wanted)
-    assert len(set(found)) == count
-    assert found == sorted(found)
-    if count == 3:
-        assert found == [paths[0], paths[3], paths[6]]
-
-
 def test_all_files_are_compiled_each_once_and_not_by_name(
     kernels: tree.Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,13 +37,6 @@ def test_all_files_are_compiled_each_once_and_not_by_name(
     assert sorted(done) == names
 
 
-@pytest.mark.parametrize("wanted", ["", "0", "-1", "most", "1.5"])
-def test_another_number_is_refused(tmp_path: Path, wanted: str) -> None:
-    write_tree(tmp_path, 2)
-    with pytest.raises(ValueError, match="write a number from 1, or all"):
-        tree.find_sources(tmp_path, wanted)
-
-
 def test_tests_and_kernels_for_other_cards_are_no_part_of_the_wheel(tmp_path: Path) -> None:
     (path,) = write_tree(tmp_path, 1)
     path.with_name("prim_test.cu.cc").write_text("")
@@ -64,24 +44,6 @@ def test_tests_and_kernels_for_other_cards_are_no_part_of_the_wheel(tmp_path: Pa
     amd.parent.mkdir(parents=True)
     amd.write_text("")
     assert tree.find_sources(tmp_path, "all") == [path]
-
-
-def test_a_folder_without_kernels_is_no_tree(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no tree of TensorFlow"):
-        tree.find_sources(tmp_path, "all")
-
-
-@pytest.mark.parametrize(
-    ("words", "cause"),
-    [
-        ("a.cc:1:10: fatal error: 'tensorflow/core/framework/graph.pb.h' file not found", "missing header"),
-        ("a.cc:1:10: error: unknown type name 'flaot'", "compiler"),
-        ("clang++: error: unable to execute command: Killed", "memory"),
-        ("/opt/cuda/bin/ptxas --gpu-name=sm_75\nptxas fatal: Unresolved extern function", "assembler"),
-    ],
-)
-def test_a_failure_has_its_cause(words: str, cause: str) -> None:
-    assert tree.find_cause(words) == cause
 
 
 COMPILER = """\
@@ -143,21 +105,6 @@ def test_a_file_is_compiled_for_each_device_and_the_host_and_kept(kernels: tree.
     (tmp_path / "source").write_text("kernel with another header")
     assert kernels.compile(source).kept != first.kept
     assert len((tmp_path / "said").read_text().splitlines()) == 6
-
-
-def test_what_was_kept_is_found_from_another_working_folder(kernels: tree.Kernels, tmp_path: Path) -> None:
-    """Headers that the proof writes are in that folder, and the preprocessor names it."""
-    (source,) = write_tree(kernels.tree, 1)
-    found = []
-    for name in ("first", "second"):
-        work = tmp_path / name
-        work.mkdir()
-        (tmp_path / "source").write_text(f'# 1 "{work}/include/half.h"\n')
-        toolchain = replace(kernels.toolchain, work=work)
-        again = replace(kernels, toolchain=toolchain, flags=tree.list_flags(toolchain, kernels.tree))
-        found.append(again.compile(source))
-    assert found[0] == found[1]
-    assert len((tmp_path / "said").read_text().splitlines()) == 3
 
 
 def test_a_failure_is_reported_and_tried_again(kernels: tree.Kernels, tmp_path: Path) -> None:

@@ -52,13 +52,6 @@ def test_slow_build_that_lives_is_not_ended(line: str, answer: str) -> None:
     assert Build(answer).wait(line, 3 * 3600) == ""
 
 
-def test_executor_that_comes_back_in_time_is_forgiven() -> None:
-    build = Build("")
-    for _ in range(20):
-        for build.answer in (GONE, ""):
-            assert build.wait(WAITS, 20) == ""
-
-
 def test_build_in_which_nothing_ends_is_ended_although_the_executor_answers() -> None:
     assert Build("").wait(WAITS, STALL + 60) == "answers, but no action ended in 240 minutes"
 

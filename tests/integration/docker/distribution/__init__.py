@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.docker import stages, tokens
+from tests.integration.docker import stages
 from tests.integration.docker.farms import call, wait_for
 from toolkit.base.steps import repeat
 
@@ -32,37 +32,20 @@ class Registry:
         (folder / "config.json").write_text(json.dumps({"auths": {self.host: {"auth": auth}}}))
         return str(folder)
 
-    def list_answers(self, method: str, part: str) -> list[int]:
-        """Return the status of each answer to a request whose address has a part."""
-        said = subprocess.run(["docker", "logs", self.name], check=True, capture_output=True, text=True)
-        lines = [json.loads(line) for line in (said.stdout + said.stderr).splitlines() if line.startswith("{")]
-        return [
-            line["http.response.status"]
-            for line in lines
-            if "http.response.status" in line
-            and line["http.request.method"] == method
-            and part in line["http.request.uri"]
-        ]
-
 
 @contextmanager
-def serve(folder: Path, service: tokens.Service | None = None) -> Iterator[Registry]:
-    """Start a registry, which takes a password or the tokens of a service. ``folder`` gets the authorities of both."""
+def serve(folder: Path) -> Iterator[Registry]:
+    """Start a registry, which takes a password. ``folder`` gets its authority."""
     argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"base=docker-image://{stages.STANDIN}"]
     argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
-    given = {"PASSWORD": service.password if service else f"canary{uuid.uuid4().hex}"}
-    if service:
-        given |= {"REGISTRY_AUTH_TOKEN_REALM": service.realm, "REGISTRY_AUTH_TOKEN_ISSUER": tokens.ISSUER}
-        given |= {"TOKENS": service.authority}
+    given = {"PASSWORD": f"canary{uuid.uuid4().hex}"}
     argv = ["docker", "run", "--detach", *repeat("--env", given), IMAGE]
     name = subprocess.run(argv, env={**os.environ, **given}, check=True, capture_output=True, text=True).stdout.strip()
     try:
         host = f"{wait_for(name, PORT)}:{PORT}"
         authority = folder / "authority.pem"
         call("cp", f"{name}:/srv/authority.pem", str(authority))
-        if service:
-            authority.write_text(authority.read_text() + service.authority)
         yield Registry(name=name, host=host, password=given["PASSWORD"], authority=authority)
     finally:
         subprocess.run(["docker", "rm", "--force", "--volumes", name], check=False, capture_output=True)

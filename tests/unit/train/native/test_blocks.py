@@ -30,30 +30,6 @@ def test_every_block(n: int, first: int, size: tuple[int, int], count: int, grow
     assert all(errors[name] < max(BLOCK_BOUND, 4 * stock[name]) for name in errors), (errors, stock)
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [(13, 1, 1), (300, 1, 1), (70, 1, 2), (5, 2, 2), (65, 2, 2), (3, 4, 4), (19, 4, 4), (17, 17, 1), (5, 8, 8)],
-    ids=str,
-)
-@pytest.mark.parametrize("threads", [1, 5])
-def test_small_maps_of_several_images(shape: tuple[int, int, int], threads: int) -> None:
-    """Their images share tiles and fill none of the last, and pieces are fewer than threads."""
-    operations.set_threads(threads)
-    try:
-        errors = compare_blocks((*shape, 24), 2, 12, rate=0.25)
-        assert max(errors.values()) < BLOCK_BOUND, errors
-    finally:
-        operations.set_threads(2)
-
-
-@pytest.mark.parametrize(
-    "shape", [(5, 8, 8, 6), (6, 5, 7, 3), (2, 17, 16, 3)], ids=["whole tiles", "split tiles", "one image"]
-)
-def test_a_block_with_dropout(shape: tuple[int, int, int, int]) -> None:
-    errors = compare_blocks(shape, 3, 4, rate=0.25)
-    assert max(errors.values()) < BLOCK_BOUND, errors
-
-
 def test_dropout_keeps_its_share_and_depends_on_every_number() -> None:
     ones = tf.ones((20, 30, 16, 16))
     kept = operations.drop(ones, 0.25, [1, 2, 3]).numpy()

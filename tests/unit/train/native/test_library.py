@@ -1,21 +1,16 @@
 import errno
-import locale
 import os
 import platform
 import shutil
 import stat
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tensorflow as tf
 
-from tests.native import list_instructions
 from train.command_line import parse
 from train.errors import PreflightError
-from train.native import library, operations
+from train.native import library
 from train.step import kernel_choice
 
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
@@ -48,13 +43,6 @@ def write_program(path: Path, text: str) -> Path:
     return path
 
 
-def test_it_says_what_it_is() -> None:
-    found = library.find()
-    assert found.source_sha256 == library.digest_source()
-    assert found.instructions in list_instructions()
-    assert found.origin
-
-
 @pytest.mark.parametrize("change", ["source", "compiler", "flags"])
 def test_another_source_compiler_or_flag_makes_another(
     tmp_path: Path, quick: list[Path], monkeypatch: pytest.MonkeyPatch, change: str
@@ -79,19 +67,6 @@ def test_another_source_compiler_or_flag_makes_another(
         monkeypatch.setattr(library, "FLAGS", ("-O1", *library.FLAGS))
         assert library.build(tmp_path / "cache").path != first.path
     assert len(quick) == 2
-
-
-def test_builds_at_once_do_not_disturb_each_other(tmp_path: Path, quick: list[Path]) -> None:
-    found: list[library.Library] = []
-    threads = [threading.Thread(target=lambda: found.append(library.build(tmp_path))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-    assert len(set(quick)) == len(quick), "each has a folder of its own"
-    assert [path.name for path in tmp_path.iterdir()] == [found[0].path.name]
 
 
 def test_nothing_is_published_that_is_not_checked(
@@ -161,26 +136,6 @@ def test_a_library_for_another_machine_is_built_and_not_checked(
     assert "kernels.so does not work" in capsys.readouterr().err
 
 
-def test_a_given_library_is_checked_and_used(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Path(shutil.copy(library.find().path, tmp_path / "given.so"))
-    library.find.cache_clear()
-    monkeypatch.setenv(library.VARIABLE, str(given))
-    found = library.find()
-    assert (found.path, found.origin) == (given, "prebuilt")
-    library.find.cache_clear()
-    monkeypatch.setenv(library.VARIABLE, str(tmp_path / "missing.so"))
-    with pytest.raises(PreflightError, match="does not work"):
-        library.find()
-
-
-def test_the_package_can_hold_a_library(tmp_path: Path, fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "PREBUILT", Path(shutil.copy(library.find().path, tmp_path / "kernels.so")))
-    library.find.cache_clear()
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv(library.VARIABLE, raising=False)
-    assert library.find().origin == "prebuilt"
-
-
 @pytest.mark.parametrize(
     ("machine", "flags", "why"),
     [
@@ -211,32 +166,6 @@ def test_an_old_processor_is_refused(fresh: None, monkeypatch: pytest.MonkeyPatc
         library.find()
 
 
-@pytest.mark.parametrize("change", ["file", "interface"])
-def test_a_tensorflow_that_cannot_use_it_is_named(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    operations.load.cache_clear()
-    if change == "file":
-        monkeypatch.setattr(operations, "FRAMEWORK", "libtensorflow_framework.so.9")
-    else:
-        monkeypatch.setattr(tf, "load_op_library", lambda _: object())
-    with pytest.raises(PreflightError, match=f"TensorFlow {tf.version.VERSION} cannot use") as caught:
-        operations.load()
-    assert "libtensorflow_framework" in caught.value.why
-    operations.load.cache_clear()
-
-
-def test_names_of_operations_do_not_depend_on_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, load = [], tf.load_op_library
-
-    def watch(path: str) -> Any:
-        seen.append(locale.setlocale(locale.LC_CTYPE))
-        return load(path)
-
-    monkeypatch.setattr(tf, "load_op_library", watch)
-    before = locale.setlocale(locale.LC_CTYPE)
-    operations.load.__wrapped__()
-    assert (seen, locale.setlocale(locale.LC_CTYPE)) == (["C"], before)
-
-
 def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
     tmp_path: Path, fresh: None, quick: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,17 +180,6 @@ def test_a_cache_without_room_is_an_error_and_no_other_kernels_are_chosen(
         kernel_choice.explain_stock(parse(["digits"]))
     assert caught.value.exit_code == 4
     assert "XDG_CACHE_HOME" in caught.value.remedy
-
-
-def test_a_disk_that_becomes_full_while_it_is_compiled_is_an_error_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = (
-        f"{SAYS_TARGET}\n[ $1 = --version ] && echo full && exit\necho 'x.cpp: No space left on device' >&2; exit 1"
-    )
-    monkeypatch.setenv("CXX", str(write_program(tmp_path / "full", program)))
-    with pytest.raises(library.CacheError, match="cannot be kept"):
-        library.build(tmp_path / "cache")
 
 
 @pytest.mark.parametrize("change", ["others may write it", "it is damaged", "others may write its folder", "a link"])

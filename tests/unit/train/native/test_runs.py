@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.makers.native_runs import BFLOAT16, NATIVE, PRECISIONS, WEIGHTS
+from tests.makers.native_runs import BFLOAT16, NATIVE, PRECISIONS
 from tests.unit.train import runs
 from train.cli import main
 from train.command_line import parse
 from train.config.resolution import resolve
-from train.errors import CheckError, IntegrityError, PreflightError, UsageError
+from train.errors import CheckError, PreflightError, UsageError
 from train.model.densenet import build
 from train.model.formulation import FOR_NATIVE
 from train.native import library, operations
-from train.step import budget, evaluation, kernel_choice, runtime, training
+from train.step import evaluation, kernel_choice, training
 from train.use import export
 
 EXACT = {
@@ -109,16 +109,6 @@ def test_weights_do_not_depend_on_threads_or_instructions(
     assert found == {expected}
 
 
-def test_a_run_says_which_kernels_it_used(tmp_path: Path, no_drawing: None, capfd: pytest.CaptureFixture[str]) -> None:
-    assert runs.run(tmp_path, *NATIVE) == 0
-    manifest = runs.read_manifest(tmp_path, *NATIVE)
-    found = library.find()
-    assert manifest["config"]["kernels"] == "native"
-    environment = {name: manifest["environment"][name] for name in ("kernels", "instructions", "compiler")}
-    assert environment == {"kernels": found.source_sha256, "instructions": found.instructions, "compiler": found.origin}
-    assert "2 threads, native kernels" in capfd.readouterr().err
-
-
 def test_native_kernels_hide_no_nan_from_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,26 +125,6 @@ def test_every_loop_gives_the_same_weights(tmp_path: Path, no_drawing: None) -> 
     for chosen in options:
         runs.make(tmp_path, *chosen)
     assert len({runs.read_digest(tmp_path, *chosen) for chosen in options}) == 1
-
-
-def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path, no_drawing: None) -> None:
-    options = (*NATIVE, "--checkpoint-every", "4")
-    folder = runs.make(tmp_path / "parts", *options)
-    saved = sorted((folder / "checkpoints").glob("step-*"))
-    for path in saved[2:]:
-        path.unlink()
-    (folder / "manifest.json").unlink()
-    assert runs.run(tmp_path / "parts", *options) == 0
-    assert runs.read_digest(tmp_path / "parts", *options) == WEIGHTS
-    assert runs.read_manifest(tmp_path / "parts", *options)["resumed_after"]
-
-
-def test_a_checkpoint_of_stock_kernels_is_refused(finished: Path, tmp_path: Path, no_drawing: None) -> None:
-    stock, native = runs.find_folder(finished), runs.find_folder(tmp_path, *NATIVE)
-    (native / "checkpoints").mkdir(parents=True)
-    for path in (stock / "checkpoints").iterdir():
-        (native / "checkpoints" / path.name).write_bytes(path.read_bytes())
-    assert runs.run(tmp_path, *NATIVE) == IntegrityError.exit_code
 
 
 @pytest.mark.slow
@@ -193,12 +163,6 @@ def test_what_native_kernels_cannot_do(
     assert reason.startswith("stock kernels: native ones do not work with ")
 
 
-def test_auto_takes_native_kernels() -> None:
-    config, reason = kernel_choice.fix_kernels(parse(["digits"]), {})  # auto is the default
-    assert config == parse(["digits", *NATIVE])
-    assert reason == f"native kernels: {library.find().origin}"
-
-
 def test_auto_refuses_bfloat16_where_it_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = replace(library.find(), instructions="amx")
     monkeypatch.setattr(library, "find", lambda: fast)
@@ -209,13 +173,6 @@ def test_auto_refuses_bfloat16_where_it_is_slower(monkeypatch: pytest.MonkeyPatc
         kernel_choice.fix_kernels(config, {})
     assert kernel_choice.fix_kernels(config, {"kernels": "0" * 64}).config.kernels == "native"
     assert kernel_choice.fix_kernels(parse(["digits", *NATIVE, *BFLOAT16]), {}).config.kernels == "native"
-
-
-def test_auto_takes_stock_kernels_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_choice, "_has_device_files", lambda: True)
-    monkeypatch.setattr(budget, "read_device_memory", lambda: 10**9)
-    config, reason = kernel_choice.fix_kernels(parse(["digits", "--kernels", "auto"]), {})
-    assert (config.kernels, reason) == ("stock", "stock kernels: there is a GPU")
 
 
 @pytest.mark.parametrize(("recorded", "used"), [({"kernels": "0" * 64}, "native"), ({"threads": 2}, "stock")])
@@ -240,8 +197,3 @@ def test_without_a_library_auto_says_why_and_native_is_refused(
     assert "kernels" not in runs.read_manifest(tmp_path, *short)["environment"]
     operations.load.cache_clear()
     assert runs.run(tmp_path, *NATIVE, "--steps", "1") == PreflightError.exit_code
-
-
-def test_a_gpu_is_not_left_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PreflightError, match="TensorFlow trains on a GPU"):
-        runtime._prepare_native(1, graphics=True)

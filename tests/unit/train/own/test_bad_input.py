@@ -1,6 +1,5 @@
 import os
 import re
-import shutil
 import struct
 import zlib
 from collections.abc import Callable
@@ -13,9 +12,8 @@ from tests.ordinary import run_as_ordinary
 from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import main
 from train.command_line import parse
-from train.config import origin
 from train.data import Pictures
-from train.errors import DataError, UsageError
+from train.errors import DataError
 from train.record.reader import find_change
 
 
@@ -81,24 +79,6 @@ def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path, names: tuple[st
     assert re.search(what, str(caught.value), re.DOTALL)
 
 
-def test_test_images_that_are_also_training_images(tmp_path: Path) -> None:
-    write_classes(tmp_path / "pets" / "train")
-    write_classes(tmp_path / "pets" / "test")
-    for number in range(2):
-        shutil.copy(tmp_path / f"pets/train/cat/{number}.png", tmp_path / f"pets/test/dog/again{number}.png")
-    contradiction, leak = open_(tmp_path / "pets").warnings
-    assert contradiction.startswith("2 images of")
-    assert leak.startswith("2 of 12 test images of")
-
-
-def test_classes_whose_names_differ_in_case_alone(tmp_path: Path) -> None:
-    write_classes(tmp_path / "pets", ("Cat", "cat", "dog", "Straße", "STRASSE"))
-    (warning,) = open_(tmp_path / "pets").warnings
-    assert warning.startswith("Cat and cat, STRASSE and Straße of ")
-    assert "put their images into one folder" in warning
-    assert not open_(write_classes(tmp_path / "others")).warnings
-
-
 def test_links_that_never_end_and_links_to_nothing(tmp_path: Path) -> None:
     folder = write_classes(tmp_path / "pets")
     (folder / "cat" / "round").symlink_to(folder)
@@ -120,30 +100,6 @@ def test_links_that_leave_the_folder_are_refused_and_counted(tmp_path: Path, tar
         open_(folder)
     assert "2 of its links lead out" in caught.value.why
     assert "cp -rL" in caught.value.remedy
-
-
-def test_files_of_the_cache_of_the_hub_are_links_that_are_followed(tmp_path: Path) -> None:
-    blobs, folder = tmp_path / "datasets--a--b" / "blobs", tmp_path / "datasets--a--b" / "snapshots" / "1" / "pets"
-    write_classes(folder)
-    blobs.mkdir()
-    for number, path in enumerate(sorted(folder.rglob("*.png"))):
-        path.rename(blobs / str(number))
-        path.symlink_to(blobs / str(number))
-    assert open_(folder).class_names == ("cat", "dog")
-
-
-def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets")
-    os.mkfifo(folder / "cat" / "pipe.png")
-    dataset = open_(folder)
-    assert len(dataset.train) + len(dataset.test) == 10
-    assert "cat/pipe.png" in dataset.notes[0]
-
-
-def test_a_path_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match="there is no nowhere/pets"):
-        parse(["nowhere/pets"])
-    assert main(["./nowhere"]) == 2
 
 
 @pytest.mark.usefixtures("no_drawing")
@@ -179,12 +135,6 @@ def test_an_image_that_changes_during_a_run(tmp_path: Path, monkeypatch: pytest.
         write_image(path)
     with pytest.raises(DataError, match="is not what it was when the run began"):
         images[:2]
-
-
-def test_files_that_are_written_now_are_not_remembered(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets")
-    origin.digest_path(folder, tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("closed", ["around", "around/pets", "around/pets/cat", "around/pets/cat/1.png"])

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import loaded
 from tests.makers.data_files import write_parquet
-from tests.tiers import weekly
 from train.cli import main
 from train.command_line import parse
 from train.config.presets import read_table
@@ -74,17 +71,3 @@ def test_files_give_the_weights_of_the_known_data_set(places: tuple[Path, Path],
     assert own["weights_sha256"] == known["weights_sha256"]
     assert own["result"]["test_accuracy"] == known["result"]["test_accuracy"]
     assert own["environment"]["class_names"] == known["environment"]["class_names"]
-
-
-@pytest.mark.parametrize("options", [weekly(()), weekly(("--crop", "resized", "--image-size", "24"))])
-def test_killed_runs_on_files_end_with_the_same_bits(
-    places: tuple[Path, Path], tmp_path: Path, options: tuple[str, ...]
-) -> None:
-    options = (*options, "--epochs", "12")
-    whole = run(tmp_path / "whole", str(places[0]), *options)
-    arguments = [str(places[0]), *OPTIONS, *options, "--out", str(tmp_path / "killed")]
-    words = [loaded.start(), "-m", "tests.unit.train.killing", "0", "3", *arguments]
-    subprocess.run(words, check=True, capture_output=True)
-    killed = json.loads((parse(arguments).run_dir / "manifest.json").read_text(encoding="utf-8"))
-    assert killed["resumed_after"], "no child was killed after a checkpoint"
-    assert killed["weights_sha256"] == whole["weights_sha256"]

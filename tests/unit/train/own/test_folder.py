@@ -10,7 +10,6 @@ from tests.unit.train.own.making import count_labels, make_image, write_classes,
 from train.cli import main
 from train.command_line import parse
 from train.data import Pictures
-from train.errors import UsageError
 
 FAST = ("--depth", "10", "--epochs", "1", "--batch-size", "4", "--threads", "2", "--progress", "plain")
 
@@ -46,16 +45,6 @@ def test_folders_for_the_splits(tmp_path: Path, folders: tuple[str, ...], held: 
     assert not dataset.notes
 
 
-def test_names_of_any_script_and_folders_below_a_class(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "写真 [1]", ("кот", "狗", "a b"))
-    write_image(folder / "狗" / "дома" / "x*.png")
-    (folder / ".DS_Store").write_bytes(b"hidden")
-    (folder / "狗" / "notes.txt").write_text("no image", encoding="utf-8")
-    dataset = open_(folder)
-    assert dataset.class_names == ("a b", "кот", "狗")
-    assert len(dataset.train) + len(dataset.test) == 16
-
-
 @pytest.mark.parametrize(
     ("sizes", "options", "expected"),
     [
@@ -74,13 +63,6 @@ def test_the_size_follows_from_the_images_or_is_given(
             for count in range(3):
                 write_image(tmp_path / "pets" / name / f"{number}-{count}.png", make_image(size))
     assert open_(tmp_path / "pets", *options).train.images.shape[1:] == (*expected, 3)
-
-
-def test_gray_images_have_one_channel_unless_some_are_coloured(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets", channels=1)
-    assert open_(folder).train.images.shape[3] == 1
-    write_image(folder / "cat" / "coloured.png")
-    assert open_(folder).train.images.shape[3] == 3
 
 
 def test_a_run_is_named_by_its_images_and_not_by_their_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,12 +96,6 @@ def test_a_changed_file_is_read_again_and_others_are_not(tmp_path: Path, monkeyp
     write_image(folder / "cat" / "0.png")
     assert origin.digest_path(folder, tmp_path / "cache") != first
     assert read == [folder / "cat" / "0.png"]
-
-
-def test_options_for_own_images_are_refused_for_known_ones() -> None:
-    for option in ("--crop resized", "--image-size 32", "--split a:b", "--skip-broken", "--image-column x"):
-        with pytest.raises(UsageError, match="is for your own images"):
-            parse(["digits", *option.split()])
 
 
 def test_a_run_on_a_folder_ends_with_a_record_of_its_classes(
@@ -169,15 +145,3 @@ def test_random_parts_follow_from_seed_epoch_and_example(tmp_path: Path) -> None
     assert np.array_equal(pictures.crop(np.array([1]), 0, 2, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 0, 3, flip=True)[0], both[1])
     assert not np.array_equal(pictures.crop(np.array([1]), 1, 2, flip=True)[0], both[1])
-
-
-def test_what_was_seen_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_classes(tmp_path / "pets")
-    first = open_(folder)
-    monkeypatch.setattr(Pictures, "look", lambda _: pytest.fail("the images were decoded again"))
-    again = open_(folder)
-    assert again.digest == first.digest
-    for path in (tmp_path / "cache" / "seen").iterdir():
-        path.write_bytes(path.read_bytes()[:200])
-    monkeypatch.undo()
-    assert open_(folder).digest == first.digest

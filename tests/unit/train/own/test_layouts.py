@@ -1,6 +1,5 @@
 import json
 import struct
-import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 from tests.makers.tables import open_
 from tests.unit.train.own.making import make_image, write_classes, write_image
 from train.cli import main
-from train.command_line import parse
-from train.errors import DataError, UsageError
+from train.errors import DataError
 
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
 
@@ -75,16 +73,6 @@ def test_splits_are_used_and_what_lies_beside_them_is_named(
     assert beside in caught.value.why
 
 
-def test_a_folder_with_images_beside_others_is_a_class_whatever_its_name(tmp_path: Path) -> None:
-    assert open_(write_classes(tmp_path / "vehicles", ("plane", "train"))).class_names == ("plane", "train")
-    write_classes(tmp_path / "rail" / "train", ("steam",))
-    rail = open_(write_classes(tmp_path / "rail", ("plane",)))
-    assert rail.class_names == ("plane", "train")
-    (warning,) = rail.warnings
-    assert "rail/train is read as a class, but has the name of a split" in warning
-    assert "--split train" in warning
-
-
 def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path) -> None:
     write_classes(write_classes(tmp_path / "pets") / "test")
     with pytest.raises(DataError, match="pets/test holds folders of the same names"):
@@ -93,12 +81,6 @@ def test_a_layout_that_can_be_read_in_two_ways_is_refused_or_told(tmp_path: Path
     (warning,) = open_(tmp_path / "land").warnings
     assert "seg_test, seg_train" in warning
     assert "--split" in warning
-
-
-def test_a_split_that_is_named_and_has_no_classes_is_refused(tmp_path: Path) -> None:
-    make_unlabelled(tmp_path / "set")
-    with pytest.raises(DataError, match=r"test/0\.png has no label"):
-        open_(tmp_path / "set", "--split", "train:test")
 
 
 def test_files_that_are_left_out_are_counted_by_suffix_folder_and_content(tmp_path: Path) -> None:
@@ -121,54 +103,6 @@ def test_files_that_are_left_out_are_counted_by_suffix_folder_and_content(tmp_pa
     ):
         assert part in note
     assert main([str(folder), "--strict-data", "--cache-dir", str(tmp_path / "cache")]) == 9
-
-
-def test_a_refusal_for_want_of_images_names_what_was_left_out(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets", ("cat",))
-    (folder / "dog").mkdir()
-    (folder / "dog" / "1.heic").write_bytes(HEIC)
-    with pytest.raises(DataError, match="of one class") as caught:
-        open_(folder)
-    assert "HEIC: 1" in caught.value.why
-    for path in (folder / "cat").iterdir():
-        path.rename(path.with_suffix(""))
-    with pytest.raises(DataError, match="no images") as caught:
-        open_(folder)
-    assert "5 are images by content" in caught.value.why
-
-
-def test_options_about_files_do_not_change_the_name_of_a_run(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets")
-    plain = parse([str(folder)])
-    assert parse([str(folder), "--strict-data", "--report-broken", "list"]).run_dir == plain.run_dir
-    with pytest.raises(UsageError, match="is for your own images"):
-        parse(["digits", "--strict-data"])
-
-
-def test_what_systems_leave_in_folders_is_no_class(tmp_path: Path) -> None:
-    folder = write_classes(tmp_path / "pets")
-    for name in ("__MACOSX/cat", "@eaDir", ".AppleDouble", ".git", "$RECYCLE.BIN", "cat/@eaDir"):
-        write_image(folder / name / "0.png")
-    (folder / "Thumbs.db").write_bytes(b"x")
-    dataset = open_(folder, "--strict-data")
-    assert dataset.class_names == ("cat", "dog")
-    assert len(dataset.train) + len(dataset.test) == 10
-
-
-@pytest.mark.parametrize(
-    ("names", "warned"),
-    [(("caf\u00e9", unicodedata.normalize("NFD", "caf\u00e9")), True), (("cat", "cat ", "dog"), True)],
-)
-def test_classes_that_look_alike_are_warned_of(tmp_path: Path, names: tuple[str, ...], warned: bool) -> None:
-    assert bool(open_(write_classes(tmp_path / "pets", names)).warnings) == warned
-
-
-def test_one_image_of_each_class_cannot_be_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        open_(write_classes(tmp_path / "pets", count=1))
-    assert "no class has more than one image" in caught.value.why
-    assert caught.value.remedy
-    assert "one image of a small class" in open_(write_classes(tmp_path / "more", count=2)).notes[0]
 
 
 def test_every_broken_image_is_reported_with_its_reason(tmp_path: Path) -> None:
@@ -214,30 +148,6 @@ def write_zip(path: Path, members: dict[str, bytes], *, system: int = 3) -> Path
 @pytest.fixture
 def png(tmp_path: Path) -> bytes:
     return write_image(tmp_path / "any.png", make_image()).read_bytes()
-
-
-def test_an_archive_whose_folders_are_separated_by_backslashes_is_taken(tmp_path: Path, png: bytes) -> None:
-    members = {f"x\\{name}\\{number}.png": png for name in ("cat", "dog") for number in range(3)}
-    assert open_(write_zip(tmp_path / "pets.zip", members)).class_names == ("cat", "dog")
-    mixed = write_zip(tmp_path / "mixed.zip", {**members, "x/owl/0.png": png}, system=0)
-    assert open_(mixed).class_names == ("cat", "dog", "owl")
-    with pytest.raises(DataError, match="leads out"):
-        open_(write_zip(tmp_path / "out.zip", {"..\\..\\cat.png": png}))
-
-
-@pytest.mark.parametrize("name", ["a/0.png/x.png", f"a/{'x' * 300}.png"])
-def test_names_that_a_folder_cannot_hold_are_the_fault_of_the_archive(tmp_path: Path, png: bytes, name: str) -> None:
-    with pytest.raises(DataError) as caught:
-        open_(write_zip(tmp_path / "pets.zip", {"a/0.png": png, name: png, "b/0.png": png}))
-    assert f"pets.zip!/{name}" in caught.value.what
-    assert not list((tmp_path / "cache" / "unpacked").iterdir())
-
-
-def test_a_place_in_an_archive_is_named_by_the_archive(tmp_path: Path, png: bytes) -> None:
-    members = {"top/a/0.png": png, "top/a/1.png": b"", "top/b/0.png": png}
-    with pytest.raises(DataError, match=r"pets\.zip!/top/a/1\.png") as caught:
-        open_(write_zip(tmp_path / "pets.zip", members))
-    assert "cache" not in str(caught.value)
 
 
 def encrypt(content: bytes) -> bytes:

@@ -12,9 +12,7 @@ from tests.unit.train.own.making import write_classes, write_image
 from train.__main__ import start
 from train.cli import main
 from train.command_line import parse
-from train.errors import DataError, UsageError
 from train.system.files import read_list
-from train.use.prediction import list_images
 
 FAST = ("--depth", "10", "--steps", "1", "--batch-size", "4", "--threads", "2", "--progress", "quiet")
 
@@ -51,32 +49,6 @@ def test_all_images_of_other_data_are_measured_and_only_those_held_out_of_the_ow
     assert evaluate(capsys, run, tmp_path / "split")["images"] == 4
 
 
-def test_a_folder_with_one_class_of_the_run_can_be_measured(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = evaluate(capsys, trained[0], write_classes(tmp_path / "others", ("dog",), count=3))
-    assert [each["images"] for each in found["classes"]] == [0, 3]
-    refused = evaluate(capsys, trained[0], write_classes(tmp_path / "birds", ("owl",)), code=9)
-    assert "does not know" in refused
-
-
-def test_broken_images_can_be_left_out_and_reported(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, report = write_classes(tmp_path / "others", count=3), tmp_path / "broken.jsonl"
-    for name in ("cat", "dog"):
-        (folder / name / "bad.png").write_bytes(b"")
-    assert "--skip-broken" in evaluate(capsys, trained[0], folder, code=9)
-    assert evaluate(capsys, trained[0], folder, "--skip-broken", "--report-broken", str(report))["images"] == 6
-    assert len(report.read_text(encoding="utf-8").splitlines()) == 2
-    assert "--strict-data" in evaluate(capsys, trained[0], write_strange(folder), "--strict-data", code=9)
-
-
-def write_strange(folder: Path) -> Path:
-    (folder / "cat" / "notes.heic").write_bytes(b"words")
-    return folder
-
-
 def test_a_list_of_find_with_nul_is_read(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +78,3 @@ def test_predict_reports_broken_images_and_what_it_leaves_out(
     assert line["image"] == str(folder / "bad.png")
     assert start(["predict", str(trained[0]), str(folder / "bad.png")]) == 9
     assert "the others" not in capsys.readouterr().err
-
-
-def test_addresses_and_folders_without_images_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="address"):
-        list_images(["https://example.org/cat.jpg"])
-    (tmp_path / "one.heic").write_bytes(b"words")
-    with pytest.raises(DataError) as caught:
-        list_images([str(tmp_path)])
-    assert ".heic: 1" in caught.value.why

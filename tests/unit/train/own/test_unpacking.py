@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,10 +15,9 @@ import pytest
 from tests.makers.tables import make_table, open_, write
 from tools.layers import ROOT
 from train.config import origin
-from train.data import tables, unpacking
+from train.data import tables
 from train.data.layout import Place
 from train.errors import DataError
-from train.system import budget
 
 MEGABYTE = b"\0" * 1_000_000
 LIMIT = 1 << 29
@@ -115,28 +113,6 @@ def test_what_unpacks_to_much_is_refused_before_it_is_read(tmp_path: Path) -> No
     )
     said = [line for line in done.stdout.splitlines() if "unpacks to more than 100 times its size" in line]
     assert [line.partition(" : ")[0] for line in said] == [*BOMBS], done.stdout + done.stderr
-
-
-def test_a_command_refuses_them(tmp_path: Path) -> None:
-    BOMBS["one text for all rows.parquet"](tmp_path / "train.parquet")
-    with pytest.raises(DataError, match="unpacks to more than 100 times its size"):
-        open_(tmp_path)
-
-
-def test_rows_that_may_be_large_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the heads of its pages alone, each row could be as long as all texts of its page."""
-    monkeypatch.setattr(budget, "FREE", 1_000_000)
-    numbers = np.random.default_rng(0)
-    rows = [{"bytes": numbers.bytes(1000), "path": "a"} for _ in range(3000)]
-    path = tmp_path / "train.parquet"
-    pq.write_table(pa.table({"image": rows, "label": [0] * 3000}), path)
-    *_, last = unpacking._measure_parquet(path)
-    assert 3_000_000 < last < 3_200_000
-    path = tmp_path / "shared.parquet"
-    texts = [f"{'a' * 2000}{number}" for number in range(2000)]
-    pq.write_table(pa.table({"name": texts}), path, use_dictionary=False, column_encoding={"name": "DELTA_BYTE_ARRAY"})
-    *_, last = unpacking._measure_parquet(path)  # the heads would allow for 2,000 times 4 MB
-    assert 4_000_000 < last < 4_100_000
 
 
 def test_texts_of_other_memory_are_refused(tmp_path: Path) -> None:
