@@ -30,6 +30,7 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "serve": [("runs/none",)],
     "evaluate": [("runs/none",)],
     "export": [("runs/none", "--out", "out")],
+    "test-card": [(), ("--card", "12.0")],
 }
 """What each command that has such an option is given besides. A new command needs a line."""
 
