@@ -113,6 +113,16 @@ def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
     return modules <= members if family.get("both") else bool(modules & members)
 
 
+def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the name of a shared library without its folder, and the package in whose folder it is to lie."""
+    path = words["library"].replace("\\", "/")
+    match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
+    told = {"file": path.rpartition("/")[2]}
+    if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
+        return told
+    return {**told, "owner": known["modules"].get(match[1], match[1])}
+
+
 def _step_below(version: str) -> str:
     major, _, minor = version.partition(".")
     return f"{major}.{int(minor) - 1}"
