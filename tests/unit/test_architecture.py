@@ -47,6 +47,7 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
 @pytest.mark.parametrize(
     ("paths", "forbidden"),
     [
+        pytest.param(list_modules("toolkit"), ("tensorflow", "keras", "datasets", "numpy"), id="toolkit"),
         pytest.param(list_modules("train"), ("toolkit", "docker"), id="train"),
         pytest.param(
             sorted(CHECKS.rglob("*.py")), ("toolkit", "train", "docker", "yaml", "typer", "rich"), id="checks"
