@@ -78,6 +78,7 @@ PLAN = "sha256:0123456789ab" + "0" * 52
         # An image that a user builds FROM one of the toolkit's inherits its labels, whatever its name.
         ("toolkit/my-app:1", PLAN, False),
         ("toolkit/train:mine", PLAN, False),
+        ("toolkit/train:cpu-ffffffffffff", PLAN, False),
         ("somebody/train:cpu-0123456789ab", PLAN, False),
         ("toolkit/train:cpu-0123456789ab", "", False),
     ],
