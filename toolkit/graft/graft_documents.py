@@ -99,5 +99,5 @@ def _write_bill(plan: GraftPlan, record: Manifest, inputs: Inputs) -> str:
     )
     grafted = describe_package("tensorflow", version, hashes=[record.digest], bom_ref="wheel")
     grafted.pedigree = Pedigree(ancestors=[original])
-    ptxas = describe_tool("ptxas", plan.lock.spec["cuda"], hashes=[inputs.ptxas])
+    ptxas = describe_tool("ptxas", plan.ptxas, hashes=[inputs.ptxas])
     return wheel_documents.write_bill(plan, grafted, record.digest, [ptxas], seconds=0)

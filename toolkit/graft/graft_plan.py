@@ -81,8 +81,13 @@ class GraftPlan(WheelPlan):
         source = self.wheel.name if self.wheel else f"the published wheel of TensorFlow {self.lock.versions.tensorflow}"
         if self.mode == "repair":
             return f"{self.name}: {source}, its PTX for later GPUs and its search paths"
-        cuda = self.lock.versions.cuda
-        return f"{self.name}: {source}, compute capability {', '.join(self.capabilities)} by CUDA {cuda}"
+        capabilities = ", ".join(self.capabilities)
+        return f"{self.name}: {source}, compute capability {capabilities} by ptxas of CUDA {self.ptxas}"
+
+    @property
+    def ptxas(self) -> str:
+        """The CUDA whose ptxas compiles. It may be newer than that of the set, which need not know the card."""
+        return self.compiler.rpartition("-")[2]
 
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins

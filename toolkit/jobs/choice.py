@@ -145,7 +145,7 @@ def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = 
     gpus.grant(decision.visible)
     if way.kind == "cpu":
         return replace(chosen, decision=decision)
-    versions = replace(way.versions, python=settings.python)
+    versions = replace(way.versions, python=python or settings.python)
     chosen = replace(chosen, settings=settings.take(versions), decision=decision)
     if way.kind == "published":
         return chosen

@@ -1,6 +1,8 @@
 import os
+import shutil
 import signal
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +177,30 @@ def test_a_train_module_in_the_current_folder_is_not_run(
     heard: list[str] = []
     assert engine.run(environment, job, heard.append) == 0
     assert any("DenseNet" in line for line in heard)
+
+
+@pytest.mark.parametrize("take", [shutil.copytree, shutil.move], ids=["copied", "moved"])
+def test_an_environment_goes_on_in_another_folder(wheelhouse: Path, tmp_path: Path, take: Any) -> None:
+    wheel = next(wheelhouse.glob("*.whl"))
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(
+            "tensorflow_cpu-2.19.0.dist-info/entry_points.txt", "[console_scripts]\nsay = tensorflow:say\n"
+        )
+    _lock(wheelhouse)
+    before, after = tmp_path / "a clone" / ".toolkit", tmp_path / "another" / ".toolkit"
+    made = _prepare(HostEngine(before)).folder
+    take(before, after, **({"symlinks": True} if take is shutil.copytree else {}))
+    moved = _prepare(HostEngine(after))
+    assert moved.reused
+    script = (moved.folder / "venv" / "bin" / "say").read_text()
+    assert "realpath" in script
+    assert str(made) not in script
+
+
+def test_settings_of_the_current_folder_do_not_count(
+    engine: HostEngine, wheelhouse: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _lock(wheelhouse)
+    (tmp_path / "uv.toml").write_text('no-index = true\nfind-links = ["evil"]\n[pip]\ntarget = "elsewhere"\n')
+    monkeypatch.chdir(tmp_path)
+    assert list(_prepare(engine).folder.glob("venv/lib/python3.*/site-packages/tensorflow.py"))

@@ -76,7 +76,10 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     found = take("3.11", tmp_path).wheel
     assert found
     assert found.parent.name == "grafted"
-    assert take("3.12", tmp_path).wheel is None
+    other = take("3.12", tmp_path)
+    assert other.wheel is None
+    assert other.missing
+    assert other.missing.lock.spec["python"] == "3.12"
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])

@@ -9,9 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.makers.operations import OPERATIONS
+from tests.tiers import slow
 from tests.unit.train.blocks import make_layers
 from tests.unit.train.native import references
 from tests.unit.train.native.comparison import BOUND, differentiate, draw, measure_terms
+from tests.unit.train.references import measure
 from train.native import operations
 
 
@@ -28,6 +30,17 @@ def test_every_shape(name: str, n: int, c: int, h: int, w: int, d: int) -> None:
     for found, value in zip([y, *gradients], expected, strict=True):
         assert found.shape == value.shape
         assert measure_terms(found, value, y.size) < BOUND
+
+
+@pytest.mark.parametrize("shape", [(2, 130, 40, 33, 70), (40, 3, 32, 32, 24)], ids=str)
+@pytest.mark.parametrize("name", [slow(name) if name in {"4x4", "5x5"} else name for name in OPERATIONS])
+def test_large_shapes(name: str, shape: tuple[int, int, int, int, int]) -> None:
+    operation = OPERATIONS[name]
+    inputs = draw(operation.shape(*shape))
+    y, *gradients = differentiate(operation.run, inputs)
+    exact = [value.astype(np.float64) for value in inputs]
+    expected = [operation.reference(*exact), *operation.gradient(draw([y.shape], seed=1)[0].astype(np.float64), *exact)]
+    assert max(map(measure, [y, *gradients], expected)) < BOUND
 
 
 @settings(max_examples=25)
@@ -82,6 +95,23 @@ def test_the_loss(n: int, c: int, scale: float) -> None:
         np.testing.assert_allclose(gradient, expected, rtol=BOUND, atol=1e-6 * np.abs(targets).max())
 
 
+@given(base=st.floats(0, 1, width=32), exponent=st.integers(0, 10**6))
+def test_powers(base: float, exponent: int) -> None:
+    found = float(operations.raise_to(base, tf.constant(exponent)))
+    assert found == pytest.approx(base**exponent, rel=1e-7, abs=1e-37)
+
+
+def test_squares_are_averaged() -> None:
+    (x,) = draw([(2, 3, 7, 5)])
+    expected = x[:, :, :6, :4].reshape(2, 3, 3, 2, 2, 2).mean(axis=(3, 5))
+    (dy,) = draw([(2, 3, 3, 2)])
+    y, dx = differentiate(operations.average_squares, [x], dy)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
+    spread = np.zeros_like(x)
+    spread[:, :, :6, :4] = (dy / 4).repeat(2, axis=2).repeat(2, axis=3)
+    assert np.array_equal(dx, spread)
+
+
 def run_everything() -> list[Any]:
     found = []
     for operation in OPERATIONS.values():
@@ -108,3 +138,28 @@ def test_bits_do_not_depend_on_threads_or_instructions(kernels: ctypes.CDLL) -> 
                 tried.append((instructions, threads))
                 assert [np.asarray(value).tobytes() for value in run_everything()] == expected, tried[-1]
     assert len(tried) >= 4
+
+
+def test_what_is_no_number_passes_through() -> None:
+    (x,) = draw([(2, 3, 4, 4)])
+    x[0, 1, 2, 3], x[1, 2, 0, 0], x[1, 2, 0, 1] = np.nan, np.inf, -np.inf
+    ones = np.ones(3, np.float32)
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones).numpy()
+    np.testing.assert_array_equal(y, np.where(x < 0, 0, x))
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="average").numpy()
+    assert (np.isnan(y).sum(), np.isinf(y).sum()) == (1, 1)
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="maximum").numpy()
+    assert np.isnan(y[0, 1]).sum() == 2, "two windows hold that pixel"
+    assert np.isinf(y).sum() == 1
+    assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
+    kernel = draw([(3, 3, 3, 2)])[0]
+    y = operations.convolve(tf.constant(x[:1]), kernel).numpy()
+    assert np.isnan(y[0, :, 1:4, 2:4]).all()
+    assert np.isnan(y).sum() == 2 * 6
+    logits = np.array([[0, np.nan], [1, 2]], np.float32)
+    assert np.isnan(operations.measure_loss(tf.eye(2), tf.constant(logits)).numpy())
+    layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
+    weights = [part for layer in layers for unit in layer for part in unit]
+    block = operations.run_block(tf.constant(x), weights)
+    assert np.isnan(block.maps.numpy()[:, 1:]).all(), "a norm spreads it over the channel, a convolution over channels"
+    assert np.isfinite(block.maps.numpy()[:, 0]).all()
