@@ -147,7 +147,7 @@ def _install(
 
     console = session.console
     if place and not dry_run:
-        installation.complete(place, console)
+        installation.recover(place, console)
     chosen = _decide(session, place, named, source=source, yes=yes, dry_run=dry_run)
     if chosen is None:
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")

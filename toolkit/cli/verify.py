@@ -57,7 +57,7 @@ def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> t
     console.say(findings.render(all_findings).rstrip())
     value: dict[str, object] = {"kind": artifact.kind, "findings": [finding.as_dict() for finding in all_findings]}
     value |= artifact.describe_place()
-    if outcome.is_sound and (trust := artifact.describe_trust()):
+    if outcome.signatures_hold and (trust := artifact.describe_trust()):
         console.heading("trust", trust)
         value["trust"] = artifact.count_actions()
     if not signed and not artifact.reference:

@@ -571,7 +571,7 @@ class _Decider:
 
     def _warn_of_advisories(self, tensorflow: str) -> Iterator[str]:
         if line := rules.warn_of_advisories(self.table, tensorflow):
-            yield (line)
+            yield line
 
     def _warn_of_host(self, chosen: Locked | None = None) -> Iterator[str]:
         """Warn of what of this machine is too old for published wheels, and for a set outside of a container."""
@@ -619,9 +619,9 @@ class _Decider:
     def _warn_of_build(self, plan: VersionRequest) -> Iterator[str]:
         yield from self._warn_of_advisories(plan.tensorflow)
         if untried := self.table.platform(plan.platform).untried:
-            yield (untried)
+            yield untried
         if numbers.parse(plan.cuda) >= rules.NO_IMAGE_SINCE:
-            yield (f"there is no run-time set and no image for CUDA {plan.cuda}")
+            yield f"there is no run-time set and no image for CUDA {plan.cuda}"
 
     def _explain_left(self, card: _Card) -> str:
         """Return why a card is left out."""
@@ -661,7 +661,7 @@ class _Decider:
         for driver in dict.fromkeys(card.device.driver for card in used if card.device.driver.isdigit()):
             yield f"driver {driver} is taken for the first release of its branch: name it in full, as nvidia-smi does"
         if grafted and len({card.plain for card in used}) > 1:
-            yield ("one grafted wheel serves all of these cards: it keeps the machine code for the others")
+            yield "one grafted wheel serves all of these cards: it keeps the machine code for the others"
         yield from (dict.fromkeys(_explain_unknown(card.device) for card in used if not card.plain))
         for branch in dict.fromkeys(filter(None, (self.drivers.find_branch(card.device) for card in used))):
             those = dict.fromkeys(card.device.name for card in used if self.drivers.find_branch(card.device) == branch)
@@ -669,14 +669,14 @@ class _Decider:
                 f"{branch.last} is the last branch of drivers for {_join(those)}: do not install {branch.next} or later"
             )
         if machine.system == "wsl2":
-            yield ("WSL2 uses the driver of Windows: update it there, and install none in Linux")
+            yield "WSL2 uses the driver of Windows: update it there, and install none in Linux"
         if any(card.device.is_mig for card in used):
             yield (
                 "MIG is on: a process sees one instance and its memory alone; CUDA_VISIBLE_DEVICES=MIG-… names it, and "
                 "`nvidia-smi -L` lists them"
             )
         if any(card.device.is_virtual for card in used):
-            yield ("this is a vGPU: driver and licence are the host's, and CUDA stops without a licence")
+            yield "this is a vGPU: driver and licence are the host's, and CUDA stops without a licence"
         yield from (filter(None, dict.fromkeys(find_note(card.device.name) for card in used)))
         if not grafted and used:
             yield from self._warn_of_generated(used)

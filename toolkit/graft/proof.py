@@ -26,8 +26,7 @@ _ENTRIES = re.compile(rb"\.entry\s+([\w$]+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Proven:
-    containers: int  # fat binaries with new machine code
-    kernels: int  # kernels in that machine code
+    kernels: int  # kernels in the new machine code
     general: int  # PTX texts that were for one GPU alone, and now are for later ones too
 
 
@@ -53,21 +52,21 @@ def prove(
         _compare_sections(before, after)
         _compare_words(before, after, words)
         moved = {move.blob.start: move for move in layout.moves}
-        containers = kernels = general = 0
+        kernels = general = 0
         for blob in inventory.blobs:
             move = moved.get(blob.start)
             if move is None:
                 continue
             place = _follow(after, blob, move.address)
             count, changed = _compare(before, after, blob.container, place, added=added[blob.start], kept=kept)
-            containers, kernels, general = containers + bool(count), kernels + count, general + changed
+            kernels, general = kernels + count, general + changed
     except (ValueError, struct.error) as error:
         raise CheckError(
             f"the rewritten library {name} failed the comparison with its original",
             why=str(error),
             remedy="please report it; the wheel was not written",
         ) from error
-    return Proven(containers=containers, kernels=kernels, general=general)
+    return Proven(kernels=kernels, general=general)
 
 
 def _compare_outside(before: mmap.mmap, after: mmap.mmap, layout: Layout) -> None:

@@ -154,7 +154,7 @@ def _rewrite(
     target: Path,
 ) -> Grafted:
     """Write a library with other fat binaries, compare it with the original, and return what was done."""
-    new, words = {start: content for start, (content, _) in contents.items()}, _correct(plan, item.data)
+    new, words = {start: content for start, (content, _) in contents.items()}, _reword_warning(plan, item.data)
     try:
         words |= item.correction.words if item.correction else {}
         layout = library.write(item.path, target, item.inventory, new, words)
@@ -332,7 +332,7 @@ def _generalize(data: mmap, entry: fatbin.Entry, raw: bytes, left: Counter[str])
         return raw
 
 
-def _correct(plan: GraftPlan, data: mmap) -> dict[int, bytes]:
+def _reword_warning(plan: GraftPlan, data: mmap) -> dict[int, bytes]:
     """Return new words for TensorFlow's warning about a GPU that it was not built for, by their offset.
 
     TensorFlow compares the GPU with a list that the compiler has turned into instructions (``gpu_device.cc``), so the

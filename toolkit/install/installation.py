@@ -62,13 +62,13 @@ class Installation:
         return next(f"{package.name}=={package.version}" for package in self.packages if package.is_tensorflow)
 
 
-def complete(target: Target, console: Console) -> None:
+def recover(target: Target, console: Console) -> None:
     """Bring back what was there if an installation into an environment was cut off. Plan only after this.
 
     Raises PreflightError if another command changes the environment, or if that fails.
     """
     with locking(target.folder):
-        if undo.complete(target.python):
+        if undo.recover(target.python):
             console.heading("undo", "an installation was cut off here: what was there before is back")
         files.sweep(target.python.packages.parent)
 
@@ -89,7 +89,7 @@ def install(what: Installation, console: Console) -> None:
     with locking(what.target.folder) as lock:
         python = what.target.python
         installed = list_installed(python)
-        if undo.complete(python) or compare(what.packages, installed) != what.changes:
+        if undo.recover(python) or compare(what.packages, installed) != what.changes:
             raise PreflightError(
                 f"{what.target.folder} was changed meanwhile, and is left as it is",
                 why="another program has installed or removed packages there",
@@ -151,7 +151,7 @@ def _change(what: Installation, installed: dict[str, Installed], lock: int, cons
                 records.write(python.prefix, what.wheel)
                 undo.finish(python)
         except BaseException:
-            undo.complete(python)
+            undo.recover(python)
             raise
 
 

@@ -90,7 +90,7 @@ def finish(python: Interpreter) -> None:
         _write(python, replace(before, state="done"))
 
 
-def complete(python: Interpreter) -> bool:
+def recover(python: Interpreter) -> bool:
     """Bring back what was there if an installation was cut off in its middle. Return whether there was one."""
     before = find(python)
     if before is None or before.state == "done":

@@ -34,7 +34,7 @@ class Verification:
         return [item for link, name in links if link.signature for item in _name(name, [link.signature])]
 
     @property
-    def is_sound(self) -> bool:
+    def signatures_hold(self) -> bool:
         """Whether the record can be read any further, because all signatures hold."""
         return all(item.state == "ok" for item in self.signatures)
 
@@ -76,7 +76,7 @@ def verify(artifact: Artifact, policy: Policy, known: dict[Artifact, Link] | Non
     verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
     if policy:
         check_signatures(verification.root, policy)
-    if verification.is_sound:
+    if verification.signatures_hold:
         verification.compare(known)
     return verification
 

@@ -424,7 +424,7 @@ def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
     """Return the manifest of a run of this configuration if it is complete."""
     try:
-        path = config.run_dir / "manifest.json"
+        path = config.run_dir / MANIFEST
         manifest = json.loads(read_regular(path)) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None

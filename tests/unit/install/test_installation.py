@@ -17,7 +17,7 @@ from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError, UnsupportedError
 from toolkit.engine.uv import Uv
 from toolkit.install import installation, undo
-from toolkit.install.installation import complete, install, locking, revert
+from toolkit.install.installation import install, locking, recover, revert
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target, plan_new
 from toolkit.records.installed import FILES
@@ -204,7 +204,7 @@ def test_what_ends_the_command_the_same_command_completes(
 
 
 def install_again(index: Index, target: Target) -> None:
-    complete(target, QUIET)
+    recover(target, QUIET)
     install(index.plan(target), QUIET)
 
 
@@ -243,9 +243,9 @@ def test_a_record_that_somebody_brought_along_is_not_carried_out(
     (folder / "record.json").write_text(json.dumps({"before": value, "mark": mark}))
     if forged == "with paths outside":
         with pytest.raises(PreflightError, match="outside of"):
-            undo.complete(used.python)
+            undo.recover(used.python)
     else:
-        assert not undo.complete(used.python)
+        assert not undo.recover(used.python)
     assert precious.read_text() == "precious"
 
 

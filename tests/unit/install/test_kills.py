@@ -29,7 +29,7 @@ def test_an_installation(index: Index, target: Target, undone: bool, tmp_path: P
     before = take_stock(folder)
 
     def install() -> None:
-        installation.complete(target, quiet)
+        installation.recover(target, quiet)
         installation.install(index.plan(target), quiet)
 
     def revert() -> None:
