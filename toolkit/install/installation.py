@@ -25,7 +25,7 @@ from toolkit.install.changes import Changes, compare, require_no_overlap
 from toolkit.install.installed import Installed, list_installed
 from toolkit.install.resolution import NVIDIA, Package
 from toolkit.install.target import Target
-from toolkit.records import installed as records
+from toolkit.records import own_environment
 from train.system import signals
 from train.system.progress import Work
 
@@ -110,7 +110,7 @@ def _make(what: Installation, console: Console) -> None:
         if what.has_gpu_libraries:
             repair(made.packages, console)
         seals.make_key()
-        records.write(new, what.wheel)
+        own_environment.write(new, what.wheel)
         try:
             new.rename(folder)
         except OSError as error:
@@ -134,7 +134,10 @@ def _change(what: Installation, installed: dict[str, Installed], lock: int, cons
         notes = [
             name.replace("/RECORD", f"/{NOTE}") for item in ours for name in item.files if name.endswith("/RECORD")
         ]
-        notes += [os.path.relpath(python.prefix / records.FOLDER / name, python.packages) for name in records.FILES]
+        notes += [
+            os.path.relpath(python.prefix / own_environment.FOLDER / name, python.packages)
+            for name in own_environment.FILES
+        ]
         old = [installed[name] for name in gone] + [item for item in ours if item.name not in new]
         undo.save(python, new, old, notes)
         try:
@@ -148,7 +151,7 @@ def _change(what: Installation, installed: dict[str, Installed], lock: int, cons
                 if ours:
                     repair(python.packages, console)
                 status.show(Work("reading what is there now"))
-                records.write(python.prefix, what.wheel)
+                own_environment.write(python.prefix, what.wheel)
                 undo.finish(python)
         except BaseException:
             undo.recover(python)

@@ -17,7 +17,7 @@ from toolkit.records.artifact import Artifact, Link
 from toolkit.records.environment import Environment
 from toolkit.records.graft import Graft
 from toolkit.records.image import Image
-from toolkit.records.installed import FOLDER, InstalledEnvironment
+from toolkit.records.own_environment import FOLDER, InstalledEnvironment
 from toolkit.records.run import Run
 from toolkit.records.smoke import SmokeReport, list_reports
 from toolkit.records.wheel import BuiltWheel, Wheel

@@ -20,7 +20,7 @@ from toolkit.install import installation, undo
 from toolkit.install.installation import install, locking, recover, revert
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target, plan_new
-from toolkit.records.installed import FILES
+from toolkit.records.own_environment import FILES
 
 QUIET = Console(verbosity=-1)
 
