@@ -79,6 +79,7 @@ class Decision:
     capabilities: tuple[str, ...] = ()  # of these cards, lowest first, each once
     visible: str = ""  # numbers of the cards that it is for, as CUDA_VISIBLE_DEVICES has them; empty: it is for all
     on_host: bool = False  # whether it must run in no container, because containers get no GPU
+    made: bool = False  # whether the wheel that its way makes is finished and here
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -91,7 +92,11 @@ class Decision:
     @property
     def uses_gpu(self) -> bool:
         """Whether a command uses the GPU now: nothing has to be built, and the driver is not in the way."""
-        return self.way.kind in {"published", "graft"} and self.driver in RUNNING
+        return (self.made or self.way.kind in {"published", "graft"}) and self.driver in RUNNING
+
+    def take_wheel(self) -> "Decision":
+        """Return the decision where the wheel that it makes is finished."""
+        return replace(self, made=True, warnings=tuple(line for line in self.warnings if line != _UNTIL_BUILT))
 
     @property
     def grafted(self) -> tuple[str, ...]:

@@ -88,9 +88,11 @@ class Chosen:
     decision: "Decision | None" = None  # None: the user has decided
     missing: "GraftPlan | None" = None  # the wheel that has to be made first
 
-    def take(self, wheel: wheel_folder.FinishedWheel) -> "Chosen":
-        """Return the choice with the wheel that was missing."""
-        return replace(self, wheel=wheel.wheel.resolve(), missing=None)
+    def take(self, found: "wheel_folder.FinishedWheel | GraftPlan | None") -> "Chosen":
+        """Return the choice with the wheel that was found or made, or with the plan of the one that is missing."""
+        if isinstance(found, wheel_folder.FinishedWheel):
+            return replace(self, wheel=found.wheel.resolve(), missing=None)
+        return replace(self, missing=found)
 
     def require_wheel(self) -> None:
         """Raise GpuError if the graft that the cards need is not made yet."""
@@ -108,18 +110,34 @@ def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
     """Return the set that fits the GPUs of this machine, or the card that is named, and the wheel that it needs.
 
     It prints the cards and the decision. Versions and a wheel that the user named stay as they are. If the decision is
-    a graft, a finished one in ``dist`` is taken.
+    a graft or a build, a finished one in ``dist`` is taken.
 
     Raises GpuError if a GPU was asked for and cannot be used, UnsupportedError if what was asked for does not fit the
     card, and IntegrityError if a wheel was found that may not be taken unasked.
     """
-    decision = _decide(wishes, runner.console)
-    if decision is None:
+    settings, console = wishes.settings, runner.console
+    if settings.card == "none" and wishes.gpu:
+        raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
+    if not wishes.names_card and not wishes.leaves_card:
         return _choose_without_card(wishes)
-    chosen = _apply(decision, wishes)
-    if chosen.wheel or not (decision.uses_gpu and decision.grafted):
-        return chosen
-    return _find_wheel(chosen, decision, dist, chosen.settings.python, runner)
+    from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it
+
+    machine = _read_machine(wishes)
+    decision = decide(machine, settings.asked, card=settings.card)
+    found = None
+    if not read_wheel_option(wishes.wheel) and decision.take_wheel().uses_gpu:
+        asked = settings.take(settings.versions.merge(decision.versions))
+        decision, found = _find_wheel(decision, asked, dist, asked.python, runner)
+    way = decision.way
+    if wishes.gpu and not decision.uses_gpu:
+        raise GpuError(
+            "a GPU was asked for, and none can be used",
+            why=way.reason,
+            remedy=decision.remedy or (way.command if way.kind != "cpu" else "leave out --gpu"),
+        )
+    _say(machine, decision, console, wanted=wishes.gpu is not False)
+    gpus.grant(decision.visible if decision.uses_gpu else "")
+    return _tell(_apply(decision, wishes).take(found), console)
 
 
 def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = DIST) -> Chosen:
@@ -137,68 +155,50 @@ def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = 
     machine = _read_machine(replace(wishes, settings=replace(settings, engine="host")))
     locked = any(python in item.python for item in load_table().published)
     decision = decide(machine, settings.asked.merge(Set(python=python if locked else "")), card=settings.card)
-    way, console = decision.way, runner.console
+    way, console, found = decision.way, runner.console, None
+    if way.kind != "cpu":
+        settings = settings.take(replace(way.versions, python=python or settings.python))
+        decision, found = _find_wheel(decision, settings, dist, python or settings.asked.python, runner)
     console.heading("card", f"{describe_cards(decision.devices) if decision.devices else 'none'}: {way.reason}")
     until = ["until then it computes on the processor"] if decision.remedy and way.kind != "cpu" else []
     for line in (*decision.lines(), *until):
         console.say(f"  {line}")
     gpus.grant(decision.visible)
-    if way.kind == "cpu":
-        return replace(chosen, decision=decision)
-    versions = replace(way.versions, python=python or settings.python)
-    chosen = replace(chosen, settings=settings.take(versions), decision=decision)
-    if way.kind == "published":
-        return chosen
-    chosen = _find_wheel(chosen, decision, dist, python or settings.asked.python, runner)
-    if way.kind == "build" and not chosen.wheel:
+    if way.kind == "build" and not found:
         raise UsageError(
             f"no published wheel will do for {decision.name_devices()}",
             why=f"{way.reason}; {dist} has no such wheel yet",
             remedy=f"`{way.command}`, and then this command again; --card none installs the CPU set",
         )
-    return chosen
+    return _tell(replace(chosen, settings=settings, decision=decision).take(found), console)
 
 
-def _find_wheel(chosen: Chosen, decision: "Decision", dist: Path, python: str, runner: Runner) -> Chosen:
-    """Return the choice with the wheel of ``dist`` that serves a decision, or with the graft that has to be made.
+def _find_wheel(
+    decision: "Decision", settings: Settings, dist: Path, python: str, runner: Runner
+) -> "tuple[Decision, wheel_folder.FinishedWheel | GraftPlan | None]":
+    """Return the wheel of ``dist`` that serves a decision, or the plan of the graft that has to be made.
 
-    ``python``: for which it must be, or empty. Raises IntegrityError if none that would serve may be taken unasked.
+    ``settings``: with the versions that were decided. ``python``: for which it must be, or empty. Raises
+    IntegrityError if none that would serve may be taken unasked.
     """
+    if decision.way.kind not in {"graft", "build"}:
+        return decision, None
     from toolkit.graft import graft_plan
 
     request = graft_plan.GraftRequest(cards=decision.grafted)
-    planned = graft_plan.plan_graft(load_table(), chosen.settings, request) if decision.grafted else None
+    planned = graft_plan.plan_graft(load_table(), settings, request) if decision.grafted else None
     need = wheel_folder.Need(
         versions=replace(decision.versions, python=python), capabilities=decision.capabilities, plan=planned
     )
     found = wheel_folder.search(need, dist, runner.require_trusted)
-    if found is None:
-        return replace(chosen, missing=planned)
-    runner.console.heading("wheel", f"found {shorten(found.folder)}")
-    return chosen.take(found)
+    return (decision.take_wheel(), found) if found else (decision, planned)
 
 
-def _decide(wishes: Wishes, console: Console) -> "Decision | None":
-    """Return the decision that a command is to carry out, and say it; None if the user has decided."""
-    settings = wishes.settings
-    if settings.card == "none" and wishes.gpu:
-        raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
-    if not wishes.names_card and not wishes.leaves_card:
-        return None
-    from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it
-
-    machine = _read_machine(wishes)
-    decision = decide(machine, settings.asked, card=settings.card)
-    way = decision.way
-    if wishes.gpu and not decision.uses_gpu:
-        raise GpuError(
-            "a GPU was asked for, and none can be used",
-            why=way.reason,
-            remedy=decision.remedy or (way.command if way.kind != "cpu" else "leave out --gpu"),
-        )
-    _say(machine, decision, console, wanted=wishes.gpu is not False)
-    gpus.grant(decision.visible if decision.uses_gpu else "")
-    return decision
+def _tell(chosen: Chosen, console: Console) -> Chosen:
+    """Say which wheel was found."""
+    if chosen.wheel and chosen.decision and chosen.decision.made:
+        console.heading("wheel", f"found {shorten(chosen.wheel.parent)}")
+    return chosen
 
 
 def _choose_without_card(wishes: Wishes) -> Chosen:

@@ -7,11 +7,11 @@ from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import jobs
 from toolkit.base import digest, manifest
 from toolkit.base.console import Console
-from toolkit.base.errors import UnsupportedError
+from toolkit.base.errors import GpuError, UnsupportedError, UsageError
 from toolkit.doctor import reading
 from toolkit.doctor.machine import Device, Machine
 from toolkit.install import choice
-from toolkit.jobs.choice import Chosen, Runner, Wishes, choose_to_install
+from toolkit.jobs.choice import Chosen, Runner, Wishes, choose, choose_to_install
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -80,6 +80,31 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     assert other.wheel is None
     assert other.missing
     assert other.missing.lock.spec["python"] == "3.12"
+
+
+def test_a_card_that_needs_a_build_takes_the_finished_one_for_every_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    play(monkeypatch, Device(name="NVIDIA GeForce GTX 970", capability="5.2", driver="560.35.03"))
+    wishes, runner = Wishes(settings=resolve({"engine": "host"})), Runner(console=Console(verbosity=-1))
+    assert not choose(wishes, runner, tmp_path).settings.cuda
+    with pytest.raises(UsageError, match="no published wheel"):
+        take("3.11", tmp_path)
+    with pytest.raises(GpuError, match="none can be used"):
+        choose(replace(wishes, gpu=True), runner, tmp_path)
+    wheel = make_own_wheel(tmp_path / "built", cuda="12.6.1", version="2.19.0")
+    inspected = replace(inspection.inspect(wheel), architectures=("sm_52",))
+    facts = {"inspection": asdict(inspected), "lock": {"schema": 1, "spec": {}, "pins": {}}}
+    manifest.write(wheel.parent, manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts))
+    wheel_folder.seal(wheel.parent)
+    for chosen in (
+        take("3.11", tmp_path),
+        choose(wishes, runner, tmp_path),
+        choose(replace(wishes, gpu=True), runner, tmp_path),
+    ):
+        assert (chosen.wheel, chosen.settings.cuda) == (wheel, "12.6.1")
+        assert chosen.decision
+        assert not [line for line in chosen.decision.lines() if "until the wheel is built" in line]
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])
