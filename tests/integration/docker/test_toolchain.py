@@ -103,7 +103,7 @@ def test_a_patch_of_tensorflows_headers_makes_cub_match(tmp_path: Path) -> None:
     outcome = stages.build("toolchain-proof", output=tmp_path, arguments=arguments)
     assert outcome.code == 0, outcome.text
     # BuildKit says nothing of a step that it has from an earlier run of this test.
-    applied = re.search(r"^#(\d+) \[headers .*apply-patches", outcome.text, re.MULTILINE)
+    applied = re.search(r"^#(\d+) \[headers-cuda .*apply-patches", outcome.text, re.MULTILINE)
     assert applied
     said = "patching file tensorflow/core/kernels/gpu_prim.h"
     assert said in outcome.text or f"#{applied[1]} CACHED" in outcome.text
