@@ -39,8 +39,8 @@ from toolkit.engine.uv import Downloads, Uv
 from train.system import signals
 from train.system.progress import Work
 
-NEEDED_BYTES: Final = {"cpu": 4 << 30, "cuda": 16 << 30}
-"""Free disk that an installation needs for wheels and unpacked files, with some reserve."""
+NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 8 << 30}
+"""Free disk that an installation needs: 2 and 7 GB of files, which uv's cache and the environment share, and a reserve."""
 
 CLOCK_SECONDS: Final = 1
 """How far the time of a file may lie before that of the program that wrote it."""
