@@ -40,7 +40,7 @@ from train.system import signals
 from train.system.progress import Work
 
 NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 8 << 30}
-"""Free disk that an installation needs: 2 and 7 GB of files, which uv's cache and the environment share, and a reserve."""
+"""Free disk for an environment: 2 and 7 GB of files, which uv's cache has too and shares with it, and a reserve."""
 
 CLOCK_SECONDS: Final = 1
 """How far the time of a file may lie before that of the program that wrote it."""
