@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,7 +82,8 @@ def test_an_import_that_hangs_is_a_failure(tmp_path: Path) -> None:
     result = run("--json", "--only", "tensorflow", "--patience", "0.02", **environment)
     assert result.returncode == 7
     found = only_import(result)
-    assert "no answer within 3.6 s" in found["evidence"]["why"]
+    # On a busy machine it may go on a little, because the processor works for it.
+    assert re.search(r"no answer within [3-9]\.\d s", found["evidence"]["why"])
     assert "tensorflow/__init__.py" in "\n".join(found["evidence"]["stderr"])
 
 
