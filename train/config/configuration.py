@@ -31,7 +31,7 @@ from train.config.option import (
 )
 from train.config.presets import read_table, require_choice
 from train.errors import UsageError
-from train.system.output import LogFormat
+from train.system.output import LogFormat, translate
 from train.system.progress import Mode
 
 Optimizer = Literal["sgd", "adam", "adamw"]
@@ -363,10 +363,15 @@ class TrainConfig:
         return Path(self.out) / "-".join([name, *([] if self.by_size else [self.model]), self.digest[:8]])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields as a record has them. A path in the user's home begins with ``~``, and names no user."""
+        """Return the fields as a record has them.
+
+        The data lie where the user has them, and not where a container does. A path in the user's home begins with
+        ``~``, and names no user.
+        """
+        fields = dataclasses.asdict(self) | {"data_dir": translate(self.data_dir)}
         return {
             name: list(value) if isinstance(value, tuple) else name_path(value, find_home(), "~")
-            for name, value in dataclasses.asdict(self).items()
+            for name, value in fields.items()
         }
 
 

@@ -46,7 +46,7 @@ PATHS: Final = "TOOLKIT_PATHS"
 
 
 def translate(text: str) -> str:
-    """Replace paths inside a container by the user's paths. Records keep the container's paths."""
+    """Replace paths inside a container by the user's paths."""
     names = _read_mounts()
     if not names:
         return text

@@ -63,3 +63,10 @@ def test_the_records_of_a_run_name_neither_the_home_nor_the_user(
     for name in ("manifest.json", "config.yaml", "README.md"):
         assert "ada" not in re.findall(r"\w+", (folder / name).read_text()), name
     assert parse(["--config", str(folder / "config.yaml")]).run_dir == folder
+
+
+def test_a_run_in_a_container_records_where_the_user_has_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = parse(["cifar10", "--data-dir", "/local"])
+    assert config.as_dict()["data_dir"] == "/local"
+    monkeypatch.setenv(output.PATHS, json.dumps(NAMES))
+    assert config.as_dict()["data_dir"] == "my copy"
