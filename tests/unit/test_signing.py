@@ -60,7 +60,7 @@ def test_a_key_of_a_variable_is_taken_from_it(key: Path, monkeypatch: pytest.Mon
     signer = keys.load("env:SIGNING_KEY")
     assert "SIGNING_KEY" not in os.environ, "processes that it starts would inherit it"
     assert signer.public_key == keys.load(str(key)).public_key
-    with pytest.raises(UsageError, match="env:SIGNING_KEY is no private key"):
+    with pytest.raises(UsageError, match="the variable SIGNING_KEY is not set"):
         keys.load("env:SIGNING_KEY")
 
 

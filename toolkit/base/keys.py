@@ -110,7 +110,14 @@ def load(text: str) -> Signer:
             "a key was given as an argument", why="every user can read arguments", remedy="give its file, or env:NAME"
         )
     if text.startswith(_FROM_VARIABLE):
-        content = os.environ.pop(text.removeprefix(_FROM_VARIABLE), "").encode(errors="replace")
+        name = text.removeprefix(_FROM_VARIABLE)
+        content = os.environ.pop(name, "").encode(errors="replace")
+        if not content:
+            raise UsageError(
+                f"the variable {name} is not set, or is empty",
+                why=f"{text} asks for the private key in it",
+                remedy="a CI service gives a step only the secrets that its `env` names",
+            )
     else:
         content = read_file(Path(text), "give the file of a private key, or env:NAME")
     signer: Signer | None

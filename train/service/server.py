@@ -136,7 +136,10 @@ def collect(  # noqa: PLR0917
         output.say(f"note: {loaded.note}")
     if trouble := close_network():
         output.say(f"note: the network stays open to this server: {trouble}")
-    _serve(make_server(service), bound, output.translate(str(run)))
+    host, port = bound.getsockname()[:2]
+    host = "127.0.0.1" if published else host  # the engine publishes the port of a container on loopback
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    _serve(make_server(service), bound, f"{output.translate(str(run))} is served on http://{address}")
     return 0
 
 
@@ -197,8 +200,11 @@ def make_server(service: "Service") -> "uvicorn.Server":
     return uvicorn.Server(config)
 
 
-def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
-    """Run a server until a signal asks it to stop. Requests that it has taken are answered."""
+def _serve(server: "uvicorn.Server", bound: socket.socket, message: str) -> None:
+    """Run a server until a signal asks it to stop, and say the message when it answers.
+
+    Requests that it has taken are answered.
+    """
 
     def stop(number: int, frame: object) -> None:  # noqa: ARG001
         server.should_exit = True
@@ -207,14 +213,11 @@ def _serve(server: "uvicorn.Server", bound: socket.socket, name: str) -> None:
     # When uvicorn has ended, it raises the signal again, which would end the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    host, port = bound.getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
     async def run() -> None:
         serving = asyncio.create_task(server.serve([bound]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
-        output.say(f"{name} is served on http://{address}")
+        output.say(message)
         await serving
 
     asyncio.run(run())
