@@ -213,6 +213,7 @@ def _serve(server: "uvicorn.Server", bound: socket.socket, message: str) -> None
     # When uvicorn has ended, it raises the signal again, which would end the process.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+
     async def run() -> None:
         serving = asyncio.create_task(server.serve([bound]))
         while not server.started and not serving.done():
