@@ -270,7 +270,7 @@ def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
 def _list_steps(spec: EnvironmentSpec, folder: Path) -> tuple[tuple[str, ...], ...]:
     """Return what uv is asked to do, one tuple of arguments for each call.
 
-    uv links files out of its cache where it can, which saves 9 of 10 seconds and the disk. Each link that is made or
+    uv links files out of its cache where it can, which saves the time and the disk of a copy. Each link that is made or
     removed elsewhere changes the time of the file, so that the next command compares the environment with its list.
     """
     locked = _find_locked(spec, folder)

@@ -164,12 +164,11 @@ def require_unchanged(folder: Path, digests: Mapping[str, str]) -> None:
 
     uv checks what it downloads. It does not look again at its cache, which shares files with other environments.
     """
-    installed = read_installed(folder / "venv")
-    changed = {
-        name: package.info.name.partition("-")[0]
-        for package in installed.values()
-        for name in list_changed(read_file_records(folder, {"": package})[0], digests)
-    }
+    changed: dict[str, str] = {}  # the package of each file
+    for package in read_installed(folder / "venv").values():
+        records, unreadable = read_file_records(folder, {"": package})
+        wrong = [*unreadable, *list_changed(records, digests)]
+        changed |= dict.fromkeys(wrong, package.info.name.partition("-")[0])
     if changed:
         raise IntegrityError(
             f"{len(changed)} of the files in the new environment are not as their packages were published",

@@ -13,7 +13,7 @@ from toolkit.base import manifest, project
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_file
 from toolkit.base.errors import BuildError, CheckError, IntegrityError
-from toolkit.engine import Environment, EnvironmentSpec, Job, host, uv
+from toolkit.engine import Environment, EnvironmentSpec, Job, host, packages, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
 from toolkit.versions.settings import resolve
@@ -117,7 +117,12 @@ def test_a_file_that_somebody_wrote_into_is_never_used_through_the_cache(
         _prepare(engine)
     assert "`uv cache clean tensorflow_cpu`" in caught.value.remedy
     uv.Uv().run("cache", "clean", "tensorflow_cpu")
-    assert not _prepare(engine).reused
+    made = _prepare(engine)
+    assert not made.reused
+    (record,) = made.folder.glob("venv/lib/python3*/site-packages/*.dist-info/RECORD")
+    record.write_bytes(b"\xff")
+    with pytest.raises(IntegrityError, match="as their packages"):
+        packages.require_unchanged(made.folder, {})
 
 
 def test_other_bytes_than_locked_are_refused(engine: HostEngine, wheelhouse: Path) -> None:
