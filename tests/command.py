@@ -13,7 +13,7 @@ import toolkit
 from tests.loaded import become
 from toolkit.__main__ import main
 from toolkit.cli import app
-from toolkit.versions import load_table
+from toolkit.versions.table import load_table
 
 NOWHERE = {"PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0"}
 """Variables that name an index which nobody serves, and which is asked once."""

@@ -10,7 +10,7 @@ from toolkit.doctor import advice
 from toolkit.doctor.cards import find_card
 from toolkit.doctor.decision import Decision, Kind, decide
 from toolkit.doctor.machine import Device, Machine
-from toolkit.versions import load_table
+from toolkit.versions.table import load_table
 from train.cluster.tf_config import Cluster
 
 CARDS = (

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from toolkit import diagnosis, versions
+from toolkit import diagnosis
 from toolkit.base.errors import list_exit_codes
 from toolkit.diagnosis.table import PLACES
 from toolkit.doctor.cards import Card, find_card
 from toolkit.versions import numbers
 from toolkit.versions.matrix import Cell, State, list_cells, render
+from toolkit.versions.table import load_table
 from tools import drawings, layers, picture, reference
 from tools.reference import Parameter
 from train.command_line import give_options, make_app
@@ -45,12 +46,12 @@ def generate(text: str) -> str:
 
 
 def render_matrix() -> str:
-    return f"```\n{render(versions.load_table()).partition(BLANK)[0]}\n```"
+    return f"```\n{render(load_table()).partition(BLANK)[0]}\n```"
 
 
 def render_sets(platform: str = "") -> str:
     """Return a table for each TensorFlow: the CUDA releases for each group of capabilities, with a card of each."""
-    cells = [cell for cell in list_cells(versions.load_table(), platform) if cell.clang]
+    cells = [cell for cell in list_cells(load_table(), platform) if cell.clang]
     return BLANK.join(_render_sets(name, cells) for name in dict.fromkeys(cell.tensorflow for cell in cells))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.integration.workspace import CACHE, Workspace
 from tests.server import QuietHandler, serve
-from toolkit import versions
+from toolkit.versions.table import load_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ def test_other_bytes_than_pinned_are_refused(clone: Path, served: str, tmp_path:
 @pytest.mark.weekly
 def test_pinned_bytes_are_run(clone: Path, served: str, tmp_path: Path) -> None:
     table = clone / "toolkit/versions/table.yaml"
-    pinned = versions.load_table().bazel_rows["6.5.0"].sha256["x86_64"]
+    pinned = load_table().bazel_rows["6.5.0"].sha256["x86_64"]
     table.write_text(table.read_text().replace(pinned, hashlib.sha256(BINARY.encode()).hexdigest()))
     _, code, said = build(clone, served, tmp_path / "user")
     assert code == 6, said

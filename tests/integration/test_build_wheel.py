@@ -16,8 +16,8 @@ import pytest
 from tests.integration.workspace import CACHE, Workspace
 from tests.makers.build_image import NEEDS_TENSORFLOW
 from tests.makers.mini_tensorflow import edit
-from toolkit import versions
 from toolkit.engine import buildx
+from toolkit.versions.table import load_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1200), pytest.mark.usefixtures("bazel")]
 
@@ -117,7 +117,7 @@ def test_provenance_names_the_bazel_that_ran(built: tuple[Workspace, dict[str, A
     statement = json.loads((folder / "provenance.intoto.json").read_text())
     dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert {"name": f"bazel-{report['bazel']}", "digest": {"sha256": report["bazel_sha256"]}} in dependencies
-    row = versions.load_table().bazel_rows["6.5.0"]
+    row = load_table().bazel_rows["6.5.0"]
     assert (report["bazel"], report["bazel_sha256"]) != (row.version, row.sha256["x86_64"])
     argv = ["docker", "create", "toolkit/bazel:debian", "none"]
     container = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()

@@ -12,30 +12,30 @@ import pytest
 from tests.integration.workspace import Workspace
 from tests.makers.other_sets import train_once
 from tests.makers.smoke_images import failures, require_breaks_named, smoke
-from toolkit import versions
+from toolkit.versions.table import Locked, load_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1800)]
 
-TABLE = versions.load_table()
+TABLE = load_table()
 FOUNDING, *OTHERS = sorted((item for item in TABLE.published if item.cuda), key=lambda item: item.tensorflow)
 NEEDS_GPU = {f"device.{name}" for name in ("driver", "visible", "capability", "operation", "memory")}
 
 
 @pytest.fixture(scope="module", params=[FOUNDING, *OTHERS], ids=lambda item: item.requirements)
-def item(request: pytest.FixtureRequest) -> versions.Locked:
-    found: versions.Locked = request.param
+def item(request: pytest.FixtureRequest) -> Locked:
+    found: Locked = request.param
     return found
 
 
 @pytest.fixture(scope="module")
-def image(item: versions.Locked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def image(item: Locked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     asked = ("--tensorflow", item.tensorflow, "--cuda", item.cuda, "--cudnn", item.cudnn)
     with Workspace(tmp_path_factory.mktemp("cuda")).image(*asked) as made:
         print(f"{item.requirements}: {made['bytes']} bytes")
         yield made["image"]
 
 
-def test_the_image_holds_what_was_asked_for(item: versions.Locked, image: str) -> None:
+def test_the_image_holds_what_was_asked_for(item: Locked, image: str) -> None:
     asked = ("--expect-version", item.tensorflow, "--expect-cuda", item.cuda, "--expect-cudnn", item.cudnn)
     code, found = smoke(image, *asked, "--expect-capability", "7.5")
     assert (code, found.verdict) == (0, "pass"), failures(found)

@@ -12,14 +12,14 @@ from tests.integration.docker import stages
 from tests.integration.workspace import Workspace
 from tests.makers.native_runs import WEIGHTS
 from tests.unit.train.runs import ARGUMENTS
-from toolkit import versions
 from toolkit.smoke import runner
 from toolkit.versions import numbers
+from toolkit.versions.table import load_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.weekly, pytest.mark.timeout(1200)]
 
 BASE = "toolkit/base:python3.11-bookworm"
-ROW = versions.load_table().bases["bookworm"]
+ROW = load_table().bases["bookworm"]
 
 
 @pytest.fixture(scope="module", autouse=True)

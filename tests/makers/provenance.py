@@ -1,11 +1,12 @@
-from toolkit import versions
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
+from toolkit.versions.table import load_table
 from toolkit.wheel import build_documents
 from toolkit.wheel.build_inputs import BuildContext
 
-TABLE = versions.load_table()
+TABLE = load_table()
 LOCK = lock.collect(
-    versions.choose_versions(TABLE),
+    choose_versions(TABLE),
     TABLE,
     base_image="python:3.11-slim-trixie",
     base_digest="sha256:" + "1" * 64,

@@ -5,16 +5,17 @@ from pathlib import Path
 import yaml
 
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_elf, make_fatbin, make_wheel
-from toolkit import versions
 from toolkit.base import manifest
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
+from toolkit.versions.table import load_table
 from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
-TABLE = versions.load_table()
-LOCK = lock.collect(versions.choose_versions(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
+TABLE = load_table()
+LOCK = lock.collect(choose_versions(TABLE), TABLE, base_image="debian", base_digest="sha256:" + "0" * 64)
 PLAN = plan(LOCK, BuildOptions(), BuildInputs(source=BuildContext(location="/source", identity="git:" + "a" * 40)))
 RAN_AT = wheel_documents.BuildRun(
     started=1_741_132_800, finished=1_741_136_400, host={"engine": "docker 26"}, command=("docker",)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from toolkit import versions
-from toolkit.versions import BuildVersions, Set, Table
-from toolkit.versions.set import NAMES
+from toolkit.versions.rules import BuildVersions, choose_versions
+from toolkit.versions.set import NAMES, Set
+from toolkit.versions.table import Table
 
 
 def choose(table: Table, **asked: Any) -> BuildVersions:
-    """Return the set of a build for versions and other options of :func:`toolkit.versions.choose_versions`."""
-    return versions.choose_versions(table, Set.of(asked), **{k: v for k, v in asked.items() if k not in NAMES})
+    """Return the set of a build for versions and other options of :func:`toolkit.versions.rules.choose_versions`."""
+    return choose_versions(table, Set.of(asked), **{k: v for k, v in asked.items() if k not in NAMES})

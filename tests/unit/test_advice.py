@@ -6,14 +6,16 @@ import pytest
 
 from tests.command import Run
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage
+from toolkit.versions.set import Set
+from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import resolve
+from toolkit.versions.table import load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 def ask(capability: str, driver: str = "", **flags: str) -> Advice:
@@ -45,7 +47,7 @@ def test_the_advice_for_every_card_can_be_followed_and_runs_on_it(capability: st
     if found.run:
         assert found.published == "native"
         flags = read_flags(found.run)
-        assert versions.find_locked(TABLE, versions.Set.of(flags))
+        assert find_locked(TABLE, Set.of(flags))
         assert choose(TABLE, **flags, capabilities=[capability])
 
 

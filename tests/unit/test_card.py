@@ -19,8 +19,8 @@ from toolkit.base.errors import CheckError
 from toolkit.doctor.reading import read_machine
 from toolkit.graft import graft_plan
 from toolkit.jobs import card_test
-from toolkit.versions import load_table
 from toolkit.versions.settings import resolve
+from toolkit.versions.table import load_table
 from toolkit.wheel import inspection, wheel_folder
 
 DRIVER = Path(__file__).parents[1] / "fixtures/driver"

@@ -12,8 +12,7 @@ from toolkit import diagnosis
 from toolkit.base.errors import UnsupportedError
 from toolkit.doctor.decision import AUTO, Decision, decide
 from toolkit.doctor.machine import Device, Fault, Machine
-from toolkit.versions import Set
-from toolkit.versions.set import NONE
+from toolkit.versions.set import NONE, Set
 
 MACHINES = yaml.safe_load((Path(__file__).parents[1] / "fixtures/decisions.yaml").read_text())
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from tests.command import Run
-from toolkit import diagnosis, doctor, versions
+from toolkit import diagnosis, doctor
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.diagnosis import Diagnosis, answers, packages
 from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.smoke.checks import device
+from toolkit.versions.table import load_table
 from toolkit.wheel import bazel_output
 from tools import pages
 from train.command_line import parse
@@ -47,7 +48,7 @@ def test_each_example_shows_its_own_failure_and_no_other(row: diagnosis.Row) -> 
 
 
 def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
-    known = {failure.id for failure in versions.load_table().failures}
+    known = {failure.id for failure in load_table().failures}
     for row in ROWS.values():
         assert row.sources
         assert row.cause.endswith(".")

@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import CheckError, UsageError
 from toolkit.versions import lock
+from toolkit.versions.table import load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 SPEC = choose(TABLE)
 FULL = {"base_image": "debian", "base_digest": "sha256:" + "0" * 64, "apt_snapshot": "20261121T000000Z"}
 

@@ -7,7 +7,6 @@ import pytest
 
 from tests.command import Run
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError, UnsupportedError
 from toolkit.doctor import cards
@@ -16,10 +15,12 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.engine import client
 from toolkit.jobs import choice, pipeline
 from toolkit.versions import lock, settings
+from toolkit.versions.set import OPEN
+from toolkit.versions.table import load_table
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
 
-TABLE = versions.load_table()
+TABLE = load_table()
 ARM, AMD = "linux/arm64", "linux/amd64"
 
 
@@ -31,9 +32,7 @@ def refuse(run: Run, code: int, *arguments: str, **environment: str) -> str:
 
 def ask(card: str) -> Advice:
     found = cards.find_card(card)
-    return advise(
-        TABLE, Device(name=card, capability=found.capability, platform=found.platform), Machine(), versions.OPEN
-    )
+    return advise(TABLE, Device(name=card, capability=found.capability, platform=found.platform), Machine(), OPEN)
 
 
 def test_the_platform_of_this_machine_is_the_default_and_a_flag_wins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,8 @@ def build_wheel(
 
 def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
     """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.plan_wheel` raises."""
-    from toolkit.versions import load_table
     from toolkit.versions.lock import FILE
+    from toolkit.versions.table import load_table
     from toolkit.wheel import build_plan
 
     advisories = load_table().list_advisories(session.settings.tensorflow)

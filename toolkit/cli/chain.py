@@ -130,8 +130,8 @@ def _train(
     from toolkit.base.steps import run
     from toolkit.jobs import pipeline, training_job
     from toolkit.smoke.checks.check import Expectation
-    from toolkit.versions import load_table
     from toolkit.versions.rules import warn_of_advisories
+    from toolkit.versions.table import load_table
 
     console, settings = session.console, chosen.settings
     resolved = pipeline.choose_environment(chosen, how)

@@ -65,7 +65,7 @@ def graft(
     from toolkit.base.steps import Plan, print_plan
     from toolkit.graft import graft_plan
     from toolkit.jobs.choice import read_wheel_option
-    from toolkit.versions import load_table
+    from toolkit.versions.table import load_table
     from toolkit.wheel import inspection
 
     console, settings, key = session.console, session.settings, load_key(sign_)

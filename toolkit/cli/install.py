@@ -105,7 +105,7 @@ def _write(
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
     from toolkit.graft import graft_plan
     from toolkit.install import installation, projects, target
-    from toolkit.versions import load_table
+    from toolkit.versions.table import load_table
 
     manager = projects.find(project) if project else projects.UV
     console, active = session.console, target.find_active(into)
@@ -220,7 +220,7 @@ def _graft(
     from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
     from toolkit.jobs.choice import DIST
-    from toolkit.versions import load_table
+    from toolkit.versions.table import load_table
 
     how = f"fetched from {source.registry}, or made if it has none" if source.registry else "made for that first"
     question = f"a wheel is {how}, in {DIST}: {estimate_graft(load_table())}"

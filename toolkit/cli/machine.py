@@ -71,7 +71,8 @@ def advise(
     """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
     from toolkit.doctor import advice
     from toolkit.doctor.decision import AUTO, decide
-    from toolkit.versions import Set, load_table
+    from toolkit.versions.set import Set
+    from toolkit.versions.table import load_table
 
     console, settings, table = session.console, session.settings, load_table()
     named = [card for card in (name, gpu) if card]

@@ -9,8 +9,10 @@ from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, services
 from toolkit.engine import Job, Mount
 from toolkit.engine.user import SAME, Users, choose
-from toolkit.versions import Set, find_locked, load_table
+from toolkit.versions.set import Set
+from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import load_table
 
 ENV_FILE = Path(".env")
 _BUILD = ("versions", "source-build", "source-github", "source-nvidia", "source-debian")

@@ -13,11 +13,12 @@ from toolkit.doctor.hardware import estimate_build
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.smoke.checks.gpu_rules import Coverage, find_coverage
-from toolkit.versions import Set, Table, load_table, numbers, rules
+from toolkit.versions import numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest
+from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings, find_own_platform
-from toolkit.versions.table import PlatformRow
+from toolkit.versions.table import PlatformRow, Table, load_table
 from train.cores import count_cores
 
 

@@ -20,9 +20,11 @@ from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version
 from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.versions import OPEN, Locked, Set, Table, find_locked, grafts, load_table, numbers, rules
+from toolkit.versions import grafts, numbers, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.set import NONE, VERSIONS
+from toolkit.versions.set import NONE, OPEN, VERSIONS, Set
+from toolkit.versions.sets import find_locked
+from toolkit.versions.table import Locked, Table, load_table
 
 Kind = Literal["published", "graft", "build", "cpu"]
 AUTO = "auto"

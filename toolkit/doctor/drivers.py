@@ -8,8 +8,8 @@ from toolkit.base.errors import UsageError, refer
 from toolkit.base.findings import Finding
 from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import parse_capability
-from toolkit.versions import Table, numbers
-from toolkit.versions.table import DriverBranch
+from toolkit.versions import numbers
+from toolkit.versions.table import DriverBranch, Table
 
 Fit = Literal["exact", "minor", "too-old", "too-new", "unknown", "n/a"]
 

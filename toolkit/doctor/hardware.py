@@ -17,9 +17,9 @@ from toolkit.base.findings import Finding
 from toolkit.doctor.reading import ROOT, find_system
 from toolkit.engine.host import NEEDED_BYTES
 from toolkit.engine.user import find_existing
-from toolkit.versions import choose_versions, load_table
+from toolkit.versions.rules import choose_versions
 from toolkit.versions.settings import Settings
-from toolkit.versions.table import read_yaml
+from toolkit.versions.table import load_table, read_yaml
 from train.cores import count_cores
 from train.system import memory
 

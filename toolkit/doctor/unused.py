@@ -6,8 +6,11 @@ from toolkit.base.errors import ToolkitError
 from toolkit.doctor.decision import Decision, decide, describe_card
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
-from toolkit.versions import Set, load_table, numbers, propose
+from toolkit.versions import numbers
+from toolkit.versions.rules import propose
+from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import load_table
 
 ANSWER_SECONDS = 5
 """How long a command that needs no GPU waits for the driver to name those of this machine."""

@@ -19,8 +19,8 @@ from docker.utils import kwargs_from_env
 from toolkit.base import naming, ownership, programs
 from toolkit.base.errors import EngineError, GpuError, PreflightError
 from toolkit.engine.user import Users
-from toolkit.versions import load_table
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import load_table
 from train.system import signals
 
 ANSWER_SECONDS = 20

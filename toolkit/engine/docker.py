@@ -46,7 +46,7 @@ from toolkit.engine.client import (
     translating_errors,
 )
 from toolkit.engine.user import SAME, Users, choose, make_caches
-from toolkit.versions import load_table
+from toolkit.versions.table import load_table
 from train.system import signals
 
 _ASK_PLATFORM = "import platform, sys; print(platform.libc_ver()[1], '%d.%d' % sys.version_info[:2])"

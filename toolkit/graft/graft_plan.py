@@ -15,10 +15,12 @@ from toolkit.doctor.advice import require_platform
 from toolkit.doctor.cards import find_card
 from toolkit.graft import assembly, sources
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
-from toolkit.versions import Locked, Set, Table, grafts, numbers
+from toolkit.versions import grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.versions.lock import Lock
+from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import Locked, Table
 from toolkit.wheel import inspection
 from toolkit.wheel.wheel_plan import WheelPlan
 

@@ -10,10 +10,10 @@ from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import pipeline
-from toolkit.versions import Locked, Table, load_table, numbers
+from toolkit.versions import numbers
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.settings import Settings
-from toolkit.versions.table import PlatformRow
+from toolkit.versions.table import Locked, PlatformRow, Table, load_table
 from toolkit.wheel import inspection
 
 _RANGES = (2, 20)

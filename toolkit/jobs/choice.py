@@ -15,8 +15,9 @@ from toolkit.base.project import shorten
 from toolkit.engine import gpus
 from toolkit.engine.host import hides_gpus
 from toolkit.jobs.engines import choose_engine
-from toolkit.versions import Set, load_table
+from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings, find_own_platform
+from toolkit.versions.table import load_table
 from toolkit.wheel import wheel_folder
 
 if TYPE_CHECKING:

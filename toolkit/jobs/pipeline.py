@@ -18,8 +18,11 @@ from toolkit.jobs.engines import adopt_image, choose_engine
 from toolkit.smoke import runner
 from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
-from toolkit.versions import Set, find_locked, load_table, plan_set
+from toolkit.versions.rules import plan_set
+from toolkit.versions.set import Set
+from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import Settings, require_own_platform
+from toolkit.versions.table import load_table
 from train.config.configuration import TrainConfig
 from train.record.reader import find_change, find_result
 

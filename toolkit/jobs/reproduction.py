@@ -31,8 +31,8 @@ from toolkit.records import comparison
 from toolkit.records.comparison import Comparison
 from toolkit.records.origins import flatten
 from toolkit.records.run import check_run, describe_unfinished, is_unfinished
-from toolkit.versions import load_table
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import load_table
 from train.config.configuration import NAMED, OPEN, TrainConfig
 from train.record import reader
 from train.record.reader import RunRecord

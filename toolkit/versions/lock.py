@@ -11,8 +11,9 @@ import yaml
 
 from toolkit.base import digest, files, programs, project
 from toolkit.base.errors import CheckError, UsageError
-from toolkit.versions import BuildVersions, Table, choose_versions, load_table
+from toolkit.versions.rules import BuildVersions, choose_versions
 from toolkit.versions.set import FIRST_PLATFORM, Set
+from toolkit.versions.table import Table, load_table
 from train.system.files import read_regular
 
 FILE = "toolkit.lock.yaml"

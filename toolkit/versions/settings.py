@@ -37,7 +37,7 @@ def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
 
     def read() -> str:
         # `toolkit --help` needs no table; importing its reader would take a tenth of that command's time.
-        from toolkit.versions import load_table
+        from toolkit.versions.table import load_table
 
         return str(getattr(load_table().default, name))
 
@@ -272,7 +272,8 @@ def require_own_platform(settings: Settings, things: str, *, crossed: bool = Fal
 
 
 def _explain_lone(settings: Settings) -> UsageError:
-    from toolkit.versions import load_table, propose
+    from toolkit.versions.rules import propose
+    from toolkit.versions.table import load_table
 
     name, other = ("cuda", "cudnn") if settings.cuda else ("cudnn", "cuda")
     value = str(getattr(settings, name))

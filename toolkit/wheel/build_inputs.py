@@ -10,15 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from toolkit import versions
 from toolkit.base import digest, files, programs
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, EngineError, PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.engine.uv import Uv, locate
-from toolkit.versions import BuildVersions, Table, find_locked, load_table, lock, plan_set
+from toolkit.versions import lock
 from toolkit.versions.lock import Lock
-from toolkit.versions.sets import lock_set
+from toolkit.versions.rules import BuildVersions, choose_versions, plan_set
+from toolkit.versions.sets import find_locked, lock_set
 from toolkit.versions.settings import Settings, find_own_platform
+from toolkit.versions.table import Table, load_table
 from train.system.addresses import find_credentials
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ def choose_wheel_versions(settings: Settings, capabilities: Sequence[str], distr
             why=f"the packages of its compilers are known for {', '.join(table.bases)}",
             remedy=f"--base-image {table.default.base_image}",
         )
-    return versions.choose_versions(
+    return choose_versions(
         table,
         settings.versions,
         capabilities=capabilities,

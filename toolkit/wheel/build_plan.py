@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from toolkit.base import digest, project
 from toolkit.base.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
 from toolkit.base.steps import Step, quote_fields, repeat
-from toolkit.versions import BuildVersions, Table, bounds, load_table, lock
+from toolkit.versions import bounds, lock
 from toolkit.versions.lock import Lock
+from toolkit.versions.rules import BuildVersions
 from toolkit.versions.set import FIRST_PLATFORM
 from toolkit.versions.settings import Settings, require_own_platform
+from toolkit.versions.table import Table, load_table
 from toolkit.wheel import cpu_targets
 from toolkit.wheel.build_inputs import (
     IMAGE_SCHEME,

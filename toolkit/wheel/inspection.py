@@ -12,8 +12,9 @@ from packaging.version import Version
 from toolkit.base import digest, manifest, project
 from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
 from toolkit.smoke.checks.gpu_rules import compare_cudnn
-from toolkit.versions import load_table, numbers
+from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, Set
+from toolkit.versions.table import load_table
 from toolkit.wheel import archive, elf
 
 _RULES = Path(__file__).parents[1] / "smoke" / "checks" / "gpu_rules.py"

@@ -10,8 +10,9 @@ from typing import Any
 from toolkit.base import files, manifest
 from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.base.manifest import Manifest
-from toolkit.versions import load_table, lock, numbers
+from toolkit.versions import lock, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
+from toolkit.versions.table import load_table
 from toolkit.wheel import bazel_output, build_documents, cpu_targets, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 from toolkit.wheel.wheel_documents import BuildRun, describe_making

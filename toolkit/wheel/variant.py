@@ -19,7 +19,8 @@ from packaging.version import Version
 
 from toolkit.base import digest, files
 from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError, UsageError
-from toolkit.versions import bounds, load_table, numbers
+from toolkit.versions import bounds, numbers
+from toolkit.versions.table import load_table
 from toolkit.wheel import archive, inspection, repack, wheel_documents, wheel_folder
 from toolkit.wheel.inspection import Inspection
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import __version__
 from toolkit.base import manifest
-from toolkit.versions import load_table
 from toolkit.versions.sets import name_wheel
+from toolkit.versions.table import load_table
 from toolkit.wheel.wheel_plan import WheelPlan
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.docker import stages
 from tests.makers.mini_tensorflow import WHEEL, edit
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.versions import lock
+from toolkit.versions.table import load_table
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("bazel")]
 
@@ -48,7 +48,7 @@ def test_a_flag_left_out_fails_here(line: str, words: str, cache: str, tmp_path:
 def test_a_later_version_gets_the_flags_of_its_row(version: str, cache: str, mini: Path, tmp_path: Path) -> None:
     """Without flags, the build would download a compiler."""
     stages.upgrade(mini, version)
-    flags = choose(versions.load_table(), tensorflow=version).bazel_arguments
+    flags = choose(load_table(), tensorflow=version).bazel_arguments
     asked = {"TENSORFLOW_VERSION": version, "LLVM_VERSION": "18"}
     told = {"BAZEL_ARGUMENTS": " ".join(flags), **asked}
     outcome = stages.build_mini(mini, cache=cache, output=tmp_path / "out", arguments=told)

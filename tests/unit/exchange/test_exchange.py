@@ -15,7 +15,6 @@ from tests.server import QuietHandler
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import WHEEL, World, ask_password, log_in, read
 from tests.unit.records.maker import change_json
-from toolkit import versions
 from toolkit.base import digest, keys, manifest, signing
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError, RegistryError, UsageError
@@ -25,6 +24,7 @@ from toolkit.engine.host import HostEngine
 from toolkit.engine.registry import ATTEMPTS, parse
 from toolkit.records import attestation, find, transfer
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
 from toolkit.versions.settings import resolve
 from toolkit.wheel import build_plan, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
@@ -183,7 +183,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
         "base_digest": oci.digest(b"base"),
         "apt_snapshot": "20261121T000000Z",
     }
-    lock.write(pins, lock.collect(versions.choose_versions(TABLE), TABLE, **base))
+    lock.write(pins, lock.collect(choose_versions(TABLE), TABLE, **base))
     absent = run(*words, DOCKER_CONFIG=docker)
     assert absent.returncode == 5, "it would have been built"
     assert "team/tensorflow has no plan-" in absent.stderr

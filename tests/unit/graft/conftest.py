@@ -8,8 +8,8 @@ from toolkit.base import digest
 from toolkit.base.console import Console
 from toolkit.graft import graft_plan, job
 from toolkit.graft.assembly import Assembler
-from toolkit.versions import load_table
 from toolkit.versions.settings import Settings, resolve
+from toolkit.versions.table import load_table
 from toolkit.wheel import wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
 

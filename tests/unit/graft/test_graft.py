@@ -16,8 +16,8 @@ from toolkit.base.errors import BuildError, CheckError, IntegrityError, Prefligh
 from toolkit.graft import graft_plan, sources
 from toolkit.records import rebuild
 from toolkit.report.chain import PageContext
-from toolkit.versions import load_table
 from toolkit.versions.settings import Settings
+from toolkit.versions.table import load_table
 from toolkit.wheel import fatbin, inspection, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
 

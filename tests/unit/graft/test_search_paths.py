@@ -14,8 +14,8 @@ from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError
 from toolkit.graft import graft_plan, job, search_paths
-from toolkit.versions import load_table
 from toolkit.versions.settings import resolve
+from toolkit.versions.table import load_table
 from toolkit.wheel import inspection
 from toolkit.wheel.wheel_folder import FinishedWheel
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.smoke.hazards import HAZARDS
 from toolkit.smoke.checks.check import Outcome
 from toolkit.smoke.checks.supervisor import Supervisor, _DiedError, _Worker
-from toolkit.versions import load_table
+from toolkit.versions.table import load_table
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "tests.unit.smoke.hazards"]

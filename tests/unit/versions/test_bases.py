@@ -3,13 +3,13 @@ from typing import Any
 import pytest
 
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base.errors import EngineError, UnsupportedError
 from toolkit.engine import client
 from toolkit.versions.settings import resolve
+from toolkit.versions.table import load_table
 from toolkit.wheel.build_inputs import choose_wheel_versions
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from toolkit.versions import Set, bounds, load_table
+from toolkit.versions import bounds
+from toolkit.versions.set import Set
+from toolkit.versions.table import load_table
 
 TABLE = load_table()
 CUDNN, CUBLAS, NCCL = "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "nvidia-nccl-cu12"

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import BuildError
-from toolkit.versions import Set, sets
+from toolkit.versions import sets
+from toolkit.versions.rules import plan_set
+from toolkit.versions.set import Set
+from toolkit.versions.sets import find_locked
+from toolkit.versions.table import load_table
 
-TABLE = versions.load_table()
-SET = versions.plan_set(TABLE, Set(tensorflow="2.18.1", python="3.12"))
+TABLE = load_table()
+SET = plan_set(TABLE, Set(tensorflow="2.18.1", python="3.12"))
 DAY = "2026-11-21"
 
 
@@ -36,7 +39,7 @@ def test_a_set_is_written_beside_what_it_was_resolved_from(folder: Path) -> None
     found = sets.lock_set(SET, TABLE, day=DAY, variables={"SSL_CERT_FILE": "/ca.pem"})
     assert found.read_text() == "--exclude-newer 2026-11-21 cpu-2.18.1 /ca.pem\n"
     assert "tensorflow-cpu==2.18.1 ; platform_machine == 'x86_64'\n" in (folder / "cpu-2.18.1.in").read_text()
-    assert versions.find_locked(TABLE, Set(tensorflow="2.18.1", python="3.12")) == SET
+    assert find_locked(TABLE, Set(tensorflow="2.18.1", python="3.12")) == SET
 
 
 def test_a_failure_leaves_nothing_and_is_told_with_the_last_words(folder: Path) -> None:
@@ -49,10 +52,11 @@ def test_a_failure_leaves_nothing_and_is_told_with_the_last_words(folder: Path) 
 def test_an_interrupt_leaves_nothing(folder: Path) -> None:
     resolve_by(folder, "touch started; sleep 60")
     code = (
-        "from pathlib import Path; from toolkit import versions; from toolkit.base import project\n"
-        "from toolkit.versions import Set, sets\n"
-        f"project.ROOT = Path({str(folder.parents[1])!r}); table = versions.load_table()\n"
-        f"sets.lock_set(versions.plan_set(table, Set(tensorflow='2.18.1', python='3.12')), table, day={DAY!r})"
+        "from pathlib import Path; from toolkit.base import project; from toolkit.versions import sets\n"
+        "from toolkit.versions.rules import plan_set; from toolkit.versions.set import Set\n"
+        "from toolkit.versions.table import load_table\n"
+        f"project.ROOT = Path({str(folder.parents[1])!r}); table = load_table()\n"
+        f"sets.lock_set(plan_set(table, Set(tensorflow='2.18.1', python='3.12')), table, day={DAY!r})"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3], stderr=subprocess.DEVNULL)
     while not (folder / "started").exists():

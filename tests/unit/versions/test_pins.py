@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-from toolkit import versions
 from toolkit.base import project
 from toolkit.versions import pins
+from toolkit.versions.table import load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 def test_every_file_is_as_the_generator_writes_it() -> None:

@@ -6,12 +6,12 @@ import pytest
 import yaml
 
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
+from toolkit.versions.table import Table, load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 def read_flags(remedy: str) -> dict[str, str | list[str]]:
@@ -56,18 +56,18 @@ def test_refusal_names_reason_and_nearest(asked: dict[str, str], reason: str, ne
 
 
 @pytest.fixture(scope="module", params=["9.11.0", "9.11.1"])
-def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[versions.Table, str]:
+def newer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Table, str]:
     data = table.read_yaml(table.PATH.read_text())
     data["cudnn"][request.param] = {"redist": "0" * 64, "sources": ["tsl"], "wheel": f"{request.param}.1"}
     data["tensorflow"]["2.19.0"]["cudnn"].append(request.param)
     path = tmp_path_factory.mktemp("table") / "table.yaml"
     path.write_text(yaml.safe_dump(data))
-    return versions.load_table(path), request.param
+    return load_table(path), request.param
 
 
 @pytest.mark.parametrize("capabilities", [["6.0"], ["7.0"], ["7.2"], ["5.0"], ["6.1", "7.5"], ["sm_70", "compute_80"]])
 def test_gpus_before_turing_are_kept_from_the_cudnn_without_code_for_them(
-    newer: tuple[versions.Table, str], capabilities: list[str]
+    newer: tuple[Table, str], capabilities: list[str]
 ) -> None:
     """See conda-forge/tensorflow-feedstock#457: cuDNN 9.11 dropped the code for capabilities below 7.5."""
     newer_table, cudnn = newer

@@ -3,13 +3,14 @@ import re
 import pytest
 from packaging.requirements import Requirement
 
-from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import UnsupportedError
-from toolkit.versions import Set, sets
-from toolkit.versions.set import VERSIONS
+from toolkit.versions import sets
+from toolkit.versions.rules import plan_set
+from toolkit.versions.set import VERSIONS, Set
+from toolkit.versions.table import Locked, load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 FIRST = ("cpu", "cuda-12.6.1")
 """Sets of TensorFlow 2.19.0, older than the others: names without a version, comments written by hand."""
 
@@ -20,7 +21,7 @@ def read_pins(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_a_set_is_resolved_from_the_versions_of_the_table(item: versions.Locked) -> None:
+def test_a_set_is_resolved_from_the_versions_of_the_table(item: Locked) -> None:
     path = project.locate(f"docker/requirements/{item.requirements}.in")
     wanted = dict(line.partition(" ; ")[0].split("==") for line in sets.list_packages(TABLE, item) if "==" in line)
     assert wanted.items() <= read_pins(item.requirements).items()
@@ -37,7 +38,7 @@ def read_requirements(name: str, machine: str, python: str = "3.11") -> dict[str
 
 
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item: versions.Locked) -> None:
+def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item: Locked) -> None:
     text = project.locate(f"docker/requirements/{item.requirements}.txt").read_text()
     assert "sys_platform" not in text
     assert "://" not in text
@@ -63,6 +64,6 @@ def test_a_set_that_cannot_be_is_refused_with_the_nearest(
     asked: tuple[str, str, str, str], reason: str, hint: str
 ) -> None:
     with pytest.raises(UnsupportedError, match=re.escape(reason)) as caught:
-        versions.plan_set(TABLE, Set(**dict(zip(VERSIONS, asked, strict=True))))
+        plan_set(TABLE, Set(**dict(zip(VERSIONS, asked, strict=True))))
     assert hint in caught.value.remedy
     assert "--compute-capability" not in caught.value.remedy

@@ -1,14 +1,14 @@
 import pytest
 
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import lock
+from toolkit.versions.table import load_table
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 def make_plan(glibc: str) -> BuildPlan:

@@ -4,12 +4,12 @@ import pytest
 import yaml
 
 from tests.makers.sets import choose
-from toolkit import versions
 from toolkit.base import project
 from toolkit.base.errors import ToolkitError, UnsupportedError
 from toolkit.versions import table
+from toolkit.versions.table import Locked, load_table
 
-TABLE = versions.load_table()
+TABLE = load_table()
 
 
 def edit(folder: Path, change: object) -> Path:
@@ -21,7 +21,7 @@ def edit(folder: Path, change: object) -> Path:
 
 
 @pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_locked_set_holds_the_components_of_its_row(item: versions.Locked) -> None:
+def test_locked_set_holds_the_components_of_its_row(item: Locked) -> None:
     lines = project.locate(f"docker/requirements/{item.requirements}.txt").read_text().splitlines()
     named = [line.partition(" ")[0] for line in lines if "==" in line and not line.startswith(" ")]
     pins = dict(line.split("==") for line in named)
@@ -57,5 +57,5 @@ def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
 )
 def test_broken_table_is_named(tmp_path: Path, change: object) -> None:
     with pytest.raises(ToolkitError, match="version table") as caught:
-        versions.load_table(edit(tmp_path, change))
+        load_table(edit(tmp_path, change))
     assert caught.value.exit_code == 1

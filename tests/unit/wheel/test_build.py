@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from tests.makers.publication import PLAN, finish_build, publish
-from toolkit import versions
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, ToolkitError
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
+from toolkit.versions.table import load_table
 from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -38,8 +39,8 @@ def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> No
     assert found is not None
     assert found.reused
     assert found.wheel.name.startswith("tensorflow-2.19.0")
-    table = versions.load_table()
-    other = plan(lock.collect(versions.choose_versions(table), table, base_image="other"), BuildOptions())
+    table = load_table()
+    other = plan(lock.collect(choose_versions(table), table, base_image="other"), BuildOptions())
     (tmp_path / "dist" / PLAN.name).rename(tmp_path / "dist" / other.name)
     assert wheel_folder.find(other, tmp_path / "dist") is None
 

@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from toolkit import versions
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.steps import Plan
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
+from toolkit.versions.table import load_table
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
 
-TABLE = versions.load_table()
-SPEC = versions.choose_versions(TABLE)
+TABLE = load_table()
+SPEC = choose_versions(TABLE)
 LOCK = lock.collect(SPEC, TABLE, base_image="debian", base_digest="sha256:0", apt_snapshot="20261121T000000Z")
 SOURCE = BuildContext(location="/source", identity="git:1")
 

@@ -8,12 +8,12 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
-from toolkit import versions
 from toolkit.base import manifest
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.base.findings import require
 from toolkit.records import BuiltWheel, open_wheel
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
 from toolkit.wheel import build, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
@@ -55,7 +55,7 @@ def test_result_holds_everything(dist: Path) -> None:
 def test_a_wheel_for_processors_requires_nothing_of_nvidia_and_one_for_cuda_is_refused_in_its_place(
     tmp_path: Path,
 ) -> None:
-    spec = versions.choose_versions(TABLE, for_processor=True)
+    spec = choose_versions(TABLE, for_processor=True)
     planned = plan(lock.collect(spec, TABLE, base_image="debian", base_digest="sha256:0"), BuildOptions())
     lines = ["Provides-Extra: and-cuda", "Requires-Dist: nvidia-cudnn-cu12 ==9.3.0.75 ; extra == 'and-cuda'"]
     publish(finish_build(tmp_path / "staging", requires=lines, cuda=False), tmp_path / "dist", planned)
@@ -178,7 +178,7 @@ def test_another_wheel_than_asked_for_publishes_nothing(tmp_path: Path, wheel: d
     ],
 )
 def test_a_tag_that_would_lie_publishes_nothing(tmp_path: Path, tag: str, why: str) -> None:
-    older = lock.collect(versions.choose_versions(TABLE, glibc="2.28"), TABLE, base_image="debian")
+    older = lock.collect(choose_versions(TABLE, glibc="2.28"), TABLE, base_image="debian")
     wanted = plan(
         older if "2_5" not in tag else LOCK,
         BuildOptions(),

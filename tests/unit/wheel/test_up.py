@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tests.command import Run
 from tests.makers.publication import PLAN, finish_build, publish
-from toolkit import records, versions
+from toolkit import records
 from toolkit.base import keys
 from toolkit.base.errors import CheckError
 from toolkit.base.steps import Task
@@ -15,6 +15,8 @@ from toolkit.cli import app
 from toolkit.jobs import pipeline
 from toolkit.records import Artifact, Link, attestation, find
 from toolkit.versions import lock
+from toolkit.versions.rules import choose_versions
+from toolkit.versions.table import load_table
 from toolkit.wheel import build, build_plan
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
@@ -23,8 +25,8 @@ from toolkit.wheel.wheel_folder import FinishedWheel
 
 def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> None:
     """Without an engine the base has no digest, so this test can compute the plan of this folder."""
-    table = versions.load_table()
-    found = versions.choose_versions(table)
+    table = load_table()
+    found = choose_versions(table)
     built = plan(
         lock.collect(found, table, base_image="python:3.11-slim-trixie"),
         BuildOptions(),

@@ -13,7 +13,7 @@ from wheelbuild.request import Request
 from tests.makers.bazel_flags import FULL, RC, compose
 from tests.makers.sets import choose
 from tests.tiers import find_repository, needs_upstream
-from toolkit import versions
+from toolkit.versions.table import load_table
 
 TABLE = yaml.safe_load((Path(__file__).parents[3] / "docker/flags.yaml").read_text())
 ROWS = TABLE["bazel"] | TABLE["flags"] | TABLE["variables"]
@@ -39,7 +39,7 @@ def list_emitted(downloads: Path) -> list[str]:
     flags = arguments.compose_startup(**files)
     flags += compose(plain, downloads=downloads, rules=Path("/rules"))[2:]
     flags += [flag for processor in arguments.PROCESSORS.values() for flag in processor]
-    table = versions.load_table()
+    table = load_table()
     return [*flags, *(flag for source in (*table.rows(), *table.failures) for flag in source.flags)]
 
 
@@ -89,7 +89,7 @@ def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
 @pytest.mark.parametrize("version", ["2.20", "2.21"])
 def test_each_flag_names_its_line_in_the_tree_of_a_newer_version_too(version: str) -> None:
     """A flag for 2.21 that only an older tree defines may be one that 2.21 no longer has."""
-    table = versions.load_table()
+    table = load_table()
     newer = choose(table, tensorflow=f"{version}.0", cuda="12.8.1", cudnn="9.8.0")
     others = {flag for row in (*table.rows(), *table.failures) for flag in row.flags} - {*newer.bazel_arguments}
     # Wheels for 64-bit ARM are built of 2.21 alone.
