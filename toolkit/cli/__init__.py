@@ -70,7 +70,6 @@ _add(GET, "graft", graft.graft, "Put machine code for a later GPU into a publish
 _add(GET, "build-wheel", build.build_wheel, "Build TensorFlow from source.")
 _add(GET, "build-image", build.build_image, "Build the runtime or the training image.")
 _add(GET, "smoke", run.smoke, "Check the TensorFlow of an image or of the host.")
-_add(GET, "collect", build.collect, "Collect what a wheel is built from, to build without a network.")
 _add(GET, "lock", pins.lock, "Freeze every pin of the chain, or check them.")
 _add(GET, "matrix", pins.matrix, "What works with what, and the sources.")
 
@@ -101,7 +100,6 @@ keys = typer.Typer(cls=Group, help="Keys for signatures.", rich_markup_mode=None
 app.add_typer(keys, name="key", rich_help_panel=SHARE, short_help="Keys for signatures.")
 _add("", "new", verify.make_key, "Make a key pair.", to=keys)
 _add(SHARE, "push", build.push, "Push a wheel and its records to an OCI registry.")
-_add(SHARE, "variant", index.variant, "Give a wheel the mark by which installers choose it (preview).")
 _add(SHARE, "index", index.index, "Make a package index of wheels, as a folder of files.")
 
 _add(FOLDER, "ls", machine.ls, "List what the toolkit made here: wheels, runs, environments, images.")

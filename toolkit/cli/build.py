@@ -32,6 +32,16 @@ def build_wheel(
     trust: Trust = None,
     allow_unsigned: AllowUnsigned = False,
     sign_: Sign = "",
+    collect: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Build nothing: fill this folder, for --downloads, with what wheel and image are built from.",
+        ),
+    ] = None,
+    archives_only: Annotated[
+        bool, typer.Option("--archives-only", help="With --collect: leave out the images and the Python packages.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Build a TensorFlow wheel. What cannot work is refused at once; an up-to-date wheel is not built again.
@@ -41,9 +51,20 @@ def build_wheel(
     stays as it was. The next command resumes an interrupted download. With --trust, a wheel that is in --out already
     must be signed too (8). With --from, --sign signs only a wheel that this command builds. With a toolkit.lock.yaml, a
     download needs no container engine.
+
+    With --collect, Bazel is asked which archives it wants, and each is checked by its hash. The folder gets the Python
+    packages of the image and of Bazel's rules too, and images of the base, the toolchain and Bazel. If it is
+    interrupted, run it again: it resumes. Exit code 4: archives are missing, which are named with addresses and hashes.
     """
     from toolkit.base.steps import Plan, print_plan
 
+    if collect and (from_ or sign_):
+        raise UsageError("--collect makes no wheel", remedy="leave out --from and --sign")
+    if archives_only and not collect:
+        raise UsageError("--archives-only is for --collect", remedy="give --collect DIR too")
+    if collect:
+        _collect(session, plan_wheel(session, options), collect, archives_only=archives_only, dry_run=dry_run)
+        return
     key = load_key(sign_)
     source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     planned = plan_wheel(session, options)
@@ -104,55 +125,31 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
     )
 
 
-@command(
-    *SET,
-    build=("source", "bazel", "compute_capability", "bazel_argument", "cpu_target", "apt_snapshot", "cache"),
-    engine="docker",
-    long=True,
-)
-def collect(
-    session: Session,
-    options: BuildOptions,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to fill, for --downloads.")] = Path("downloads"),
-    archives_only: Annotated[
-        bool, typer.Option("--archives-only", help="Leave out the images and the Python packages.")
-    ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Download nothing: say which archives are missing.")] = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Collect what a wheel and its image are built from, for a machine without a network.
-
-    Bazel is asked which archives it wants, and each is checked by its hash. The folder gets the Python packages of the
-    image and of Bazel's rules too, and images of the base, the toolchain and Bazel. If it is interrupted, run it again:
-    it resumes. Exit code 4: archives are missing, which are named with addresses and hashes.
-    """
+def _collect(session: Session, planned: "PlannedWheel", folder: Path, *, archives_only: bool, dry_run: bool) -> None:
     from dataclasses import asdict
 
     from toolkit.base.steps import Plan, print_plan
     from toolkit.engine import bundle
-    from toolkit.versions import lock
-    from toolkit.wheel import build_plan, collection
+    from toolkit.wheel import collection
 
-    console, settings = session.console, session.settings
-    planned = build_plan.plan_wheel(settings, options, lock_file=Path(lock.FILE))
-    state = Path(settings.state)
+    console, state = session.console, Path(session.settings.state)
     if dry_run:
-        print_plan(Plan(steps=tuple(collection.make_steps(planned, out, archives_only=archives_only))), console)
+        steps = collection.make_steps(planned, folder, archives_only=archives_only)
+        print_plan(Plan(steps=tuple(steps)), console)
         return
-    if not list_ and not archives_only:
-        bundle.require_own_packages(out)
+    if not archives_only:
+        bundle.require_own_packages(folder)
     planned.prepare(state)
-    source = None if list_ else collection.download_by_hash(settings.ca_bundle)
-    archives = collection.collect(planned.plan, out, source, state=state, console=console)
+    source = collection.download_by_hash(session.settings.ca_bundle)
+    archives = collection.collect(planned.plan, folder, source, state=state, console=console)
     missing = [archive for archive in archives if not archive.origin]
-    if not list_ and not archives_only:
-        carried = collection.collect_images(planned, out, state=state, console=console)
+    if not archives_only:
+        carried = collection.collect_images(planned, folder, state=state, console=console)
         console.heading("images", f"{len(carried.names)} images and {len(carried.packages)} Python packages")
     size = sum(archive.bytes for archive in archives)
-    text = f"{len(archives) - len(missing)} of {len(archives)} archives, {size / 1e6:.0f} MB, in {out}"
-    console.result({"folder": str(out), "archives": [asdict(archive) for archive in archives]}, text)
-    if not list_:
-        collection.require_complete(missing)
+    text = f"{len(archives) - len(missing)} of {len(archives)} archives, {size / 1e6:.0f} MB, in {folder}"
+    console.result({"folder": str(folder), "archives": [asdict(archive) for archive in archives]}, text)
+    collection.require_complete(missing)
 
 
 @command("ca_bundle", long=True)

@@ -173,8 +173,7 @@ def command(
                 if build:
                     given["options"] = _take_build_options(given, build)
                 settings = _resolve(console, flags, fixed)
-                pretends = bool(given.get("dry_run") or given.get("list_"))
-                with _remembering(settings, keep=not pretends) if remember else nullcontext():
+                with _remembering(settings, keep=not given.get("dry_run")) if remember else nullcontext():
                     function(Session(console, settings), **given)
                 signals.check()
                 console.close()

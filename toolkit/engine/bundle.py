@@ -28,7 +28,7 @@ STAGES: Final = ("base", "uv", "compiler", "bazel-tools")
 
 SCHEMA: Final = 1
 _LARGEST: Final = 256 << 30  # bytes of the images
-_AGAIN: Final = "run `toolkit collect` again where there is a network, and carry the folder over once more"
+_AGAIN: Final = "run `toolkit build-wheel --collect` again with a network, and carry the folder over once more"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,9 @@ def require_own_packages(folder: Path) -> None:
     others = others or sorted(path.name for path in place.iterdir() if path.name not in collected or path.is_dir())
     if others:
         raise UsageError(
-            f"{place} is not only what `toolkit collect` put there",
+            f"{place} is not only what `toolkit build-wheel --collect` put there",
             why=f"it would be replaced, and no collection recorded {others[0]}",
-            remedy="give another folder, or move it away; remove it if an interrupted `toolkit collect` left it",
+            remedy="give another folder, or move it away; remove it if an interrupted command left it",
         )
 
 

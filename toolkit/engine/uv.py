@@ -260,7 +260,8 @@ def explain(lines: Sequence[str], code: int) -> ToolkitError:
     return kind(
         f"uv failed with exit code {code}",
         why="uv says:\n    " + "\n    ".join(last),
-        remedy="look at what it names; without a network, give the folder of `toolkit collect` with --downloads, and "
+        remedy="look at what it names; without a network, give the folder of "
+        "`toolkit build-wheel --collect` with --downloads, and "
         f"behind a proxy that re-signs https, --ca-bundle\n{diagnosis.name_cause(chr(10).join(lines))}".strip(),
     )
 

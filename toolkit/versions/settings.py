@@ -71,7 +71,7 @@ class Settings:
     base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)
     glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
     ca_bundle: str = _default("PEM file for networks that re-sign https.", "", personal=True)
-    downloads: str = _default("Folder of `toolkit collect`, with what would be downloaded.", "", personal=True)
+    downloads: str = _default("Folder of `build-wheel --collect`, with what would be downloaded.", "", personal=True)
     runs: str = _default("Folder of training runs.", "runs")
     data: str = _default("Folder of downloaded data sets.", "data")
     state: str = _default("Folder of environments, logs and manifests.", ".toolkit", personal=True)
@@ -237,7 +237,7 @@ def _check(settings: Settings) -> None:
     if settings.downloads and not Path(settings.downloads).is_dir():
         raise UsageError(
             f"--downloads: there is no folder {settings.downloads} (from {settings.sources['downloads']})",
-            remedy="`toolkit collect` makes it where there is a network",
+            remedy="`toolkit build-wheel --collect` makes it where there is a network",
         )
     if settings.ca_bundle and not _is_bundle(Path(settings.ca_bundle)):
         raise UsageError(

@@ -41,7 +41,7 @@ SECONDS: Final = 60
 """Longest time that a server may take to send more bytes."""
 
 BLOCK: Final = 1 << 20
-_AGAIN: Final = "run `toolkit collect` again with a network"
+_AGAIN: Final = "run `toolkit build-wheel --collect` again with a network"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,10 @@ Source = Callable[[Archive, Path], str]
 """A function that writes an archive to a path, and returns its origin, or an empty text if it does not have it."""
 
 
-def collect(
-    plan: BuildPlan, folder: Path, source: Source | None, *, state: Path, console: Console
-) -> tuple[Archive, ...]:
+def collect(plan: BuildPlan, folder: Path, source: Source, *, state: Path, console: Console) -> tuple[Archive, ...]:
     """Collect the archives that the build of a plan downloads; return all of them, collected or missing.
 
-    Without a source, nothing is downloaded. Archives that are in the folder already are checked and kept. Raises
+    Archives that are in the folder already are checked and kept. Raises
     BuildError if Bazel fails for another reason than a missing archive, PreflightError if the folder cannot be written
     or the disk is full, and EngineError.
     """
@@ -220,14 +218,14 @@ def _ask(plan: BuildPlan, given: Path, run: str, *, state: Path, console: Consol
         raise BuildError("Bazel's answer cannot be read", why=repr(error), remedy=f"see {logs}/collect.log") from error
 
 
-def _obtain(archive: Archive, path: Path, source: Source | None, console: Console) -> Archive:
+def _obtain(archive: Archive, path: Path, source: Source, console: Console) -> Archive:
     """Write an archive to the path, and return it with its origin. The origin is empty if nobody has it."""
     if _is_whole(path, archive.sha256):
         return replace(archive, origin=archive.origin or "the folder", bytes=path.stat().st_size)
     path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name("partial")
-    if source and (origin := source(archive, partial)):
+    if origin := source(archive, partial):
         partial.rename(path)
         console.heading("collect", f"{archive.urls[-1]}  {path.stat().st_size:,} bytes, from {origin}")
         return replace(archive, origin=origin, bytes=path.stat().st_size)
@@ -238,11 +236,11 @@ def _obtain(archive: Archive, path: Path, source: Source | None, console: Consol
     return replace(archive, origin="")
 
 
-def _obtain_unpinned(archive: Archive, folder: Path, source: Source | None, console: Console) -> Archive:
+def _obtain_unpinned(archive: Archive, folder: Path, source: Source, console: Console) -> Archive:
     """Store what an address has by the hash of its bytes, and return the archive with that hash."""
     with files.stage(folder, "unpinned") as staging:
         partial = staging.path / "file"
-        if source and (origin := source(archive, partial)):
+        if origin := source(archive, partial):
             sha256 = digest.hash_file(partial).hex()
             path = locate(folder, sha256)
             path.parent.mkdir(parents=True, exist_ok=True)

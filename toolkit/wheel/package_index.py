@@ -83,11 +83,12 @@ class Entry:
         return HeaderParser().parsestr(self.metadata.decode(errors="replace")).get("Requires-Python", "")
 
 
-def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -> list[Entry]:
+def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = (), label: str = "") -> list[Entry]:
     """Make an index of wheels, or replace one, and return its wheels. The new index has these sources alone.
 
-    ``addresses``: where installers download wheels, as :func:`assign_addresses` takes it. The index is written beside
-    the folder, and takes its place in one step.
+    ``addresses``: where installers download wheels, as :func:`assign_addresses` takes it. ``label``: turn wheels into
+    variants of this label, or with ``auto`` of one that follows from each wheel; variants stay as they are. The index
+    is written beside the folder, and takes its place in one step.
 
     Raises:
         UsageError: a source is no wheel, two wheels contradict each other, a text is no address, or the folder holds
@@ -96,24 +97,24 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = ()) -
         IntegrityError: a wheel is not whole, or has changed since it was recorded.
         CheckError: a variant names GPU code that it lacks.
     """
+    variant.require_label(label)
     require_own(folder)
-    entries = _read_sources(sources)
-    assigned = assign_addresses({entry.name for entry in entries}, addresses)
-    entries = [replace(entry, address=assigned.get(entry.name, "")) for entry in entries]
-    texts = _compose(entries)
-    documents = {f"{entry.place}.{end}": path for entry in entries for end, path in entry.documents.items()}
-    digests = {name: digest.digest_bytes(content) for name, content in texts.items()}
-    digests |= {name: digest.digest_file(path) for name, path in documents.items()}
-    digests |= {entry.place: entry.digest for entry in entries}
-    record = {"schema": _SCHEMA, "variants": variant.SCHEMA, "files": dict(sorted(digests.items()))}
-    if elsewhere := {entry.place: entry.address for entry in entries if entry.address}:
-        record["addresses"] = elsewhere
     parent = folder.absolute().parent
-    if _read_record(folder) == record and not _find_wrong(folder, record):
-        files.sweep(parent)  # what a killed command has left
-        return entries
     files.require_writable(parent)
     with files.stage(parent, digest.shorten(digest.digest_value(str(folder.absolute())))) as staging:
+        entries = _read_sources(sources, label, staging.path / "variants")
+        assigned = assign_addresses({entry.name for entry in entries}, addresses)
+        entries = [replace(entry, address=assigned.get(entry.name, "")) for entry in entries]
+        texts = _compose(entries)
+        documents = {f"{entry.place}.{end}": path for entry in entries for end, path in entry.documents.items()}
+        digests = {name: digest.digest_bytes(content) for name, content in texts.items()}
+        digests |= {name: digest.digest_file(path) for name, path in documents.items()}
+        digests |= {entry.place: entry.digest for entry in entries}
+        record = {"schema": _SCHEMA, "variants": variant.SCHEMA, "files": dict(sorted(digests.items()))}
+        if elsewhere := {entry.place: entry.address for entry in entries if entry.address}:
+            record["addresses"] = elsewhere
+        if _read_record(folder) == record and not _find_wrong(folder, record):
+            return entries
         made = staging.path / "index"
         with files.writing(folder):
             for entry in entries:
@@ -186,15 +187,19 @@ def require_own(folder: Path) -> None:
         )
 
 
-def _read_sources(sources: Sequence[Path]) -> list[Entry]:
+def _read_sources(sources: Sequence[Path], label: str, folder: Path) -> list[Entry]:
+    """Return the wheels of an index. With a label, variants are made below ``folder`` of those that are none."""
     if not sources:
         raise UsageError("no wheel is named", remedy="give dist/NAME, or .whl files")
     by_name: dict[tuple[str, str], Entry] = {}
-    for given in sources:
+    for number, given in enumerate(sources):
         source = variant.find_wheel(given)
+        if label and not variant.split_name(source.path.name)[1]:
+            source = variant.find_wheel(variant.make(source.path, folder / str(number), label))
         entry = _read_wheel(source)
         if given.is_dir():
-            entry = replace(entry, documents={end: source.path.with_name(end) for end in _list_documents(given)})
+            ends = _list_documents(source.path.parent)
+            entry = replace(entry, documents={end: source.path.with_name(end) for end in ends})
         same = by_name.setdefault((entry.project, entry.name), entry)
         if same.digest != entry.digest:
             raise UsageError(
@@ -218,7 +223,7 @@ def _require_apart(entries: Sequence[Entry]) -> None:
                 raise UsageError(
                     f"two wheels of {entry.project} {entry.version} have the label {entry.variant.label}",
                     why=f"{first.name} and {entry.name} are for different cards",
-                    remedy="give one of them another label: toolkit variant --label",
+                    remedy="give one of them another label: toolkit index --label",
                 )
             properties = variant.compose([replace(entry.variant, label="")])
             first = described.setdefault((entry.project, entry.version, properties), entry)
@@ -227,7 +232,7 @@ def _require_apart(entries: Sequence[Entry]) -> None:
                     f"two labels of {entry.project} {entry.version} are for the same cards: {first.variant.label} and "
                     f"{entry.variant.label}",
                     why=f"an installer could take {first.name} as well as {entry.name}",
-                    remedy="leave one of them out, or give both one label: toolkit variant --label",
+                    remedy="leave one of them out, or give both one label: toolkit index --label",
                 )
 
 

@@ -11,7 +11,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,8 +38,10 @@ PROVIDERS: Final = {
     }
 }
 BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:variant:v1"
+AUTO: Final = "auto"
+"""The label that follows from the wheel."""
 NULL: Final = "null"
-"""The label of the variant without properties, which an installer takes where no other one fits."""
+"""The label of a variant without properties, which the draft has. It is read, and not made."""
 REPAIRED: Final = "repaired"
 """The local version of a wheel in which only search paths and the like were corrected."""
 _LABEL: Final = re.compile(r"[0-9a-z._]{1,16}")
@@ -75,17 +77,13 @@ def compose(variants: Iterable[Variant]) -> bytes:
     return (json.dumps(value, indent=2, sort_keys=True) + "\n").encode()
 
 
-def describe(wheel: Inspection, label: str = "") -> Variant:
+def describe(wheel: Inspection, label: str = AUTO) -> Variant:
     """Return the variant that a wheel is: its machine code, and the driver that its newest card needs.
 
-    ``label``: the variant's label; without it, the label follows from the wheel. The label ``null`` has no properties:
-    it is that of a wheel which was only repaired, and an installer takes it where no other variant fits. Raises
-    UnsupportedError if the wheel has no machine code that a property can name.
+    ``label``: the variant's label; with ``auto``, it follows from the wheel. Raises UnsupportedError if the wheel
+    has no machine code that a property can name.
     """
-    parts = (Version(wheel.version).local or "").split(".")
-    cards = [part for part in parts if re.fullmatch(r"sm\d+", part)]
-    if label == NULL or (not label and not cards and REPAIRED in parts):
-        return Variant(label=NULL, properties={})
+    cards = [part for part in _list_local(wheel) if re.fullmatch(r"sm\d+", part)]
     # NVIDIA's provider has no word for code with a suffix (sm_90a), which runs on fewer GPUs than its number says.
     names = [name for name in wheel.architectures if re.fullmatch(r"sm_\d+", name)]
     if not names:
@@ -93,9 +91,9 @@ def describe(wheel: Inspection, label: str = "") -> Variant:
         raise UnsupportedError(
             f"{wheel.file} has no machine code that a variant can name",
             why=f"it has {others}, for one GPU alone" if others else "it has none for any GPU",
-            remedy="put it into the index as it is, or make it the variant for all other machines: --label null",
+            remedy="leave out --label, or the wheel",
         )
-    chosen = label or _join(cards or [name.replace("_", "") for name in names])
+    chosen = label if label != AUTO else _join(cards or [name.replace("_", "") for name in names])
     table = load_table()
     built = wheel.build.cuda or table.published_code.cuda
     cuda = bounds.find_first_cuda(table, built, map(numbers.to_plain, names))
@@ -118,12 +116,12 @@ def _join(names: Sequence[str]) -> str:
 
 
 def require_label(label: str) -> None:
-    """Raise UsageError if a text cannot be the label of a variant. Empty: it follows from the wheel."""
-    if label and not _LABEL.fullmatch(label):
+    """Raise UsageError if a text cannot be the label of a variant. Empty: none is wanted."""
+    if label and (label == NULL or not _LABEL.fullmatch(label)):
         raise UsageError(
             f"not a label of a variant: {label[:60]!r}",
-            why="it has up to 16 small letters, digits, dots and underscores",
-            remedy="choose one: --label sm120",
+            why=f"it has up to 16 small letters, digits, dots and underscores, and is not {NULL}",
+            remedy="choose one: --label sm120, or --label auto",
         )
 
 
@@ -166,19 +164,19 @@ def _parse(name: str, label: str, text: str | None) -> Variant:
             why=f"it has no {FILE}"
             if text is None
             else f"its {FILE} does not describe the label {label!r} alone, in the form of the draft",
-            remedy="make it again: toolkit variant",
+            remedy="make it again: toolkit index --label",
         )
     if others := sorted(variants[label].keys() - {NAMESPACE}):
         raise UnsupportedError(
             f"{name} is chosen by other providers than NVIDIA's: {', '.join(others)}",
             why="this version makes an index for NVIDIA's alone",
-            remedy="leave it out, or make a variant of the plain wheel: toolkit variant",
+            remedy="leave it out, or make a variant of the plain wheel: toolkit index --label",
         )
     providers = given.get("providers")
     if variants[label] and (not isinstance(providers, dict) or providers.get(NAMESPACE) != PROVIDERS[NAMESPACE]):
         raise UnsupportedError(
             f"{name} names another provider for {NAMESPACE} than {PROVIDERS[NAMESPACE]['requires'][0]}",
-            remedy="make the variant again: toolkit variant",
+            remedy="make the variant again: toolkit index --label",
         )
     return Variant(label=label, properties=variants[label])
 
@@ -241,7 +239,7 @@ def inspect(path: Path) -> Inspection:
         raise CheckError(
             f"{path.name} names {', '.join(lacking)}, and has no such GPU code",
             why=f"it has {', '.join(inspected.architectures) or 'none'}",
-            remedy="make the variant again: toolkit variant",
+            remedy="make the variant again: toolkit index --label",
         )
     return inspected
 
@@ -281,47 +279,28 @@ def find_wheel(source: Path) -> Source:
     return Source(path=source, digest=wheel_folder.check_sum(source) or digest.digest_file(source), status=status)
 
 
-def _describe_choice(variant: Variant | None) -> dict[str, Any]:
-    return {"label": variant.label, "properties": variant.properties} if variant else {}
-
-
-def make(source: Path, out: Path, label: str = "", *, plain: bool = False) -> Path:
-    """Write the variant of a wheel into a folder of its name below ``out``, with provenance and sums; return its path.
+def make(wheel: Path, folder: Path, label: str = AUTO) -> Path:
+    """Write the variant of a wheel into a new folder, with its provenance; return its path.
 
     The files are those of the wheel. Its version loses the local part, because a variant is told apart by its label.
-    ``plain``: it gets neither label nor properties, so that an installer that knows no variants takes it. A variant
-    that is there already is kept. Raises UsageError, UnsupportedError, IntegrityError.
+    A repaired wheel becomes a plain one, which installers take where no variant fits. Raises
+    UnsupportedError, IntegrityError.
     """
-    require_label(label)
-    wheel = find_wheel(source).path
-    if split_name(wheel.name)[1]:
-        raise UsageError(f"{wheel.name} is a variant already", remedy="give the wheel that it was made from")
     inspected = inspection.inspect(wheel)
-    variant = None if plain else describe(inspected, label)
+    variant = None if _list_local(inspected) == [REPAIRED] else describe(inspected, label)
     name = wheel.name.replace(f"-{inspected.version}-", f"-{inspected.public_version}-")
-    if variant:
-        name = f"{name.removesuffix('.whl')}-{variant.label}.whl"
-    target = out / name.removesuffix(".whl")
-    files.require_writable(out)
-    with files.stage(out, digest.shorten(inspected.digest)) as staging:
-        made = staging.path / "variant"
-        made.mkdir()
-        versions = inspected.version, inspected.public_version
-        with files.writing(target):
-            repack.repack(wheel, made / name, {}, versions, added={FILE: compose([variant])} if variant else {})
-        statement = _describe_provenance(made / name, wheel, inspected.digest, variant)
-        files.write_json(made / wheel_documents.PROVENANCE, statement)
-        sums = wheel_folder.write_sums(made)
-        if target.exists():
-            if wheel_folder.check_sums(target) != sums:
-                raise UsageError(
-                    f"{target} is there already, and is another wheel",
-                    remedy="choose another --label, or another folder with --out",
-                )
-            return target / name
-        files.set_mode(made, 0o755)
-        made.replace(target)
-    return target / name
+    made = folder / (f"{name.removesuffix('.whl')}-{variant.label}.whl" if variant else name)
+    folder.mkdir(parents=True)
+    versions = inspected.version, inspected.public_version
+    with files.writing(made):
+        repack.repack(wheel, made, {}, versions, added={FILE: compose([variant])} if variant else {})
+    statement = _describe_provenance(made, wheel, inspected.digest, variant)
+    files.write_json(folder / wheel_documents.PROVENANCE, statement)
+    return made
+
+
+def _list_local(wheel: Inspection) -> list[str]:
+    return (Version(wheel.version).local or "").split(".")
 
 
 def _describe_provenance(made: Path, wheel: Path, original: str, variant: Variant | None) -> dict[str, Any]:
@@ -333,7 +312,7 @@ def _describe_provenance(made: Path, wheel: Path, original: str, variant: Varian
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": _describe_choice(variant),
+                "externalParameters": asdict(variant) if variant else {},
                 "resolvedDependencies": [{"name": wheel.name, "digest": wheel_documents.split(original)}],
             },
             "runDetails": {"builder": {"id": "urn:x-tensorflow-toolkit:builder:host"}},

@@ -19,9 +19,8 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "train": [("digits", "--engine", "host", "--wheel", WHEEL), ("digits", "--engine", "host", "--card", "none")],
     "smoke": [("--engine", "host", "--wheel", WHEEL), ("--environment", "{environment}")],
     "graft": [("--compute-capability", "12.0"), ("--compute-capability", "12.0", "--wheel", WHEEL)],
-    "build-wheel": [VERSIONS, (*VERSIONS, "--source", "{tree}")],
+    "build-wheel": [(*VERSIONS, *more) for more in ((), ("--source", "{tree}"), ("--collect", "downloads"))],
     "build-image": [("--wheel", WHEEL)],
-    "collect": [VERSIONS, (*VERSIONS, "--source", "{tree}")],
     "install": [("--card", "none", "--into", "{environment}"), ("--card", "none", "--into", "new"), ("--wheel", WHEEL)],
     "launch slurm": [("digits", "--nodes", "1")],
     "clean": [(), ("--all",), ("--yes",)],
@@ -39,8 +38,8 @@ def _list_lines() -> list[tuple[str, ...]]:
     lines = []
     for words, command in list_commands():
         options = [option for parameter in command.params for option in parameter.opts]
-        for option in {"--dry-run", "--list"}.intersection(options):
-            lines += [(*words, *rest, option) for rest in LINES[" ".join(words)]]
+        if "--dry-run" in options:
+            lines += [(*words, *rest, "--dry-run") for rest in LINES[" ".join(words)]]
     return sorted(lines)
 
 

@@ -233,7 +233,8 @@ def test_a_full_disk_says_nothing_of_a_wheel(tmp_path: Path, monkeypatch: pytest
         def write(self, _: object) -> int:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(archive.tempfile, "TemporaryFile", Full)
+    usual = archive.tempfile.TemporaryFile
+    monkeypatch.setattr(archive.tempfile, "TemporaryFile", lambda **given: usual(**given) if given else Full())
     with pytest.raises(PreflightError, match="No space left"):
         package_index.make(tmp_path / "site", [wheel])
 

@@ -34,6 +34,13 @@ def make(folder: Path, version: str = "2.21.0", *cubins: int, tag: str = TAG) ->
     return place
 
 
+def label(source: Path, folder: Path, label: str = variant.AUTO) -> Path:
+    """Make the variant of a wheel in a folder, and return the folder."""
+    made = variant.make(variant.find_wheel(source).path, folder, label).parent
+    wheel_folder.write_sums(made)
+    return made
+
+
 def read(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -53,13 +60,12 @@ def sources(tmp_path: Path) -> list[Path]:
     """A published wheel, and variants of two grafts of it."""
     dist = tmp_path / "dist"
     grafts = [make(dist, "2.21.0+sm120", 80, 89, 120), make(dist, "2.21.0+sm90.only", 90)]
-    made = [variant.make(graft, tmp_path / "variants").parent for graft in grafts]
-    return [next(make(dist).glob("*.whl")), *made]
+    return [next(make(dist).glob("*.whl")), *(label(graft, tmp_path / "variants" / graft.name) for graft in grafts)]
 
 
 def test_a_variant_has_the_files_of_its_wheel_and_says_what_it_runs_on(tmp_path: Path) -> None:
     source = make(tmp_path, "2.21.0+sm120", 80, 120)
-    made = variant.make(source, tmp_path / "variants")
+    made = variant.make(variant.find_wheel(source).path, tmp_path / "variant")
     assert made.name == f"tensorflow-2.21.0-{TAG}-sm120.whl"
     found = variant.read(made).variant
     assert found is not None
@@ -72,9 +78,6 @@ def test_a_variant_has_the_files_of_its_wheel_and_says_what_it_runs_on(tmp_path:
         ]
     assert {name for name in contents[1] if contents[0].get(name) != contents[1][name]} == {"RECORD", "variant.json"}
     assert variant.inspect(made).version == "2.21.0", "every file has its hash in RECORD"
-    before = read(tmp_path / "variants")
-    assert variant.make(source, tmp_path / "variants") == made
-    assert read(tmp_path / "variants") == before
 
 
 PROJECT = """
@@ -95,11 +98,9 @@ def test_stock_installers_and_a_lock_take_the_repaired_wheel(tmp_path: Path, pre
     tags = [TAG, TAG.replace("311", "312")]
     wheels = []
     for tag in tags:
-        repaired = make(tmp_path / "dist", "2.21.0+repaired", tag=tag)
-        wheels.append(variant.make(repaired, tmp_path / f"plain-{tag}", plain=True))
-        graft = make(tmp_path / "dist", "2.21.0+sm120", 120, tag=tag)
-        wheels.append(variant.make(graft, tmp_path / f"variant-{tag}"))
-    package_index.make(tmp_path / "site", wheels)
+        wheels.append(make(tmp_path / "dist", "2.21.0+repaired", tag=tag))
+        wheels.append(make(tmp_path / "dist", "2.21.0+sm120", 120, tag=tag))
+    package_index.make(tmp_path / "site", wheels, label="auto")
     project = tmp_path / "project"
     project.mkdir()
     handler = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
@@ -177,7 +178,7 @@ def spoil_variant(folder: Path, **changes: object) -> Path:
 
 def other_label(folder: Path) -> list[Path]:
     one, two = make(folder, "2.21.0+sm120", 120), make(folder, "2.21.0+sm90", 90, tag=TAG.replace("311", "312"))
-    return [variant.make(each, folder / "variants", "mine").parent for each in (one, two)]
+    return [label(each, folder / each.name / "variant", "mine") for each in (one, two)]
 
 
 def twice(folder: Path) -> list[Path]:
@@ -193,7 +194,7 @@ def changed(folder: Path) -> list[Path]:
 
 def same_cards(folder: Path) -> list[Path]:
     graft = make(folder, "2.21.0+sm120", 120)
-    return [variant.make(graft, folder / "variants", label).parent for label in ("one", "two")]
+    return [label(graft, folder / name, name) for name in ("one", "two")]
 
 
 def describe(**properties: object) -> Callable[[Path], list[Path]]:
@@ -353,10 +354,15 @@ def test_a_change_of_an_index_is_found(tmp_path: Path, sources: list[Path]) -> N
 
 def test_the_commands_make_and_verify_an_index(run: Run) -> None:
     source = make(run.folder / "dist", "2.21.0+sm120", 80, 120)
-    assert run("variant", str(source)).returncode == 0
-    (made,) = (run.folder / "variants").iterdir()
-    done = run("index", "site", str(made), "--json")
-    assert list(json.loads(done.stdout)["wheels"]) == [f"tensorflow-2.21.0-{TAG}-sm120.whl"]
+    repaired = make(run.folder / "dist", "2.21.0+repaired")
+    assert run("index", "site", str(source), "--label", "null").returncode == 2
+    for sources, chosen, names in (
+        ([source, repaired], "auto", ["-sm120", ""]),
+        ([source], "mine", ["-mine"]),
+        ([f"site/tensorflow/tensorflow-2.21.0-{TAG}-mine.whl", repaired], "auto", ["-mine", ""]),
+    ):
+        done = run("index", "site", *map(str, sources), "--label", chosen, "--json")
+        assert list(json.loads(done.stdout)["wheels"]) == [f"tensorflow-2.21.0-{TAG}{name}.whl" for name in names]
     assert run("index", "--verify", "site").returncode == 0
     (run.folder / "site/index.html").write_text("")
     assert run("index", "--verify", "site").returncode == 7
