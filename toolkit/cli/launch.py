@@ -54,6 +54,8 @@ def slurm(
     batch.require_ports(request)
     if not dry_run:
         batch.require_slurm()
+    if request.seconds < batch.SHORTEST_SECONDS:
+        console.heading("time", "it saves up to 180 seconds before the limit, and starts anew: give 10 minutes or more")
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
     gpu = False if interpreter else bool(count) or None
     if gpu and settings.card == "auto":
@@ -63,7 +65,14 @@ def slurm(
         unknown = "no node says it now: give --driver, which nvidia-smi names there"
         console.heading("driver", f"{driver}, as a node says; --driver spares the question" if driver else unknown)
     how = choice.Runner(console=console, dry_run=dry_run)
-    chosen = choice.choose(choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver), how)
+    wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver)
+    if gpu and settings.card == "auto" and wishes.leaves_versions:
+        raise UsageError(
+            "which GPUs the nodes have is not known",
+            why="Slurm names no type of theirs here, and which TensorFlow is taken depends on the card",
+            remedy="give --card with the name that nvidia-smi has for it on a node, such as --card A100",
+        )
+    chosen = choice.choose(wishes, how)
     resolved = pipeline.choose_environment(chosen, how)
     environment = resolved.existing
     if not (environment or interpreter or dry_run):

@@ -29,6 +29,9 @@ RESTARTS = 100
 _PLACES: Final = (("partition", "p"), ("account", "A"), ("qos", "q"), ("constraint", "C"), ("reservation", ""))
 """Options of sbatch that decide on which nodes a job may run, with their letters."""
 
+SHORTEST_SECONDS: Final = 600
+"""Of a time limit, 180 seconds are kept for the save, and the start takes a minute or two of the rest."""
+
 _FREE_SECONDS: Final = 5
 _DRIVER_SECONDS: Final = 20
 """How long a node may take to be free, and to answer."""
@@ -52,6 +55,12 @@ class SlurmRequest:
     @property
     def partition(self) -> str:
         return self.find_option("partition", "p")
+
+    @property
+    def seconds(self) -> float:
+        """Return its time limit; infinity if that is left to Slurm."""
+        limit = self.find_option("time", "t") or os.environ.get("SBATCH_TIMELIMIT", "")
+        return read_seconds(limit) if limit else math.inf
 
     def find_option(self, name: str, letter: str) -> str:
         """Return what an option or variable of sbatch says, such as ``partition``; empty if that is left to Slurm."""
@@ -172,14 +181,16 @@ def submit(script: Path) -> str:
 
 
 def read_seconds(limit: str) -> float:
-    """Return a time limit as Slurm prints it, ``1-12:00:00``, in seconds; infinity for a word."""
-    if not limit[:1].isdigit():
+    """Return a time limit, as Slurm reads and prints it, in seconds: ``30``, ``30:00``, ``1-12``, ``1-12:00:00``.
+
+    A number alone is of minutes, and of hours after days. Infinity for a word.
+    """
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", limit):
         return math.inf if limit != "NOT_SET" else 0
-    days, _, clock = limit.rpartition("-")
-    seconds = int(days or 0) * 86400
-    for place, part in zip((1, 60, 3600), reversed(clock.split(":")), strict=False):
-        seconds += place * int(part)
-    return seconds
+    days, dash, clock = limit.rpartition("-")
+    first = [] if dash or clock.count(":") == 2 else [0]
+    hours, minutes, seconds, *_ = (*first, *map(int, clock.split(":")), 0, 0)
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + seconds
 
 
 def _ask(*argv: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:

@@ -133,6 +133,24 @@ def test_options_after_two_dashes_are_those_of_slurm(run: Run) -> None:
     assert "--memory recompute" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "limit", "short"),
+    [("--time=0:05:00", "", True), ("", "5", True), ("-t 10", "", False), ("--time 4:00", "20", True), ("", "", False)],
+)
+def test_a_limit_that_leaves_hardly_time_to_train_is_named(run: Run, option: str, limit: str, short: bool) -> None:
+    options = ("digits", "--nodes", "1", "--dry-run", "--", *option.split())
+    done = run("launch", "slurm", *options, SBATCH_TIMELIMIT=limit)
+    assert done.returncode == 0, done.stderr
+    assert ("give 10 minutes or more" in done.stderr) == short
+
+
+def test_gpus_whose_type_nobody_names_ask_for_the_card(run: Run) -> None:
+    done = run("launch", "slurm", "digits", "--nodes", "1", "--gpus", "1", "--dry-run", PATH="/nowhere")
+    assert done.returncode == 2
+    assert "such as --card A100" in done.stderr
+    assert run("launch", "slurm", "digits", "--nodes", "1", "--gpus", "1", *CUDA, "--dry-run").returncode == 0
+
+
 def test_a_port_without_enough_after_it_is_refused(run: Run) -> None:
     options = ("digits", "--shards", "16", "--nodes", "2", "--gpus", "8", *CUDA, "--dry-run")
     done = run("launch", "slurm", *options, "--port", "65521")
@@ -214,9 +232,19 @@ def test_a_node_is_asked_for_its_driver(
 
 @pytest.mark.parametrize(
     ("limit", "seconds"),
-    [("30:00", 1800), ("4:00:00", 14400), ("1-12:00:00", 129600), ("infinite", math.inf), ("NOT_SET", 0)],
+    [
+        ("30", 1800),
+        ("30:00", 1800),
+        ("4:00:00", 14400),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-12:00:00", 129600),
+        ("infinite", math.inf),
+        ("4h", math.inf),
+        ("NOT_SET", 0),
+    ],
 )
-def test_a_time_limit_is_read_as_slurm_prints_it(limit: str, seconds: float) -> None:
+def test_a_time_limit_is_read_as_slurm_reads_and_prints_it(limit: str, seconds: float) -> None:
     assert read_seconds(limit) == seconds
 
 
