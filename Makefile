@@ -57,6 +57,7 @@ lint-schemas: .venv-dev/ready ## files that have a JSON schema; `make lint` does
 	@.venv-dev/bin/check-jsonschema --schemafile toolkit/schemas/policy.json examples/policy.yaml
 
 docs: export NO_MKDOCS_2_WARNING := 1
+docs: export TF_CPP_MIN_LOG_LEVEL := 2
 docs: .venv-dev/ready ## the documentation site, in .site/html; a dead link or a call to another host is an error
 	@.venv-dev/bin/python -m tools.site collect
 	@.venv-dev/bin/mkdocs build --strict

@@ -1,5 +1,7 @@
 """Prepares and checks the documentation site: ``make docs`` runs ``collect``, MkDocs, then ``check``."""
 
+import hashlib
+import os
 import re
 import shutil
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 from tools import notebooks
 
 ROOT = Path(__file__).parents[1]
-PAGES, SITE = ROOT / ".site" / "pages", ROOT / ".site" / "html"
+PAGES, SHOWN, SITE = (ROOT / ".site" / name for name in ("pages", "course", "html"))
 STARTS = ("README.md", "CHANGELOG.md", "docs/site.css")
 SOURCES = {".md", ".ipynb"}
 """What becomes a page."""
@@ -21,6 +23,14 @@ _LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _NOTEBOOK = re.compile(r"(\]\([^)#:\s]+)\.ipynb\)")
 _LOADED = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+)""")
 _LOADS = {"href": {"link"}, "src": {"audio", "embed", "iframe", "img", "script", "source", "video"}, "data": {"object"}}
+_COLAB = """ · [Open in Colab](https://colab.research.google.com/github/{repository}/blob/main/docs/course/{name})
+
+In Colab, run this first, in a cell of its own:
+
+```python
+%pip install --quiet git+https://github.com/{repository}
+```
+"""
 _UNLOADED = {"canonical", "next", "prev", "alternate"}
 
 
@@ -43,27 +53,56 @@ def _read(path: Path) -> str:
     return notebooks.render(path) if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
 
 
-def collect(root: Path, folder: Path) -> None:
+def show_course(folder: Path) -> None:
+    """Run the notebooks of the course into a folder, unless it has what these show by this very code.
+
+    Raises:
+        CellError: A cell failed. The folder is then not taken for whole.
+
+    """
+    code = Path(notebooks.__file__), ROOT / "docker/requirements/dev.txt", *sorted((ROOT / "train").rglob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in (*code, *notebooks.COURSE_NOTEBOOKS))).hexdigest()
+    if (marker := folder / "digest").is_file() and marker.read_text() == digest:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in notebooks.COURSE_NOTEBOOKS:
+        print(f"running {path.name}", flush=True)
+        notebooks.show(path, folder)
+    marker.write_text(digest)
+
+
+def collect(root: Path, folder: Path, shown: Path, repository: str = "") -> None:
     """Fill a folder with the sources of the site, by the names that they have in the repository.
 
-    A notebook is there as it is, and as a page, to which links to the notebook lead.
+    A notebook is there as it is, and as a page, to which links to the notebook lead. The page of one that has run
+    into the folder ``shown`` has what its cells show, and leads to Colab where the repository on GitHub is known.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for name in list_sources(root):
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, place)
-        if name.suffix in SOURCES:
-            place.with_suffix(".md").write_text(_make_page(root / name), encoding="utf-8")
+        if name.suffix == ".md":
+            place.write_text(_finish(_read(root / name)), encoding="utf-8")
+        elif name.suffix == ".ipynb":
+            place.with_suffix(".md").write_text(_make_page(root / name, shown, repository), encoding="utf-8")
+            for picture in shown.glob(f"{name.stem}-*.png"):
+                shutil.copyfile(picture, place.parent / picture.name)
 
 
-def _make_page(path: Path) -> str:
-    text = _NOTEBOOK.sub(r"\1.md)", _read(path))
-    text = _ROW.sub(lambda row: row[0].replace(r"\|", "|"), text)
-    if path.suffix == ".md":
-        return text
-    title, _, rest = text.partition("\n")
-    return f"{title}\n\n[This page as a notebook]({path.name})\n{rest}"
+def _finish(text: str) -> str:
+    text = _NOTEBOOK.sub(r"\1.md)", text)
+    return _ROW.sub(lambda row: row[0].replace(r"\|", "|"), text)
+
+
+def _make_page(path: Path, shown: Path, repository: str) -> str:
+    links = f"[This page as a notebook]({path.name})"
+    page = shown / path.with_suffix(".md").name
+    if page.exists() and repository:
+        links += _COLAB.format(repository=repository, name=path.name)
+    title, _, rest = _finish(page.read_text(encoding="utf-8") if page.exists() else _read(path)).partition("\n")
+    return f"{title}\n\n{links}\n{rest}"
 
 
 class _Reader(HTMLParser):
@@ -100,7 +139,12 @@ def find_foreign(site: Path) -> Iterator[str]:
 def main(action: str) -> int:
     """Prepare the sources, or check what was built. Returns the exit code."""
     if action == "collect":
-        collect(ROOT, PAGES)
+        try:
+            show_course(SHOWN)
+        except notebooks.CellError as error:
+            print(f"error: a cell of the course fails: {error}", file=sys.stderr)
+            return 7
+        collect(ROOT, PAGES, SHOWN, os.environ.get("GITHUB_REPOSITORY", ""))
         return 0
     foreign = list(find_foreign(SITE))
     for line in foreign:
