@@ -6,6 +6,7 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.cli.command import ENVIRONMENT, Dataset, DryRun, Gpu, JUnit, Session, Sign, Wheel, command
 from toolkit.cli.results import load_key, sign, write_page
+from toolkit.versions.settings import is_contained
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
@@ -80,7 +81,7 @@ def smoke(
         _require_alone(session, image=image, wheel=wheel, sign_=sign_)
         _check_environment(session, environment, expect(settings), junit, dry_run=dry_run)
         return
-    if image is not None and (wheel or settings.engine in {"apptainer", "host"}):
+    if image is not None and (wheel or settings.engine not in {"auto", "docker"}):
         raise UsageError(f"--image names what Docker has: it goes with neither --wheel nor --engine {settings.engine}")
     if image is not None and key:
         raise UsageError(
@@ -106,7 +107,7 @@ def smoke(
 def _require_alone(session: Session, *, image: str | None, wheel: str | None, sign_: str) -> None:
     """Raise UsageError for options that do not go with --environment."""
     engine = session.settings.engine
-    given = {"--image": image, "--wheel": wheel, "--sign": sign_, f"--engine {engine}": engine not in {"auto", "host"}}
+    given = {"--image": image, "--wheel": wheel, "--sign": sign_, f"--engine {engine}": is_contained(engine)}
     if other := next((name for name, value in given.items() if value), ""):
         raise UsageError(
             f"--environment and {other} exclude each other",

@@ -8,6 +8,7 @@ from toolkit.base import files, ownership
 from toolkit.base.findings import Finding
 from toolkit.doctor import advice, hardware, services
 from toolkit.engine import Job, Mount
+from toolkit.engine.packed import PACKERS
 from toolkit.engine.user import SAME, Users, choose
 from toolkit.versions.set import Set
 from toolkit.versions.sets import find_locked
@@ -28,7 +29,7 @@ _OWN |= {"TOOLKIT_UID", "TOOLKIT_GID", "TOOLKIT_USERNS", "TOOLKIT_STATE_ID"}
 def examine(settings: Settings, *, offline: bool = False) -> list[Finding]:
     checks = [
         services.check_engine,
-        services.check_apptainer,
+        services.check_packers,
         hardware.check,
         advice.check_gpu,
         hardware.check_build,
@@ -48,8 +49,7 @@ def _list_spared(findings: list[Finding], settings: Settings) -> set[str]:
     spared = {*_BUILD} if settings.sources.get("cuda", "default") == "default" else set()
     if states.get("gpu") == "absent":  # no card, and no reason to think that there is one
         spared |= {"gpu", "nvidia-runtime"}
-    if settings.engine != "apptainer":
-        spared.add("apptainer")
+    spared |= PACKERS.keys() - {settings.engine}
     if settings.engine != "docker" and states.get("python") == "ok":
         spared |= {"engine", "buildx", "compose", "base-image"}
     return spared

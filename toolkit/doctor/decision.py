@@ -24,6 +24,7 @@ from toolkit.versions import grafts, numbers, rules
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.set import NONE, OPEN, VERSIONS, Set
 from toolkit.versions.sets import find_locked
+from toolkit.versions.settings import is_contained
 from toolkit.versions.table import Locked, Table, load_table
 
 Kind = Literal["published", "graft", "build", "cpu"]
@@ -589,14 +590,14 @@ class _Decider:
                 "this processor has no AVX, which published wheels need: "
                 f"`toolkit build-wheel{cuda} --cpu-target x86-64-v2` builds one that does without"
             )
-        if machine.engine in {"docker", "apptainer"} and machine.has_nvidia_runtime is not False:
+        if is_contained(machine.engine) and machine.has_nvidia_runtime is not False:
             return
         if chosen and machine.has_nvidia_runtime is False:
             yield (
                 "Docker has no NVIDIA runtime, so that containers see no GPU: use --engine host, or install NVIDIA's "
                 "container toolkit"
             )
-        if machine.engine in {"docker", "apptainer"}:
+        if is_contained(machine.engine):
             return
         pythons = chosen.python if chosen else table.published[-1].python
         if machine.python and _shorten_python(machine.python) not in pythons:

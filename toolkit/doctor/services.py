@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from toolkit.base import programs
 from toolkit.base.errors import PreflightError, ToolkitError
 from toolkit.base.findings import Finding
+from toolkit.engine.packed import PACKERS
 from toolkit.versions.settings import Settings
 
 if TYPE_CHECKING:
@@ -89,14 +90,13 @@ def _check_podman() -> Iterator[Finding]:
     yield Finding(id="buildx", state="fail", advisory=True, evidence=evidence, remedy=PODMAN_BUILDS)
 
 
-def check_apptainer(settings: Settings) -> Iterator[Finding]:
-    from toolkit.engine.apptainer import find_version
-
-    try:
-        yield Finding(id="apptainer", state="ok", evidence=f"{find_version()}, and users can run images")
-    except ToolkitError as error:
-        evidence, advisory = f"{error.what}: {error.why}", settings.engine != "apptainer"
-        yield Finding(id="apptainer", state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
+def check_packers(settings: Settings) -> Iterator[Finding]:
+    for name, packer in PACKERS.items():
+        try:
+            yield Finding(id=name, state="ok", evidence=f"{packer.find_version()}, and users can run images")
+        except ToolkitError as error:
+            evidence, advisory = f"{error.what}: {error.why}", settings.engine != name
+            yield Finding(id=name, state="fail", advisory=advisory, evidence=evidence, remedy=error.remedy)
 
 
 def _check_plugin(name: str, use: str) -> Finding:

@@ -285,7 +285,7 @@ def examine(folder: Path, identity: str) -> Custody:
     def compare() -> tuple[str, str]:
         before = _read_fingerprint(folder)
         try:
-            same = before and digest.read_file(folder / SIF) == (record.facts.get("sif") if record else None)
+            same = before and digest.read_file(folder / SIF) == (record.facts.get("file") if record else None)
         except OSError as error:
             return f"{SIF} cannot be read: {error.strerror}", ""
         return "" if same else f"{SIF} has other bytes than its record", before
@@ -391,7 +391,7 @@ def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:
         "plan": archive.labels.get(naming.PLAN_LABEL),
         "labels": dict(archive.labels),
         "bytes": made.stat().st_size,
-        "sif": digest.read_file(made),
+        "file": digest.read_file(made),
         "apptainer": version,
         "engine": ApptainerEngine.name,
     }

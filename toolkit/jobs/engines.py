@@ -6,6 +6,7 @@ from pathlib import Path
 from toolkit.base.errors import EngineError, PreflightError, UnsupportedError, UsageError
 from toolkit.engine import Engine, Environment
 from toolkit.engine.host import HostEngine
+from toolkit.engine.packed import PACKERS
 from toolkit.versions.settings import Settings, is_crossed
 
 
@@ -22,8 +23,9 @@ def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -
     """
     if settings.engine == "host":
         return EngineChoice(engine=make_host_engine(settings), why="asked for")
-    if settings.engine == "apptainer" or (settings.engine == "auto" and settings.archive):
-        return EngineChoice(engine=make_apptainer_engine(settings), why="asked for")
+    if settings.engine in PACKERS or (settings.engine == "auto" and settings.archive):
+        packer = PACKERS.get(settings.engine, PACKERS["apptainer"])
+        return EngineChoice(engine=packer.make(Path(settings.state), settings.archive), why="asked for")
     try:
         return _choose_docker(settings, target=target, tag=tag)
     except (EngineError, PreflightError) as error:
@@ -44,12 +46,6 @@ def adopt_image(settings: Settings, reference: str) -> tuple[Engine, Environment
 def make_host_engine(settings: Settings) -> HostEngine:
     packages = Path(settings.downloads) / "packages" if settings.downloads else None
     return HostEngine(Path(settings.state), settings.ca_bundle, packages if packages and packages.is_dir() else None)
-
-
-def make_apptainer_engine(settings: Settings) -> Engine:
-    from toolkit.engine.apptainer import ApptainerEngine
-
-    return ApptainerEngine(Path(settings.state), settings.archive)
 
 
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from toolkit import records
-from toolkit.base import digest, files, project, seals, steps
+from toolkit.base import digest, files, manifest, project, seals, steps
 from toolkit.base.console import Console
 from toolkit.base.errors import (
     CheckError,
@@ -24,7 +24,8 @@ from toolkit.base.findings import Finding, require
 from toolkit.base.manifest import FILE
 from toolkit.base.project import shorten
 from toolkit.base.steps import Step, Task
-from toolkit.engine import Engine, Environment, Job, Mount, apptainer, host
+from toolkit.engine import Engine, Environment, Job, Mount, host
+from toolkit.engine.packed import find_packer
 from toolkit.jobs import engines, pipeline, training_job
 from toolkit.jobs.choice import Runner, Wishes, keep
 from toolkit.records import comparison
@@ -235,11 +236,12 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
     state = Path(settings.state)
     artifact = records.find_named(link, state)
     try:
-        if artifact and (packed := apptainer.find(artifact.folder)):
+        packer = find_packer(manifest.read(artifact.folder)) if artifact else None
+        if artifact and packer and (packed := packer.find(artifact.folder)):
             seals.require_own(artifact.folder.parent)
-            if not apptainer.examine(artifact.folder, packed.digest).doubt:
-                apptainer.find_version()  # raises EngineError if it does not run here
-                return engines.make_apptainer_engine(settings), packed
+            if not packer.examine(artifact.folder, packed.digest).doubt:
+                packer.find_version()  # raises EngineError if it does not run here
+                return packer.make(state, settings.archive), packed
         container, image = engines.adopt_image(settings, str(link["digest"]))
     except (UsageError, EngineError):
         return None

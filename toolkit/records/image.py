@@ -1,4 +1,4 @@
-"""Compares an image of Docker or Apptainer with its record."""
+"""Compares an image with its record: one of Docker, or one that is a file."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from toolkit.base.findings import Finding, absent, check
 from toolkit.base.manifest import Manifest
 from toolkit.base.signing import Statement
 from toolkit.engine import custody
-from toolkit.engine.apptainer import SIF, ApptainerEngine
+from toolkit.engine.packed import find_packer, names_packed
 from toolkit.records import origins
 from toolkit.records.artifact import Artifact, Link
 from toolkit.wheel import wheel_documents
@@ -56,7 +56,7 @@ class Image(Artifact):
 
     @classmethod
     def find_named_folder(cls, named: Mapping[str, Any], state: Path) -> Path | None:
-        packed = str(named.get("reference")).endswith(f"/{SIF}")
+        packed = names_packed(str(named.get("reference")))
         return _find_folder(str(named.get("digest")), state, packed=packed)
 
     @property
@@ -110,7 +110,7 @@ class Image(Artifact):
         return origins.check_link(parent)
 
     def has_read_parents(self, findings: Sequence[Finding]) -> bool:
-        return any(item.id in {"labels", "sif"} and item.state != "absent" for item in findings)
+        return any(item.id in {"labels", "file"} and item.state != "absent" for item in findings)
 
     def check(self) -> list[Finding]:
         """Compare it with its record.
@@ -142,8 +142,8 @@ class Image(Artifact):
         if record is None or record.kind != "image":
             raise IntegrityError(f"{self.folder} has no manifest of an image", remedy="`toolkit build-image` makes one")
         _require_facts(record, self.folder)
-        if is_packed(record):
-            return _check_sif(self.folder / SIF, record)
+        if packer := find_packer(record):
+            return _check_file(self.folder / packer.file, record)
         image = inspect(record.digest)
         if image:
             return _compare_image(image, record)
@@ -179,7 +179,7 @@ def _read_docker_records(folder: Path) -> Iterator[ImageRecord]:
 
 
 def _find_folder(identity: str, state: Path, *, packed: bool = False) -> Path | None:
-    """Return the folder of the record of an image: one of Apptainer if it is ``packed``, else one of Docker.
+    """Return the folder of the record of an image: one that is a file if it is ``packed``, else one of Docker.
 
     If there is none, return the folder whose envelope names the image, so that a forged manifest does not hide what was
     signed.
@@ -188,22 +188,16 @@ def _find_folder(identity: str, state: Path, *, packed: bool = False) -> Path | 
     for folder in sorted(state.glob("image-*")):
         record = manifest.read(folder)
         if record and record.kind == "image" and record.digest == identity:
-            if is_packed(record) == packed:
+            if bool(find_packer(record)) == packed:
                 return folder
         elif signed_folder is None and signing.names(folder, identity):
             signed_folder = folder
     return signed_folder
 
 
-def is_packed(record: Manifest) -> bool:
-    """Return whether an image is Apptainer's, and not Docker's."""
-    return bool(record.facts.get("engine") == ApptainerEngine.name)
-
-
 def _require_facts(record: Manifest, folder: Path | None) -> None:
-    names = (
-        {"labels": dict, "sif": str} if is_packed(record) else {"labels": dict, "plan": str, "tag": str, "base": dict}
-    )
+    docker = {"labels": dict, "plan": str, "tag": str, "base": dict}
+    names = {"labels": dict, "file": str} if find_packer(record) else docker
     lacking = [name for name, kind in names.items() if not isinstance(record.facts.get(name), kind)]
     if lacking:
         raise IntegrityError(
@@ -211,16 +205,16 @@ def _require_facts(record: Manifest, folder: Path | None) -> None:
         )
 
 
-def _check_sif(path: Path, record: Manifest) -> list[Finding]:
+def _check_file(path: Path, record: Manifest) -> list[Finding]:
     if not path.is_file():
-        return [absent("sif", f"there is no {path}; the image is {record.digest}")]
-    promised = record.facts["sif"]
+        return [absent("file", f"there is no {path}; the image is {record.digest}")]
+    promised = record.facts["file"]
     try:
         value = digest.read_file(path)
     except OSError as error:
-        return [check("sif", False, f"{path} cannot be read: {error.strerror}")]
+        return [check("file", False, f"{path} cannot be read: {error.strerror}")]
     text = value if value == promised else f"{path} has {value}, and its record says {promised}"
-    return [check("sif", value == promised, text)]
+    return [check("file", value == promised, text)]
 
 
 def _compare_image(image: "InspectedImage", record: Manifest) -> list[Finding]:

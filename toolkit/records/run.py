@@ -12,7 +12,7 @@ from toolkit.base import digest, files, manifest, naming, signing
 from toolkit.base.errors import EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.base.findings import Finding, absent, check
 from toolkit.base.signing import Statement
-from toolkit.engine.apptainer import SIF
+from toolkit.engine.packed import names_packed
 from toolkit.records import origins
 from toolkit.records.artifact import Artifact, Link
 from toolkit.records.environment import Environment
@@ -234,7 +234,7 @@ def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
     """Return whether the image that a run names is here. One of Docker is looked for in the engine."""
     identity, reference = str(parent.named.get("digest")), str(parent.named.get("reference"))
     name = f"image {reference} {identity}"
-    if reference.endswith(f"/{SIF}"):
+    if names_packed(reference):
         record = manifest.read(parent.artifact.folder) if parent.artifact else None
         if record is None:
             parent.here = False

@@ -44,6 +44,11 @@ def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
     return field(default_factory=read, metadata={"help": text, "personal": personal})
 
 
+def is_contained(engine: str) -> bool:
+    """Return whether an engine runs jobs in containers; empty or ``auto``: none is chosen yet."""
+    return engine not in {"", "auto", "host"}
+
+
 _MACHINES: Mapping[str, PlatformName] = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 

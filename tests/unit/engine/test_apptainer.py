@@ -80,7 +80,7 @@ def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngin
     image = records.Image(folder=made.folder, state=made.folder.parent)
     assert all(item.state == "ok" for item in records.compare(image).list_findings())
     (made.folder / SIF).write_bytes(b"other")
-    assert {item.id: item.state for item in image.check()}["sif"] == "fail"
+    assert {item.id: item.state for item in image.check()}["file"] == "fail"
     (made.folder / SIF).unlink()
     assert image.check()[0].state == "absent"
 
