@@ -8,9 +8,10 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.cli.command import AllowUnsigned, DryRun, From, Session, Sign, Trust, Wheel, command
 from toolkit.cli.results import load_key, order, read_origin, sign
+from toolkit.versions.set import VERSIONS
 from toolkit.wheel.build_options import BuildOptions
 
-SET = ("tensorflow", "python", "cuda", "cudnn", "base_image", "glibc", "ca_bundle")
+SET = (*VERSIONS, "base_image", "glibc", "ca_bundle")
 """Settings that say which wheel is built."""
 
 if TYPE_CHECKING:

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 from toolkit.cli.command import DryRun, Session, command
 from toolkit.cli.graft import obtain_graft
 from toolkit.cli.results import order
+from toolkit.versions.set import VERSIONS
 
 if TYPE_CHECKING:
     from toolkit.graft.graft_plan import GraftPlan
     from toolkit.wheel.wheel_folder import FinishedWheel
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", engine="host", long=True)
+@command(*VERSIONS, "card", "ca_bundle", "downloads", engine="host", long=True)
 def try_card(session: Session, dry_run: DryRun = False) -> None:
     """Try all that a card is for, and write card-report.md, which holds nothing personal.
 

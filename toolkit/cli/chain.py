@@ -152,7 +152,7 @@ def _train(
     write_page(session, config.run_dir)
     seconds = monotonic() - begun
     value = {
-        "settings": settings.describe(),
+        "settings": settings.explain(),
         "engine": {"name": resolved.engine.name, "why": resolved.why},
         "environment": {
             "kind": environment.kind,
@@ -199,5 +199,5 @@ def _build_wheel(
     if wheel is None:
         return None
     built = planned.plan.lock.versions
-    settings = replace(wishes.settings, cuda=built.cuda, cudnn=built.cudnn)
+    settings = wishes.settings.without_libraries().merge(built.libraries)
     return choice.keep(replace(wishes, settings=settings, wheel=str(wheel.folder)))

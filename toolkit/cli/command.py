@@ -5,66 +5,38 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 
 from toolkit.base.console import Console
 from toolkit.base.errors import InterruptionError, JobError, ToolkitError, UsageError
 from toolkit.cli.help import SHARED_PANEL
-from toolkit.versions.settings import OPTIONS, EngineName, PlatformName, Settings, resolve
+from toolkit.versions.set import VERSIONS
+from toolkit.versions.settings import OPTIONS, Settings, resolve
 from toolkit.wheel.build_options import BuildOptions, list_options
 from train.config.presets import describe_datasets, read_table
 from train.system import addresses, output, signals
 from train.system.files import explain_path
-from train.system.progress import Mode
 
-_METAVARS = {
-    "tensorflow": "X.Y.Z",
-    "python": "X.Y",
-    "platform": "|".join(get_args(PlatformName)),
-    "cuda": "X.Y.Z",
-    "cudnn": "X.Y.Z",
-    "card": "auto|none|NAME",
-    "engine": "|".join(get_args(EngineName)),
-    "archive": "FILE",
-    "base_image": "REF",
-    "glibc": "X.Y",
-    "ca_bundle": "FILE",
-    "downloads": "DIR",
-    "progress": "|".join(get_args(Mode)),
-}
-_CHOICES = {
-    "card": lambda: ("auto", "none"),
-    "engine": lambda: get_args(EngineName),
-    "platform": lambda: get_args(PlatformName),
-    "progress": lambda: get_args(Mode),
-}
+
+def _make_option(declared: Mapping[str, Any]) -> Any:
+    choices = declared.get("choices", ())
+    metadata = typer.Option(
+        metavar=declared.get("metavar") or "|".join(choices),
+        help=declared["help"],
+        autocompletion=(lambda: choices) if choices else None,
+        rich_help_panel=SHARED_PANEL,
+    )
+    return Annotated[str | None, metadata]
+
+
 SETTINGS = {
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar=metavar,
-            help=OPTIONS[name].metadata["help"],
-            autocompletion=_CHOICES.get(name),
-            rich_help_panel=SHARED_PANEL,
-        ),
-    ]
-    for name, metavar in _METAVARS.items()
+    name: _make_option(item.metadata) for name, item in OPTIONS.items() if item.metadata.keys() & {"metavar", "choices"}
 }
 """Options that are settings: without a flag, the value comes from a lower layer."""
 
-ENVIRONMENT = (
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
-    "card",
-    "engine",
-    "archive",
-    "base_image",
-    "ca_bundle",
-)
+ENVIRONMENT = (*VERSIONS, "card", "engine", "archive", "base_image", "ca_bundle")
 """The settings that choose the environment or image in which a job runs."""
 
 OUTPUT = {
@@ -142,13 +114,15 @@ def command(
     build: Sequence[str] = (),
     remember: bool = False,
     long: bool = False,
+    partial: bool = False,
     **fixed: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Turn a function whose first parameter is ``session`` into a command with the ``shared`` settings as options.
 
     ``build``: fields of :class:`toolkit.wheel.build_options.BuildOptions` that are options of the command; the function
     gets them all as its parameter ``options``. ``fixed``: settings that it sets itself. ``remember``: whether digests
-    are cached. ``long``: whether it may take long, and shows its progress.
+    are cached. ``long``: whether it may take long, and shows its progress. ``partial``: whether it chooses those of
+    NVIDIA's libraries that are not asked for.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -172,7 +146,7 @@ def command(
                 _require_no_credentials(given)
                 if build:
                     given["options"] = _take_build_options(given, build)
-                settings = _resolve(console, flags, fixed)
+                settings = _resolve(console, flags, fixed, partial=partial)
                 with _remembering(settings, keep=not given.get("dry_run")) if remember else nullcontext():
                     function(Session(console, settings), **given)
                 signals.check()
@@ -225,10 +199,10 @@ def _take_build_options(given: dict[str, Any], names: Sequence[str]) -> BuildOpt
     return BuildOptions(**values | {name: tuple(values[name] or ()) for name in repeatable & values.keys()})
 
 
-def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[str, str]) -> Settings:
-    settings = resolve(flags, fixed=fixed)
+def _resolve(console: Console, flags: Mapping[str, str | None], fixed: Mapping[str, str], *, partial: bool) -> Settings:
+    settings = resolve(flags, fixed=fixed, partial=partial)
     console.display = settings.progress
-    for name, item in settings.describe().items():
+    for name, item in settings.explain().items():
         console.detail(f"{name} = {item['value'] or '(none)'}  [{item['from']}]")
     return settings
 

@@ -9,6 +9,7 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.cli.command import AllowUnsigned, From, Session, Trust, command
 from toolkit.cli.results import order, read_origin
+from toolkit.versions.set import VERSIONS
 from train.system.progress import Work
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from toolkit.wheel.wheel_folder import FinishedWheel
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", "downloads", remember=True, long=True)
+@command(*VERSIONS, "card", "ca_bundle", "downloads", remember=True, long=True)
 def install(
     session: Session,
     into: Annotated[
@@ -189,7 +190,7 @@ class _Found:
 
     def to_json(self) -> dict[str, object]:
         spec = self.chosen.spec
-        value = {name: getattr(spec, name) for name in ("tensorflow", "cuda", "cudnn")}
+        value = {name: getattr(spec, name) for name in VERSIONS}
         return {**value, "python": self.python, "wheel": str(spec.wheel) if spec.wheel else ""}
 
 

@@ -9,12 +9,13 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.cli.command import Dataset, Session, Wheel, command
 from toolkit.cli.help import read_scheduler_options
+from toolkit.versions.set import VERSIONS
 
 if TYPE_CHECKING:
     from toolkit.launch.batch import SlurmRequest
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "card", "ca_bundle", remember=True, engine="host")
+@command(*VERSIONS, "card", "ca_bundle", remember=True, engine="host")
 def slurm(
     session: Session,
     context: typer.Context,

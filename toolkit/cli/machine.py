@@ -9,7 +9,7 @@ import typer
 from toolkit.base import files
 from toolkit.base.errors import EngineError, PreflightError, UsageError
 from toolkit.cli.command import Session, command
-from toolkit.versions.set import NONE
+from toolkit.versions.set import NONE, VERSIONS
 
 if TYPE_CHECKING:
     from toolkit.doctor.machine import Machine
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from toolkit.versions.settings import Settings
 
 
-@command("tensorflow", "python", "cuda", "cudnn", "platform", "engine", "card", "base_image", "ca_bundle")
+@command(*VERSIONS, "platform", "engine", "card", "base_image", "ca_bundle")
 def doctor(
     session: Session,
     write_env: Annotated[bool, typer.Option("--write-env", help="Write the .env that compose.yaml reads.")] = False,
@@ -51,7 +51,7 @@ def doctor(
         )
 
 
-@command("tensorflow", "python", "platform", "engine", "card")
+@command(*VERSIONS, "platform", "engine", "card", partial=True)
 def advise(
     session: Session,
     name: Annotated[
@@ -59,27 +59,25 @@ def advise(
     ] = "",
     gpu: Annotated[str, typer.Option(metavar="NAME", help="The same as CARD.")] = "",
     driver: Annotated[str, typer.Option(metavar="VERSION", help="The driver, such as 550.54.")] = "",
-    wanted_cuda: Annotated[
-        str, typer.Option("--cuda", metavar="X.Y.Z", help="CUDA release that is wanted; cuDNN may be left out.")
-    ] = "",
-    wanted_cudnn: Annotated[str, typer.Option("--cudnn", metavar="X.Y.Z", help="cuDNN release that is wanted.")] = "",
     machine_glibc: Annotated[
         str,
         typer.Option("--glibc", metavar="X.Y", help="glibc of the machine, such as 2.17, for use without a container."),
     ] = "",
 ) -> None:
-    """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours."""
+    """Say which TensorFlow runs on a card: published as it is, grafted in minutes, or built in hours.
+
+    One of --cuda and --cudnn may be given alone.
+    """
     from toolkit.doctor import advice
     from toolkit.doctor.decision import AUTO, decide
-    from toolkit.versions.set import Set
     from toolkit.versions.table import load_table
 
     console, settings, table = session.console, session.settings, load_table()
+    asked = settings.asked
     named = [card for card in (name, gpu) if card]
     if len(named) > 1:
         raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
     machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=machine_glibc)
-    asked = settings.asked.merge(Set(cuda=wanted_cuda, cudnn=wanted_cudnn))
     card = AUTO if named or settings.card != NONE else NONE
     decision = decide(machine, asked, card=card, table=table)
     gpus = [advice.advise(table, device, machine, asked, card).to_json() for device in dict.fromkeys(machine.devices)]

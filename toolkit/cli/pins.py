@@ -4,6 +4,7 @@ from typing import Annotated
 import typer
 
 from toolkit.cli.command import Session, command
+from toolkit.versions.set import VERSIONS
 from toolkit.wheel.build_options import BuildOptions
 
 
@@ -42,8 +43,7 @@ def matrix(
         "updated": shown.updated,
         "rows": [asdict(row) for row in shown.rows()],
         "incomplete": [{**asdict(row), "lacks": row.lacks} for row in shown.incomplete.values()],
-        "cuda": [asdict(row) for row in shown.cuda_rows.values()],
-        "cudnn": [asdict(row) for row in shown.cudnn_rows.values()],
+        **{name: [asdict(row) for row in rows.values()] for name, rows in shown.libraries.items()},
         "bazel": [asdict(row) for row in shown.bazel_rows.values()],
         "platforms": [asdict(row) for row in shown.platforms.values()],
         "toolchains": [asdict(item) for item in shown.toolchains],
@@ -63,10 +63,7 @@ def matrix(
 
 @command(
     "platform",
-    "tensorflow",
-    "python",
-    "cuda",
-    "cudnn",
+    *VERSIONS,
     "base_image",
     "glibc",
     "ca_bundle",

@@ -8,13 +8,14 @@ import typer
 from toolkit.base.errors import CheckError, UsageError
 from toolkit.cli.command import Accept, DataDir, DryRun, Gpu, Session, SourcePath, Wheel, command
 from toolkit.cli.results import read_level
+from toolkit.versions.set import VERSIONS
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit import records
     from toolkit.jobs.reproduction import Reproduction
 
-_ENVIRONMENT: Final = ("tensorflow", "python", "cuda", "cudnn", "engine", "archive", "base_image")
+_ENVIRONMENT: Final = (*VERSIONS, "engine", "archive", "base_image")
 _OF_RUN: Final = frozenset({*_ENVIRONMENT, "data_dir", "source", "wheel", "gpu"})
 _TAKEN: Final = {
     "a wheel": frozenset({"accept", "bazelrc"}),

@@ -12,7 +12,7 @@ it out. It takes the first of these that is left:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toolkit.base.errors import UnsupportedError, UsageError
@@ -22,7 +22,7 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import grafts, numbers, rules
 from toolkit.versions.rules import VersionRequest
-from toolkit.versions.set import NONE, OPEN, VERSIONS, Set
+from toolkit.versions.set import NONE, OPEN, TITLES, VERSIONS, Set
 from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import is_contained
 from toolkit.versions.table import Locked, Table, load_table
@@ -269,7 +269,7 @@ class _Decider:
         way = Way(
             kind="graft" if grafted else "published",
             versions=versions,
-            named=self._graft_wish if grafted else versions,
+            named=self.asked.without_libraries() if grafted else versions,
             made_for=_list_capabilities(grafted),
             by_card=not any(self._has_code(card) for card in grafted),
             reason=self._explain_published(used, grafted, chosen.cuda, fit),
@@ -341,17 +341,14 @@ class _Decider:
 
     def _make_unsupported(self, items: Sequence[Locked], cards: Sequence[_Card]) -> UnsupportedError:
         asked = self.asked
-        for label, value in zip(("TensorFlow", "Python", "CUDA", "cuDNN"), astuple(asked), strict=False):
-            if value:
-                numbers.parse(value, label)
+        for name, value in asked.named().items():
+            numbers.parse(value, TITLES[name])
         if asked.tensorflow:
             self.table.tensorflow(asked.tensorflow)  # raises if it is not known
 
         def distance(item: Locked) -> tuple[int, ...]:
-            pairs = ((asked.tensorflow, item.tensorflow), (asked.cuda, item.cuda), (asked.cudnn, item.cudnn))
-            return tuple(
-                abs(numbers.to_number(built) - numbers.to_number(other)) if built else 0 for built, other in pairs
-            )
+            pairs = ((wanted, getattr(item, name)) for name, wanted in replace(asked, python="").named().items())
+            return tuple(abs(numbers.to_number(wanted) - numbers.to_number(other)) for wanted, other in pairs)
 
         nearest = min(items, key=lambda item: (*distance(item), -numbers.to_number(item.tensorflow)))
         python = numbers.find_nearest(asked.python, nearest.python) if asked.python else self.table.default.python
@@ -367,7 +364,7 @@ class _Decider:
         """Return the set of a grafted wheel for cards. Raises UnsupportedError if it is not what was asked for."""
         table, asked = self.table, self.asked
         sets = [item for item in table.published if item.cuda]
-        fitting = [item for item in sets if item.serves(self._graft_wish)]
+        fitting = [item for item in sets if item.serves(asked.without_libraries())]
         if not fitting:
             raise self._make_unsupported(sets, cards)
         base = max(fitting, key=lambda item: (not table.list_advisories(item.tensorflow), numbers.to_number(item.cuda)))
@@ -376,17 +373,12 @@ class _Decider:
         if not chosen.keeps(asked.libraries):
             named = ", ".join(describe_card(card.device) for card in cards if card.kind == "graft")
             raise UnsupportedError(
-                f"a graft for {named} has CUDA {chosen.cuda} and cuDNN {chosen.cudnn}, and other versions were asked "
-                f"for: {' '.join(asked.flags())}",
+                f"a graft for {named} has {chosen.describe_libraries()}, and other versions were asked for: "
+                f"{' '.join(asked.flags())}",
                 why=f"CUDA {chosen.cuda} is the first of the locked sets that knows the card",
                 remedy=f"the nearest: {' '.join(chosen.flags())}",
             )
-        return find_locked(table, chosen) or replace(base, cuda=chosen.cuda, cudnn=chosen.cudnn)
-
-    @property
-    def _graft_wish(self) -> Set:
-        """What was asked for of that which a graft lets one choose."""
-        return replace(self.asked, cuda="", cudnn="")
+        return find_locked(table, chosen) or base.take(chosen.libraries)
 
     def _build(self, cards: Sequence[_Card]) -> Decision:
         """Name the build for the cards that published wheels have no code for."""
@@ -437,7 +429,7 @@ class _Decider:
             newest = max(
                 (item for item in table.published if item.cuda), key=lambda item: numbers.to_number(item.tensorflow)
             )
-            asked = Set(tensorflow=newest.tensorflow, cuda=cuda, cudnn=newest.cudnn).merge(asked)
+            asked = replace(newest.choose(""), cuda=cuda).merge(asked)
         request = rules.read(table, asked, capabilities)
         suggestion = rules.suggest(table, request)
         if suggestion and not suggestion.keeps(wanted):
@@ -717,7 +709,7 @@ class _Decider:
             yield Way(
                 kind="graft",
                 versions=decision.versions,
-                named=self._graft_wish,
+                named=self.asked.without_libraries(),
                 made_for=texts,
                 by_card=False,
                 reason=why,

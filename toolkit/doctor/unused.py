@@ -38,12 +38,12 @@ def find_set(built: Set) -> Set | None:
 
     One that is not of the table is made by `toolkit lock`, which the command then names.
     """
-    table, unlinked = load_table(), replace(built, cuda="", cudnn="")
+    table, unlinked = load_table(), built.without_libraries()
     for item in table.published:
         if item.cuda and item.serves(unlinked) and numbers.parse(item.cuda) >= numbers.parse(built.cuda):
             return item.choose(built.python)
     try:
-        proposal = propose(table, replace(built, cudnn=""))
+        proposal = propose(table, replace(unlinked, cuda=built.cuda))
     except ToolkitError:
         return None
     if proposal is None or proposal.tensorflow != built.tensorflow:
@@ -94,6 +94,6 @@ def describe_unused(settings: Settings, why: str, remedy: str = "") -> str:
 def _decide(machine: Machine, settings: Settings) -> Decision | None:
     """Return the decision for the TensorFlow and Python of the settings; None if there is no such set."""
     try:
-        return decide(machine, replace(settings.asked, cuda="", cudnn=""))
+        return decide(machine, settings.asked.without_libraries())
     except ToolkitError:
         return None

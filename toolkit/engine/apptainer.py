@@ -42,7 +42,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
-from toolkit.versions.set import Set
+from toolkit.versions.set import VERSIONS, Set
 from train.system.progress import Work
 
 SIF: Final = "image.sif"
@@ -66,8 +66,7 @@ class Archive:
 
     @property
     def versions(self) -> Set:
-        names = ("tensorflow", "cuda", "cudnn")
-        return Set.of({name: self.labels.get(f"{naming.LABEL_PREFIX}.{name}") for name in names})
+        return Set.of({name: self.labels.get(f"{naming.LABEL_PREFIX}.{name}") for name in VERSIONS})
 
 
 def read_archive(path: Path) -> Archive:

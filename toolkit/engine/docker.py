@@ -92,9 +92,7 @@ def plan_image(
     labels = {
         naming.OWNER_LABEL: "toolkit",
         naming.PLAN_LABEL: content,
-        f"{naming.LABEL_PREFIX}.tensorflow": spec.tensorflow,
-        f"{naming.LABEL_PREFIX}.cuda": spec.cuda,
-        f"{naming.LABEL_PREFIX}.cudnn": spec.cudnn,
+        **{f"{naming.LABEL_PREFIX}.{name}": version for name, version in spec.named().items()},
         naming.LOCK_LABEL: inputs["requirements"],
         "org.opencontainers.image.base.name": platform_base.reference,
     }

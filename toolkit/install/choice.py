@@ -29,7 +29,7 @@ class Choice:
     def describe(self) -> str:
         spec = self.spec
         name = spec.wheel.name if spec.wheel else f"TensorFlow {spec.tensorflow}"
-        return f"{name} with " + (f"CUDA {spec.cuda} and cuDNN {spec.cudnn}" if spec.cuda else "no GPU code")
+        return f"{name} with {spec.describe_libraries() or 'no GPU code'}"
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def _list_served(table: Table, item: Locked) -> tuple[str, ...]:
 def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     """Return the sets that fit the TensorFlow, CUDA and cuDNN that are asked for, the newest first."""
     named = settings.sources["tensorflow"] != "default"
-    sets = [item for item in table.published if (item.cuda, item.cudnn) == (settings.cuda, settings.cudnn)]
+    sets = [item for item in table.published if item.libraries == settings.libraries]
     if not named:
         return sorted(sets, key=lambda item: numbers.parse(item.tensorflow), reverse=True)
     made = describe_set(table, settings.versions)
@@ -110,7 +110,7 @@ def _pick(table: Table, settings: Settings, python: str) -> Settings:
             locked = python if python in item.python else item.python[0]
             return replace(settings, tensorflow=item.tensorflow, python=locked)
     name = f"TensorFlow {settings.tensorflow}" if settings.sources["tensorflow"] != "default" else "TensorFlow"
-    for_cuda = f" with CUDA {settings.cuda} and cuDNN {settings.cudnn}" if settings.cuda else ""
+    for_cuda = f" with {settings.describe_libraries()}" if settings.cuda else ""
     pythons = numbers.sort({version for item in sets for version in _list_served(table, item)})
     if not pythons:
         return replace(settings, python=python)  # choose_spec says which sets there are
@@ -144,4 +144,4 @@ def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
             why=f"there is no record beside it, and no known set has CUDA {inspected.build.cuda} or a later one for it",
             remedy="give --cuda and --cudnn",
         )
-    return replace(settings, cuda=found.cuda, cudnn=found.cudnn)
+    return settings.merge(found.libraries)

@@ -15,7 +15,7 @@ from toolkit.base.project import shorten
 from toolkit.engine import gpus
 from toolkit.engine.host import hides_gpus
 from toolkit.jobs.engines import choose_engine
-from toolkit.versions.set import Set
+from toolkit.versions.set import LIBRARIES, Set
 from toolkit.versions.settings import Settings, find_own_platform
 from toolkit.versions.table import load_table
 from toolkit.wheel import wheel_folder
@@ -51,7 +51,7 @@ class Wishes:
 
     @property
     def names_versions(self) -> bool:
-        return any(self.settings.sources.get(name, "default") != "default" for name in ("tensorflow", "cuda", "cudnn"))
+        return any(self.settings.sources.get(name, "default") != "default" for name in ("tensorflow", *LIBRARIES))
 
     @property
     def leaves_versions(self) -> bool:

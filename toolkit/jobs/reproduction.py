@@ -32,6 +32,7 @@ from toolkit.records import comparison
 from toolkit.records.comparison import Comparison
 from toolkit.records.origins import flatten
 from toolkit.records.run import check_run, describe_unfinished, is_unfinished
+from toolkit.versions.set import VERSIONS
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import load_table
 from train.config.configuration import NAMED, OPEN, TrainConfig
@@ -182,9 +183,7 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
 def _choose_environment(record: RunRecord, wishes: Wishes, how: Runner) -> pipeline.ReadyEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     link, settings = record.parent, wishes.settings
-    named = wishes.wheel or any(
-        settings.sources[name] == "flag" for name in ("engine", "tensorflow", "python", "cuda", "cudnn")
-    )
+    named = wishes.wheel or any(settings.sources[name] == "flag" for name in ("engine", *VERSIONS))
     recorded = None if named else _find_recorded(link, settings)
     if recorded:
         engine, used = recorded

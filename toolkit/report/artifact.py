@@ -17,6 +17,7 @@ from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Cell, Chain, Number, Page, Row, Section, Table
 from toolkit.report.run_files import show_bytes, show_seconds
 from toolkit.smoke import runner
+from toolkit.versions.set import LIBRARIES, TITLES
 from toolkit.wheel import wheel_folder
 from train.system.files import read_text
 
@@ -87,7 +88,7 @@ def _show_device(spec: Mapping[str, str]) -> list[Number]:
     if not spec.get("cuda"):
         return [Number(label="Device", text="processor")]
     plain = ", ".join(re.findall(r"[\d.]+", _DOTLESS.sub(r"\1.\2", spec["capabilities"])))
-    shown = {"CUDA": spec["cuda"], "cuDNN": spec["cudnn"], "Compute capability": plain}
+    shown = {TITLES[name]: spec[name] for name in LIBRARIES if name in spec} | {"Compute capability": plain}
     return [Number(label=label, text=text) for label, text in shown.items()]
 
 

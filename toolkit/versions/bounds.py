@@ -4,12 +4,13 @@ The extra ``and-cuda`` of published wheels is either pinned to the CUDA of the b
 or open upwards, so that it brings a cuDNN without code for earlier ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers
 from toolkit.versions.set import Set
-from toolkit.versions.sets import name_wheel
+from toolkit.versions.sets import name_components, name_wheel
 from toolkit.versions.table import CudaRow, Table, affects, split_span
 
 
@@ -24,10 +25,9 @@ def list_bounds(table: Table, built: Set, served: Iterable[str]) -> dict[str, st
     row = _find_first(table, built.cuda, cards)
     if row is None:
         return {}
-    bounds = {name_wheel(name, row.version): _reach(version) for name, version in row.components.items()}
-    bounds[name_wheel("cudnn", row.version)] = _bound_cudnn(table, built, row.version, cards)
-    known = table.tensorflow_rows.get(built.tensorflow)
-    return {**bounds, **({name_wheel("nccl", row.version): _reach(known.nccl)} if known and known.nccl else {})}
+    components = name_components(table, replace(built, cuda=row.version))
+    bounds = {name: _reach(version) for name, version in components.items()}
+    return {**bounds, name_wheel("cudnn", row.version): _bound_cudnn(table, built, row.version, cards)}
 
 
 def list_exact(table: Table, chosen: Set) -> dict[str, str]:
@@ -38,18 +38,11 @@ def list_exact(table: Table, chosen: Set) -> dict[str, str]:
     row, library = table.cuda_rows.get(chosen.cuda), table.cudnn_rows.get(chosen.cudnn)
     if row is None or not row.components or library is None or not library.wheel:
         raise UnsupportedError(
-            f"the packages of CUDA {chosen.cuda} and cuDNN {chosen.cudnn} are not known here, so none can be "
-            "required exactly",
+            f"the packages of {chosen.describe_libraries()} are not known here, so none can be required exactly",
             why="the version table does not name them",
             remedy="leave out --exact",
         )
-    known = table.tensorflow_rows.get(chosen.tensorflow)
-    pins: Mapping[str, str] = {
-        **row.components,
-        "cudnn": library.wheel,
-        "nccl": known.nccl if known else "",
-    }
-    return {name_wheel(name, chosen.cuda): f"=={version}" for name, version in pins.items() if version}
+    return {name: f"=={version}" for name, version in name_components(table, chosen).items()}
 
 
 def find_first_cuda(table: Table, built: str, cards: Iterable[str]) -> str:

@@ -16,10 +16,10 @@ def choose(table: Table, base: Set, capabilities: Sequence[str]) -> Set:
     all. Raises UnsupportedError if no ptxas here knows the cards.
     """
     knowing = list_knowing(table, capabilities)
-    base = replace(base, cuda="", cudnn="")
+    base = base.without_libraries()
     sets = [item for item in table.published if item.cuda and item.serves(base)]
     if known := next((item for item in sets if item.cuda in knowing), None):
-        return replace(base, cuda=known.cuda, cudnn=known.cudnn)
+        return base.merge(known.libraries)
     row = table.tensorflow_rows.get(base.tensorflow)
     fitting = [cuda for cuda in numbers.sort(row.cuda) if cuda in knowing] if row else []
     cuda = [*fitting, *knowing][0]

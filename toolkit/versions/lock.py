@@ -21,6 +21,9 @@ DEFAULT_FILE = "docker/toolkit.lock.yaml"
 """The lock of the table's default set, written by `make pins`. A build reads :data:`FILE`."""
 
 SCHEMA = 1
+REDIST = "-redist-sha256"
+"""How the pin of NVIDIA's JSON of a library's release ends."""
+
 SYSROOT = "sysroot"
 """The locked set that an older C library is made from."""
 
@@ -95,7 +98,7 @@ def collect(
         "apt-snapshot": apt_snapshot,
         "tensorflow-commit": row.commit or commit,
         "bazel-sha256": table.bazel_rows[spec.bazel].sha256.get(table.platform(spec.platform).bazel, ""),
-        **_pin_cuda(spec, table),
+        **{f"{name}{REDIST}": table.libraries[name][value].redist for name, value in spec.libraries.named().items()},
         "source-date-epoch": str(row.source_date_epoch or table.default.source_date_epoch),
         "recipe": digest.digest_paths(project.ROOT, [project.locate(name) for name in RECIPE]),
     }
@@ -113,13 +116,6 @@ def collect(
         **({"glibc": spec.glibc} if spec.glibc else {}),
     }
     return Lock(spec=versions, pins=pins)
-
-
-def _pin_cuda(spec: BuildVersions, table: Table) -> dict[str, str]:
-    if not spec.cuda:
-        return {}
-    cuda, cudnn = table.cuda_rows[spec.cuda], table.cudnn_rows[spec.cudnn]
-    return {"cuda-redist-sha256": cuda.redist, "cudnn-redist-sha256": cudnn.redist}
 
 
 def collect_default() -> Lock:

@@ -7,6 +7,7 @@ from typing import Literal, NotRequired, TypedDict
 from toolkit.base.errors import UnsupportedError
 from toolkit.versions import numbers, proofs
 from toolkit.versions.rules import VersionRequest, describe_fix, find_reasons, find_toolchains
+from toolkit.versions.set import LIBRARIES
 from toolkit.versions.table import Advisory, Failure, PlatformRow, Table, TensorflowRow, split_span
 
 State = Literal["proven", "proven (cross)", "failed", "refused", "untried"]
@@ -86,8 +87,7 @@ def narrow(table: Table, tensorflow: str = "", cuda: str = "") -> Table:
     versions = [row.version for row in rows]
     values = {
         "tensorflow": versions,
-        "cuda": list(releases),
-        "cudnn": [release for row in rows for release in row.cudnn],
+        **{name: [release for row in rows for release in row.offers(name)] for name in LIBRARIES},
         "capability": [
             capability
             for release in releases

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
-from toolkit.versions.set import FIRST_PLATFORM, NONE, OPEN, Set
+from toolkit.versions.set import FIRST_PLATFORM, LIBRARIES, NONE, OPEN, TITLES, Set
 from toolkit.versions.sets import describe_set, find_locked
 from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
@@ -99,7 +99,7 @@ def _leave_out_cuda(asked: VersionRequest, capabilities: Sequence[str]) -> Versi
             f"--cuda none is for processors, and --compute-capability {capabilities[0]} is given too",
             remedy="leave out one of them",
         )
-    return replace(asked, cuda="", cudnn="", capabilities=())
+    return replace(asked.without_libraries(), capabilities=())
 
 
 def _require_sysroot(table: Table, asked: VersionRequest) -> None:
@@ -159,9 +159,7 @@ def _list_toolchains(table: Table, tensorflow: str, cuda: str, base: str) -> lis
 
 def find_failures(table: Table, asked: VersionRequest) -> list[Failure]:
     values = {
-        "tensorflow": [asked.tensorflow],
-        "cuda": [asked.cuda] if asked.cuda else [],
-        "cudnn": [asked.cudnn] if asked.cudnn else [],
+        **{name: [value] if (value := getattr(asked, name)) else [] for name in ("tensorflow", *LIBRARIES)},
         "capability": [numbers.strip_suffix(item) for item in asked.numbers],
     }
     return [failure for failure in table.failures if failure.affects(**values)]
@@ -262,8 +260,9 @@ def _suggest_base(table: Table, asked: VersionRequest) -> str:
 
 def _find_unknown_keys(row: TensorflowRow, asked: VersionRequest) -> list[str]:
     reasons = []
-    for label, value, known in (("CUDA", asked.cuda, row.cuda), ("cuDNN", asked.cudnn, row.cudnn)):
-        if value in known or not asked.cuda:
+    for name, value in asked.libraries.named().items():
+        label, known = TITLES[name], row.offers(name)
+        if value in known:
             continue
         release = next((item for item in known if value.startswith(f"{item}.")), "")
         note = f" ({label} {release} is the release; {value} is the number of a wheel)" if release else ""
@@ -354,8 +353,8 @@ def read(table: Table, wanted: Set, capabilities: Sequence[str] = ()) -> Version
         base=table.default_base.codename,
         platform=table.platform(usual.platform).name,
     )
-    for name in ("TensorFlow", "Python", "CUDA", "cuDNN"):
-        numbers.parse(getattr(asked, name.lower()), name)
+    for name, value in asked.named().items():
+        numbers.parse(value, TITLES[name])
     _refuse_swapped(table, asked)
     return asked
 
@@ -377,11 +376,12 @@ def _refuse_swapped(table: Table, asked: VersionRequest) -> None:
 def _find_usual(table: Table, tensorflow: str) -> Set:
     default, row = table.default, table.tensorflow_rows.get(tensorflow)
     items = [item for item in table.published if item.cuda and item.tensorflow == tensorflow]
-    if row is None or any((item.cuda, item.cudnn) == (default.cuda, default.cudnn) for item in items):
+    if row is None or any(item.libraries == default.libraries for item in items):
         return OPEN
     if items:
         return items[0].choose("")
-    return Set(cuda=numbers.find_nearest(default.cuda, row.cuda), cudnn=numbers.find_nearest(default.cudnn, row.cudnn))
+    usual = default.libraries.named().items()
+    return Set.of({name: numbers.find_nearest(value, row.offers(name)) for name, value in usual})
 
 
 def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterable[str]:

@@ -1,7 +1,10 @@
-"""The versions that are chosen together: of TensorFlow, Python, CUDA and cuDNN, and the platform."""
+"""The versions that are chosen together: of TensorFlow, Python and NVIDIA's libraries, and the platform.
+
+A field of :class:`Set` is all that declares one: the option of every command that takes versions follows from it.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 NONE = "none"
@@ -10,14 +13,19 @@ NONE = "none"
 FIRST_PLATFORM = "linux/amd64"  # of plans and locks that name none, because there was no other
 
 
+def _version(title: str, text: str, form: str = "X.Y.Z") -> Any:
+    """Declare a version: what sentences call its product, and the help and the form of its option."""
+    return field(default="", metadata={"title": title, "help": text, "metavar": form})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Set:
     """Some versions. An empty one is left open; a chosen set without CUDA and cuDNN is for the processor."""
 
-    tensorflow: str = ""
-    python: str = ""  # ``X.Y``
-    cuda: str = ""  # cuda, cudnn: releases ``X.Y.Z``
-    cudnn: str = ""
+    tensorflow: str = _version("TensorFlow", "Version of TensorFlow.")
+    python: str = _version("Python", "Version of Python.", "X.Y")
+    cuda: str = _version("CUDA", "CUDA release, exactly; none: for the processor.")
+    cudnn: str = _version("cuDNN", "cuDNN release, exactly.")
     platform: str = ""  # ``linux/amd64``
 
     @classmethod
@@ -37,13 +45,24 @@ class Set:
 
     @property
     def libraries(self) -> "Set":
-        """Its CUDA and cuDNN alone."""
-        return Set(cuda=self.cuda, cudnn=self.cudnn)
+        """Its CUDA, cuDNN and other libraries of NVIDIA alone."""
+        return Set(**{name: getattr(self, name) for name in LIBRARIES})
+
+    def without_libraries(self) -> Self:
+        """Return these versions with NVIDIA's libraries left open."""
+        return replace(self, **dict.fromkeys(LIBRARIES, ""))
+
+    def arguments(self) -> dict[str, str]:
+        """Return the arguments of the Dockerfile for these versions, such as ``CUDA_VERSION``."""
+        return {f"{name.upper()}_VERSION": value for name, value in self.named().items()}
+
+    def describe_libraries(self) -> str:
+        """Return ``CUDA 12.8.1 and cuDNN 9.10.2``; empty for the processor."""
+        return " and ".join(f"{TITLES[name]} {version}" for name, version in self.libraries.named().items())
 
     def describe(self) -> str:
         """Return ``TensorFlow 2.21.0 with CUDA 12.8.1 and cuDNN 9.10.2``, or ``… with the CPU set``."""
-        with_ = f"CUDA {self.cuda} and cuDNN {self.cudnn}" if self.cuda else "the CPU set"
-        return f"TensorFlow {self.tensorflow} with {with_}"
+        return f"TensorFlow {self.tensorflow} with {self.describe_libraries() or 'the CPU set'}"
 
     def merge(self, other: "Set") -> Self:
         """Return these versions, with those of another set that it does not leave open in their place."""
@@ -58,5 +77,10 @@ OPEN = Set()
 """A set that leaves everything open."""
 
 NAMES = tuple(item.name for item in fields(Set))
-VERSIONS = NAMES[:-1]
+DECLARED = {item.name: item.metadata for item in fields(Set) if item.metadata}
+TITLES = {name: str(declared["title"]) for name, declared in DECLARED.items()}
+VERSIONS = tuple(DECLARED)
 """The names of the versions, in the order of the flags."""
+
+LIBRARIES = VERSIONS[2:]
+"""Those of NVIDIA's libraries: of CUDA, and of what has releases of its own beside it."""

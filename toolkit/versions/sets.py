@@ -38,10 +38,9 @@ def describe_set(table: Table, asked: Set) -> Locked:
     """Return the description of the set for these versions. It need not exist yet, nor be possible for this Python."""
     oldest = numbers.parse(table.default.python)
     pythons = (version for version in table.tensorflow(asked.tensorflow).python if numbers.parse(version) >= oldest)
-    named = f"cuda-{asked.tensorflow}-{asked.cuda}-{asked.cudnn}" if asked.cuda else f"cpu-{asked.tensorflow}"
-    made = Locked(
-        tensorflow=asked.tensorflow, python=tuple(pythons), cuda=asked.cuda, cudnn=asked.cudnn, requirements=named
-    )
+    libraries = asked.libraries.named()
+    named = "-".join(("cuda" if libraries else "cpu", asked.tensorflow, *libraries.values()))
+    made = Locked(tensorflow=asked.tensorflow, python=tuple(pythons), requirements=named, **libraries)
     sets = (item for item in table.published if asked.python in item.python)
     return next((item for item in sets if item.choose(asked.python).named() == asked.named()), made)
 
@@ -50,6 +49,18 @@ def name_wheel(component: str, cuda: str) -> str:
     """Return the name of NVIDIA's wheel for a CUDA. Since CUDA 13, parts of CUDA itself have no suffix."""
     major = numbers.parse(cuda)[0]
     return f"nvidia-{component}" + (f"-cu{major}" if major < 13 or component in _BESIDE else "")
+
+
+def name_components(table: Table, chosen: Set) -> dict[str, str]:
+    """Return the version of each wheel of NVIDIA for a CUDA, as far as the table knows it, by the wheel's name."""
+    cuda, cudnn = table.cuda_rows.get(chosen.cuda), table.cudnn_rows.get(chosen.cudnn)
+    row = table.tensorflow_rows.get(chosen.tensorflow)
+    versions = {
+        **(cuda.components if cuda else {}),
+        "cudnn": cudnn.wheel if cudnn else "",
+        "nccl": row.nccl if row else "",
+    }
+    return {name_wheel(name, chosen.cuda): version for name, version in versions.items() if version}
 
 
 def list_packages(table: Table, item: Locked) -> list[str]:
@@ -62,12 +73,10 @@ def list_packages(table: Table, item: Locked) -> list[str]:
             ),
             *row.beside,
         ]
-    components = table.cuda_rows[item.cuda].components
+    components = name_components(table, item.choose(""))
     return [
         f"tensorflow=={item.tensorflow}",
-        *(f"{name_wheel(name, item.cuda)}=={version}" for name, version in components.items()),
-        f"{name_wheel('cudnn', item.cuda)}=={table.cudnn_rows[item.cudnn].wheel}",
-        f"{name_wheel('nccl', item.cuda)}=={row.nccl}",
+        *(f"{name}=={version}" for name, version in components.items()),
         *row.beside,
     ]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from toolkit.base import files
 from toolkit.base.errors import PreflightError, UnsupportedError, UsageError
-from toolkit.versions.set import NONE, VERSIONS, Set
+from toolkit.versions.set import DECLARED, LIBRARIES, NONE, VERSIONS, Set
 from train.system import addresses
 from train.system.files import read_regular
 from train.system.progress import Mode
@@ -23,16 +23,17 @@ DECIDED = "decision"
 STANDARD_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
-def _default(text: str, default: str, *, personal: bool = False) -> Any:
+def _default(text: str, default: str, **more: Any) -> Any:
     """Declare a setting with its help. One whose default is empty may be empty.
 
     ``personal``: it decides which programs run, where they come from, or who vouches for them. The file of a folder
-    that a stranger made may not.
+    that a stranger made may not. ``choices``: values that it has names for. ``metavar``: the form of its value; one
+    that has neither is no option of a command.
     """
-    return field(default=default, metadata={"help": text, "personal": personal})
+    return field(default=default, metadata={"help": text, **more})
 
 
-def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
+def _pinned(name: str, **declared: Any) -> Any:
     """Declare a setting whose default is in the version table."""
 
     def read() -> str:
@@ -41,7 +42,7 @@ def _pinned(text: str, name: str, *, personal: bool = False) -> Any:
 
         return str(getattr(load_table().default, name))
 
-    return field(default_factory=read, metadata={"help": text, "personal": personal})
+    return field(default_factory=read, metadata=declared)
 
 
 def is_contained(engine: str) -> bool:
@@ -59,28 +60,38 @@ def find_own_platform() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    tensorflow: str = _pinned("Version of TensorFlow.", "tensorflow")
-    python: str = _pinned("Version of Python.", "python")
-    cuda: str = _default("CUDA release, exactly; none: for the processor.", "")
-    cudnn: str = _default("cuDNN release, exactly.", "")
+class Settings(Set):
+    """The versions that a command works with, chosen or asked for, and all else that it was told."""
+
+    tensorflow: str = _pinned("tensorflow", **DECLARED["tensorflow"])
+    python: str = _pinned("python", **DECLARED["python"])
     platform: PlatformName = field(
         default_factory=find_own_platform,  # type: ignore[arg-type]
-        metadata={"help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine."},
+        metadata={
+            "help": "linux/amd64 or linux/arm64: of what is made; by default that of this machine.",
+            "choices": get_args(PlatformName),
+        },
     )
     card: str = _default(
-        "Card to run on, such as `RTX 5090` or 12.0; auto: those of this machine, none: the processor.", "auto"
+        "Card to run on, such as `RTX 5090` or 12.0; auto: those of this machine, none: the processor.",
+        "auto",
+        metavar="auto|none|NAME",
+        choices=("auto", NONE),
     )
-    engine: EngineName = _default("Engine that runs the jobs.", "auto")
-    archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True)
-    base_image: str = _pinned("Base image of all stages.", "base_image", personal=True)
-    glibc: str = _default("Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "")
-    ca_bundle: str = _default("PEM file for networks that re-sign https.", "", personal=True)
-    downloads: str = _default("Folder of `build-wheel --collect`, with what would be downloaded.", "", personal=True)
+    engine: EngineName = _default("Engine that runs the jobs.", "auto", choices=get_args(EngineName))
+    archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True, metavar="FILE")
+    base_image: str = _pinned("base_image", help="Base image of all stages.", personal=True, metavar="REF")
+    glibc: str = _default(
+        "Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "", metavar="X.Y"
+    )
+    ca_bundle: str = _default("PEM file for networks that re-sign https.", "", personal=True, metavar="FILE")
+    downloads: str = _default(
+        "Folder of `build-wheel --collect`, with what would be downloaded.", "", personal=True, metavar="DIR"
+    )
     runs: str = _default("Folder of training runs.", "runs")
     data: str = _default("Folder of downloaded data sets.", "data")
     state: str = _default("Folder of environments, logs and manifests.", ".toolkit", personal=True)
-    progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto")
+    progress: Mode = _default("How progress is shown: auto, plain, tty or quiet.", "auto", choices=get_args(Mode))
     # for each name, ``default``, ``toolkit.yaml``, the variable's name, ``flag``, or ``decision``
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -108,7 +119,8 @@ class Settings:
         decided = [name for name, value in values.items() if getattr(self, name) != value or not self.asks(name)]
         return replace(self, **values, sources={**self.sources, **dict.fromkeys(decided, DECIDED)})
 
-    def describe(self) -> dict[str, dict[str, str]]:
+    def explain(self) -> dict[str, dict[str, str]]:
+        """Return each value, and where it is from."""
         return {name: {"value": getattr(self, name), "from": self.sources[name]} for name in _NAMES}
 
 
@@ -127,10 +139,12 @@ def resolve(
     fixed: Mapping[str, str] | None = None,
     file: Path | None = None,
     environment: Mapping[str, str] = os.environ,
+    partial: bool = False,
 ) -> Settings:
     """Merge the four layers, and then what the command itself fixes. Raises UsageError.
 
-    ``file`` is by default the ``toolkit.yaml`` of the current folder.
+    ``file`` is by default the ``toolkit.yaml`` of the current folder. ``partial``: whether some of NVIDIA's libraries
+    may be asked for and the others left open.
     """
     values: dict[str, str] = {}
     sources = dict.fromkeys(_NAMES, "default")
@@ -143,7 +157,8 @@ def resolve(
     layers.append(("the command", fixed or {}))
     for source, layer in layers:
         if layer.get("cuda") == NONE:
-            values.pop("cudnn", None)  # that of a lower layer goes with its CUDA
+            for name in LIBRARIES:
+                values.pop(name, None)  # that of a lower layer goes with its CUDA
         for name, value in layer.items():
             if value is not None:
                 values[name] = _require_text(name, value, source)
@@ -156,14 +171,15 @@ def resolve(
         if variable:
             values["ca_bundle"], sources["ca_bundle"] = environment[variable], variable
     settings = Settings(**values, sources=sources)  # type: ignore[arg-type]
-    _check(settings)
+    _check(settings, partial=partial)
     return settings
 
 
 def _take_processor(values: dict[str, str], sources: dict[str, str]) -> None:
     """Take ``--cuda none`` for ``--card none``, which leaves CUDA open. Raises UsageError if a GPU is asked for too."""
-    for name, open_ in (("cudnn", {""}), ("card", {"auto", NONE})):
-        if values.get(name, "") not in {"", *open_}:
+    free = {**{name: {""} for name in LIBRARIES[1:]}, "card": {"", "auto", NONE}}
+    for name, open_ in free.items():
+        if values.get(name, "") not in open_:
             raise UsageError(
                 f"--cuda none is for processors, and --{name} {values[name]} is given too",
                 why=f"cuda: none (from {sources['cuda']}), {name}: {values[name]} (from {sources[name]})",
@@ -216,7 +232,7 @@ def _require_text(name: str, value: object, source: str) -> str:
     return value
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: Settings, *, partial: bool) -> None:
     for name in _NAMES:
         if not getattr(settings, name) and OPTIONS[name].default != "":
             raise UsageError(
@@ -237,7 +253,7 @@ def _check(settings: Settings) -> None:
             raise UsageError(
                 f"unknown {name}: {value!r} (from {settings.sources[name]})", remedy=f"one of {', '.join(choices)}"
             )
-    if bool(settings.cuda) != bool(settings.cudnn):
+    if not partial and 0 < len(settings.libraries.named()) < len(LIBRARIES):
         raise _explain_lone(settings)
     if settings.downloads and not Path(settings.downloads).is_dir():
         raise UsageError(
@@ -280,12 +296,12 @@ def _explain_lone(settings: Settings) -> UsageError:
     from toolkit.versions.rules import propose
     from toolkit.versions.table import load_table
 
-    name, other = ("cuda", "cudnn") if settings.cuda else ("cudnn", "cuda")
-    value = str(getattr(settings, name))
+    name, value = next(iter(settings.libraries.named().items()))
+    other = next(item for item in LIBRARIES if not getattr(settings, item))
     nearest = propose(load_table(), replace(settings.versions, platform=""))
-    partial = f", and {value} is not a full x.y.z" if value.count(".") < 2 else ""
+    short = f", and {value} is not a full x.y.z" if value.count(".") < 2 else ""
     return UsageError(
-        f"--{name} was given without --{other}{partial}",
+        f"--{name} was given without --{other}{short}",
         why=f"{name}: {value} (from {settings.sources[name]})",
         remedy=f"give both, such as {' '.join(nearest.libraries.flags())}" if nearest else "give both",
     )

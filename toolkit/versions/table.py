@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import yaml
 
 from toolkit.base.errors import ToolkitError, UnsupportedError
 from toolkit.versions import numbers
-from toolkit.versions.set import Set
+from toolkit.versions.set import LIBRARIES, Set
 
 # libyaml is 20 times faster than the Python loader; wheels of PyYAML have it, some distributions' packages do not.
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -97,6 +97,10 @@ class TensorflowRow:
     beside: tuple[str, ...] = ()  # packages that its wheel no longer brings, and that the training job needs
     candidate: str = ""  # the newest published wheel, while the version itself is not released
     missing: tuple[str, ...] = ()  # what must be known or made before this version can be used
+
+    def offers(self, library: str) -> tuple[str, ...]:
+        """Return the releases of one of NVIDIA's libraries in its tables."""
+        return tuple(getattr(self, library))
 
     @property
     def lacks(self) -> tuple[str, ...]:
@@ -186,7 +190,15 @@ class Locked:
 
     def choose(self, python: str) -> Set:
         """Return its versions for one Python."""
-        return Set(tensorflow=self.tensorflow, python=python, cuda=self.cuda, cudnn=self.cudnn)
+        return Set.of({**vars(self), "python": python})
+
+    @property
+    def libraries(self) -> Set:
+        return self.choose("").libraries
+
+    def take(self, libraries: Set) -> "Locked":
+        """Return it with other libraries of NVIDIA."""
+        return replace(self, **{name: getattr(libraries, name) for name in LIBRARIES})
 
     def serves(self, asked: Set) -> bool:
         """Return whether it has the versions that were asked for."""
@@ -269,6 +281,11 @@ class Table:
     published_code: PublishedCode
     failures: tuple[Failure, ...]
     advisories: Mapping[str, Advisory]  # by id
+
+    @property
+    def libraries(self) -> dict[str, Mapping[str, "CudaRow | CudnnRow"]]:
+        """The releases of each of NVIDIA's libraries that has a version of its own, by its name in :class:`Set`."""
+        return {name: getattr(self, f"{name}_rows") for name in LIBRARIES}
 
     def list_advisories(self, tensorflow: str) -> tuple[Advisory, ...]:
         """Return the published advisories of a version."""
@@ -410,15 +427,17 @@ def _freeze(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(table: Table) -> None:
-    redist: list[CudaRow | CudnnRow] = [*table.cuda_rows.values(), *table.cudnn_rows.values()]
+    redist = [row for rows in table.libraries.values() for row in rows.values()]
     versions = [*table.rows(), *table.incomplete.values()]
     platforms = table.platforms.values()
     rows = [*versions, *redist, *platforms, *table.bazel_rows.values()]
     advisories = table.advisories.values()
     missing = {
         "sources": {source for row in (*rows, *advisories) for source in row.sources} - table.sources.keys(),
-        "cuda": {key for row in versions for key in row.cuda} - table.cuda_rows.keys(),
-        "cudnn": {key for row in versions for key in row.cudnn} - table.cudnn_rows.keys(),
+        **{
+            name: {key for row in versions for key in row.offers(name)} - known.keys()
+            for name, known in table.libraries.items()
+        },
         "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
         "platforms": {table.default.platform} - table.platforms.keys(),
         "a Bazel's sha256": {row.bazel for row in platforms}.difference(
@@ -438,7 +457,7 @@ def _check(table: Table) -> None:
     hashes += [value for row in table.bazel_rows.values() for value in row.sha256.values()]
     if wrong := [value for value in hashes if len(value) != 64 or set(value) - set("0123456789abcdef")]:
         raise ValueError(f"not sha256 digests: {wrong}")
-    allowed = {"tensorflow", "cuda", "cudnn", "capability"}
+    allowed = {"tensorflow", *LIBRARIES, "capability"}
     conditional: list[Failure | Toolchain | PlatformRow] = [*table.failures, *table.toolchains, *platforms]
     spans = [pair for row in conditional for pair in row.when.items()]
     if unknown := [pair for pair in spans if pair[0] not in allowed or not _SPAN.fullmatch(pair[1])]:

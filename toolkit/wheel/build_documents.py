@@ -9,7 +9,8 @@ from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from packageurl import PackageURL
 
 from toolkit.base import naming
-from toolkit.versions.lock import REPOSITORY
+from toolkit.versions.lock import REDIST, REPOSITORY
+from toolkit.versions.set import LIBRARIES
 from toolkit.wheel import wheel_documents
 from toolkit.wheel.build_inputs import IMAGE_SCHEME
 from toolkit.wheel.build_options import list_options
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 BUILDER: Final = "urn:x-tensorflow-toolkit:builder:docker-buildx"
 """This program, the container engine and the machine: a user of the result trusts all three."""
 
-_PROPERTIES: Final = ("python", "cuda", "cudnn", "capabilities")
+_PROPERTIES: Final = ("python", *LIBRARIES, "capabilities")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def _list_dependencies(plan: BuildPlan, bazel: Program) -> Iterator[dict[str, An
         yield _describe_origin("bazel", plan)
     yield {"name": f"bazel-{bazel.version}", "digest": {"sha256": bazel.sha256}}
     for part in plan.lock.versions.libraries.named():
-        yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}-redist-sha256"]}}
+        yield {"name": f"redistrib_{spec[part]}.json", "digest": {"sha256": pins[f"{part}{REDIST}"]}}
     for name, value in pins.items():
         if "/" in name:
             yield {"name": name, "digest": split(value)}

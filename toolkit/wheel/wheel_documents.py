@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from toolkit import __version__
 from toolkit.base import manifest
-from toolkit.versions.sets import name_wheel
+from toolkit.versions.set import Set
+from toolkit.versions.sets import name_components
 from toolkit.versions.table import load_table
 from toolkit.wheel.wheel_plan import WheelPlan
 
@@ -153,13 +154,8 @@ def name_cpe(version: str) -> str:
 
 def list_runtime(spec: Mapping[str, str]) -> list["Component"]:
     """Return the NVIDIA wheels that TensorFlow loads, for one CUDA and cuDNN; none for the processor."""
-    table = load_table()
-    if not spec.get("cuda"):
-        return []
-    wanted = {**table.cuda_rows[spec["cuda"]].components}
-    wanted |= {"cudnn": table.cudnn_rows[spec["cudnn"]].wheel, "nccl": table.tensorflow(spec["tensorflow"]).nccl}
-    versions = {name_wheel(name, spec["cuda"]): version for name, version in wanted.items() if version}
-    return [describe_package(name, version) for name, version in versions.items()]
+    components = name_components(load_table(), Set.of(spec)) if spec.get("cuda") else {}
+    return [describe_package(name, version) for name, version in components.items()]
 
 
 def describe_tool(
