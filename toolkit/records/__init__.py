@@ -181,17 +181,19 @@ def compare(artifact: Artifact) -> Link:
     return root
 
 
-def _follow(link: Link, state: Path, *, with_reports: bool) -> None:
+def _follow(link: Link, state: Path, *, with_reports: bool, before: frozenset[Artifact] = frozenset()) -> None:
+    if link.artifact in before:
+        link.artifact = None  # a damaged record names what was made from it
     if link.artifact is None:
         return
     if with_reports and link.artifact.holds:
         link.reports = [Link(kind=report.kind, artifact=report) for report in list_reports(link.artifact)]
     link.parents = link.artifact.list_parents()
     for parent in link.parents:
-        _follow_parent(parent, state, with_reports=with_reports)
+        _follow_parent(parent, state, with_reports=with_reports, before=before | {link.artifact})
 
 
-def _follow_parent(link: Link, state: Path, *, with_reports: bool) -> None:
+def _follow_parent(link: Link, state: Path, *, with_reports: bool, before: frozenset[Artifact] = frozenset()) -> None:
     if link.place:
         # Whatever a forged record says, smoke checks ran in what has packages.
         kinds = [kind for kind in KINDS if kind.holds]
@@ -199,4 +201,4 @@ def _follow_parent(link: Link, state: Path, *, with_reports: bool) -> None:
     elif link.artifact is None:
         artifact = find_named(link.named, state)
         link.artifact = artifact.as_parent() if artifact else None
-    _follow(link, state, with_reports=with_reports)
+    _follow(link, state, with_reports=with_reports, before=before)

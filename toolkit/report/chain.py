@@ -233,7 +233,7 @@ class _View:
         )
 
     def _show_origins(self, links: Sequence[records.Link], installed: Findings) -> Iterator[Link]:
-        """Yield the wheels and the locked set that an environment or image was made from.
+        """Yield what something was made from: wheels and the locked set, or artifacts of other kinds.
 
         ``installed``: whether the wheel in an environment is the one that its record names.
         """
@@ -245,6 +245,12 @@ class _View:
                 path = locks[id(link)]
                 shown = [show(path)] if path else []
                 yield self._make("lock", name, link.joints, digest_=value, meaning=_LOCK, documents=shown)
+            elif link.kind != "wheel" and link.artifact:
+                yield from self._show_made(link, self._name(link) or name)
+                return  # what is behind it has been shown
+            elif link.kind != "wheel":
+                meaning = records.find_kind(link.kind).meaning
+                yield self._make(link.kind, name, link.joints, digest_=value, meaning=meaning, documents=documents)
             elif locks or not is_own_wheel(link.named):
                 pins = [path for path in locks.values() if path and self.context.compared == "chain"]
                 findings = installed or [_find_pin(value, path) for path in pins]
@@ -313,7 +319,7 @@ class _View:
             why = "a signature does not hold, so the record was read no further" if blocked else "nothing was compared"
             shown = [absent("state", why)]
         return Link(
-            name=name,
+            name=printable(name),
             title=printable(title),
             state=judge(shown),
             digest=digest_.removeprefix("sha256:"),

@@ -83,6 +83,17 @@ def test_a_broken_link_is_shown_as_fail(place: Place, damage: str, link: str, sa
     assert "finding" in opened.text
 
 
+@pytest.mark.parametrize("kind", ["environment", "image", "strange\x1b[1m"])
+def test_a_record_may_name_itself_or_what_nobody_knows(place: Place, kind: str) -> None:
+    path = next(place.state.glob("environment-*")) / "manifest.json"
+    value = json.loads(path.read_text())
+    named = value["digest"] if kind == "environment" else "sha256:" + "6" * 64
+    maker.change_json(path, lambda value: value.update(parent={**value["parent"], "kind": kind, "digest": named}))
+    shown = [link.name for link in follow(place).links]
+    assert shown == ["weights", "run", "environment", "smoke", kind.replace("\x1b", "\ufffd"), "lock"]
+    assert place.write().exists()
+
+
 def read(world: signed.World, target: Path, *trust: str) -> tuple[Chain, Element]:
     policy = records.read_policy(Path(world.root / name) for name in trust)
     made, text = report.compose([str(target)], PageContext(state=signed.STATE, policy=policy))
