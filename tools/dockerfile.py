@@ -1,4 +1,4 @@
-"""Declares the options of a build in docker/Dockerfile: ``python -m tools.dockerfile`` writes it, a test compares it.
+"""Declares options and versions of a build in docker/Dockerfile: ``python -m tools.dockerfile`` writes it.
 
 A Dockerfile names a build argument before its first stage, and again in each stage that reads it. No mark tells
 where the lines of options are: it would change the bytes of the file, and with them the digest of each plan.
@@ -9,28 +9,33 @@ from collections.abc import Sequence
 from typing import Final
 
 from toolkit.base import project
+from toolkit.versions.table import load_table
 from toolkit.wheel.build_options import list_options
 
 NAME: Final = "docker/Dockerfile"
 STAGE: Final = "bazel-build"
 """The stage in which Bazel builds the wheel."""
 
+COLLECT: Final = "bazel-collect"
+"""The stage in which it says what it would download."""
+
 
 def generate() -> str:
-    """Return the Dockerfile in which Bazel's stage gets the argument of each option that is only handed over."""
+    """Return the Dockerfile in which Bazel's stages get each library's version, and each option only handed over."""
     names = [option.argument for option in list_options().values() if option.argument and not option.completed]
-    return declare(project.locate(NAME).read_text(), names)
+    options = declare(project.locate(NAME).read_text(), names, "", STAGE)
+    return declare(options, [*load_table().default.libraries.arguments()], COLLECT, STAGE)
 
 
-def declare(text: str, names: Sequence[str]) -> str:
-    """Return a Dockerfile in which the first part and Bazel's stage declare each name.
+def declare(text: str, names: Sequence[str], *stages: str) -> str:
+    """Return a Dockerfile in which the stages declare each name; the one without a name is the first part.
 
     A name that is missing there gets a line behind the last one of the names before it. Raises ValueError if the
     Dockerfile has no line for the first name.
     """
     parts = re.split(r"^(?=FROM )", text, flags=re.MULTILINE)
-    chosen = {0, *(at for at, part in enumerate(parts) if re.match(rf"FROM \S+ AS {STAGE}\n", part))}
-    return "".join(_declare(part, names) if at in chosen else part for at, part in enumerate(parts))
+    named = [part.partition("\n")[0].rpartition(" AS ")[2] if part.startswith("FROM ") else "" for part in parts]
+    return "".join(_declare(part, names) if name in stages else part for part, name in zip(parts, named, strict=True))
 
 
 def _declare(part: str, names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Bazel takes the last value of a flag, and a ``--config`` stands for its flags at
 
 from pathlib import Path
 
-from wheelbuild.request import Request
+from wheelbuild.request import LIBRARIES, Request
 from wheelbuild.trust import PASSWORD
 
 PROCESSORS = {
@@ -128,8 +128,7 @@ WITHOUT_CACHE = "--remote_cache="
 def list_cuda(request: Request) -> dict[str, str]:
     """Return the variables of upstream's rules for CUDA; none for a wheel for processors."""
     values = {
-        "HERMETIC_CUDA_VERSION": request.cuda,
-        "HERMETIC_CUDNN_VERSION": request.cudnn,
+        **{f"HERMETIC_{name.upper()}_VERSION": getattr(request, name) for name in LIBRARIES},
         "HERMETIC_CUDA_COMPUTE_CAPABILITIES": request.capabilities,
     }
     return values if request.cuda else {}

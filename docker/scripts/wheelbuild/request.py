@@ -2,6 +2,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+LIBRARIES = ("cuda", "cudnn")
+"""Fields of :class:`Request` for releases of NVIDIA's libraries: the argument of ``cuda`` is ``CUDA_VERSION``."""
+
 
 class UsageError(Exception):
     """An argument of the Dockerfile is missing or wrong."""
@@ -56,7 +59,7 @@ def read_request(environment: Mapping[str, str], *, cores: int, memory: int, too
     device = need("DEVICE")
     if device not in {"cuda", "cpu"}:
         raise UsageError(f"DEVICE must be cuda or cpu, not {device!r}")
-    of_cuda = {"cuda": "CUDA_VERSION", "cudnn": "CUDNN_VERSION", "capabilities": "COMPUTE_CAPABILITIES"}
+    of_cuda = {**{name: f"{name.upper()}_VERSION" for name in LIBRARIES}, "capabilities": "COMPUTE_CAPABILITIES"}
     return Request(
         **({name: need(argument) for name, argument in of_cuda.items()} if device == "cuda" else {}),
         tensorflow=need("TENSORFLOW_VERSION"),

@@ -4,10 +4,9 @@ import pytest
 import yaml
 
 from tests.makers.sets import choose
-from toolkit.base import project
 from toolkit.base.errors import ToolkitError, UnsupportedError
 from toolkit.versions import table
-from toolkit.versions.table import Locked, load_table
+from toolkit.versions.table import load_table
 
 TABLE = load_table()
 
@@ -18,22 +17,6 @@ def edit(folder: Path, change: object) -> Path:
     path = folder / "table.yaml"
     path.write_text(yaml.safe_dump(data))
     return path
-
-
-@pytest.mark.parametrize("item", TABLE.published, ids=lambda item: item.requirements)
-def test_locked_set_holds_the_components_of_its_row(item: Locked) -> None:
-    lines = project.locate(f"docker/requirements/{item.requirements}.txt").read_text().splitlines()
-    named = [line.partition(" ")[0] for line in lines if "==" in line and not line.startswith(" ")]
-    pins = dict(line.split("==") for line in named)
-    name = "tensorflow" if item.cuda else "tensorflow-cpu"
-    assert pins[name] == item.tensorflow
-    if item.cuda:
-        components = TABLE.cuda_rows[item.cuda].components
-        assert components
-        assert {name: pins[f"nvidia-{name}-cu12"] for name in components} == components
-        assert pins["nvidia-cudnn-cu12"] == TABLE.cudnn_rows[item.cudnn].wheel
-        assert pins["nvidia-nccl-cu12"] == TABLE.tensorflow(item.tensorflow).nccl
-    assert pins.keys() >= {*TABLE.tensorflow(item.tensorflow).beside}
 
 
 def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:

@@ -60,8 +60,9 @@ def test_the_dockerfile_has_the_argument_of_each_option() -> None:
 def test_the_dockerfile_declares_what_is_only_handed_over() -> None:
     committed = project.locate(dockerfile.NAME).read_text()
     assert dockerfile.generate() == committed, "make pins"
-    assert dockerfile.declare(re.sub("^ARG BAZEL_MEMORY\\n", "", committed, flags=re.MULTILINE), ORDER) == committed
-    added = dockerfile.declare(committed, [*ORDER, "BAZEL_NICE"]).splitlines()
+    without = re.sub("^ARG BAZEL_MEMORY\\n", "", committed, flags=re.MULTILINE)
+    assert dockerfile.declare(without, ORDER, "", dockerfile.STAGE) == committed
+    added = dockerfile.declare(committed, [*ORDER, "BAZEL_NICE"], "", dockerfile.STAGE).splitlines()
     assert [added[at - 1] for at, line in enumerate(added) if line == "ARG BAZEL_NICE"] == ["ARG BAZEL_MEMORY"] * 2
 
 
