@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from toolkit.base import project
-from toolkit.versions.table import load_table
+from toolkit.versions.set import LIBRARIES
 from toolkit.wheel.build_options import list_options
 
 NAME: Final = "docker/Dockerfile"
@@ -24,7 +24,7 @@ def generate() -> str:
     """Return the Dockerfile in which Bazel's stages get each library's version, and each option only handed over."""
     names = [option.argument for option in list_options().values() if option.argument and not option.completed]
     options = declare(project.locate(NAME).read_text(), names, "", STAGE)
-    return declare(options, [*load_table().default.libraries.arguments()], COLLECT, STAGE)
+    return declare(options, [f"{name.upper()}_VERSION" for name in LIBRARIES], COLLECT, STAGE)
 
 
 def declare(text: str, names: Sequence[str], *stages: str) -> str:

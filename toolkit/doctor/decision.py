@@ -303,13 +303,11 @@ class _Decider:
         return max(usable, key=lambda item: self._rank(item, cards), default=None)
 
     def _list_sets(self) -> list[Locked]:
-        """Return the sets of the table for CUDA, and the one that was asked for if `toolkit lock` has made it."""
-        asked, items = self.asked, [item for item in self.table.published if item.cuda]
-        if asked.cuda and asked.cudnn:
-            usual = Set(tensorflow=self.table.default.tensorflow, python=self._choose_python(()))
-            locked = find_locked(self.table, usual.merge(asked))
-            items += [locked] if locked and locked not in items else []
-        return items
+        """Return the sets of the table for CUDA, and those that were asked for if `toolkit lock` has made them."""
+        items = [item for item in self.table.published if item.cuda]
+        wished = (item.choose(self._choose_python(item.python)).merge(self.asked) for item in items)
+        locked = (find_locked(self.table, each) for each in wished)
+        return [*dict.fromkeys([*items, *filter(None, locked)])]
 
     def _fits(self, item: Locked, capabilities: Sequence[str]) -> bool:
         asked = VersionRequest(
@@ -348,7 +346,7 @@ class _Decider:
 
         def distance(item: Locked) -> tuple[int, ...]:
             pairs = ((wanted, getattr(item, name)) for name, wanted in replace(asked, python="").named().items())
-            return tuple(abs(numbers.to_number(wanted) - numbers.to_number(other)) for wanted, other in pairs)
+            return tuple(abs(numbers.to_number(wanted) - numbers.to_number(other)) for wanted, other in pairs if other)
 
         nearest = min(items, key=lambda item: (*distance(item), -numbers.to_number(item.tensorflow)))
         python = numbers.find_nearest(asked.python, nearest.python) if asked.python else self.table.default.python
