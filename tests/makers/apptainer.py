@@ -12,7 +12,7 @@ SPEC = EnvironmentSpec(tensorflow="2.19.0", python="3.11")
 LABELS = {
     naming.OWNER_LABEL: "toolkit",
     naming.LOCK_LABEL: SPEC.inputs["requirements"],
-    f"{naming.LABEL_PREFIX}.tensorflow": "2.19.0",
+    **{f"{naming.LABEL_PREFIX}.{name}": version for name, version in SPEC.named().items()},
     naming.INSTRUCTIONS_LABEL: "avx2 fma",
 }
 

@@ -358,7 +358,7 @@ def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
             why="the job and the checks need an image of `toolkit build-image`",
             remedy="save such an image",
         )
-    if held.named() != replace(spec, python="").named():
+    if replace(held, python="").named() != replace(spec, python="").named():
         options = " ".join(held.flags())
         raise UsageError(
             f"the image in {path} has other versions than those asked for",
