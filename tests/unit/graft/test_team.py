@@ -1,20 +1,24 @@
 """A graft of one machine, signed and pushed, is fetched by the next one, which has another folder and another HOME."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.command import Run
 from tests.unit.exchange import oci
 from tests.unit.exchange.world import read
 from tests.unit.graft import maker
 from tests.unit.graft.maker import Graft
-from toolkit.base.errors import PreflightError
+from toolkit.base.errors import GpuError, PreflightError
 from toolkit.graft import job
 
 CARD = "RTX 5090"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,12 @@ def machines(tmp_path: Path, graft: Graft, registry: oci.Registry, monkeypatch: 
     return runs
 
 
+def read_steps(name: str) -> list[str]:
+    """Return the commands of an example, from the one that uses the toolkit first."""
+    (job,) = yaml.safe_load((ROOT / "examples" / name).read_text())["jobs"].values()
+    return [step["run"] for step in job["steps"] if step.get("run", "").startswith("toolkit ")]
+
+
 def name_wheel(run: Run) -> str:
     return str(next((run.folder / "wheel").glob("*.whl")))
 
@@ -77,3 +87,34 @@ def test_the_next_machine_fetches_the_graft_of_the_first(machines: tuple[Run, Ru
     assert fetch(second, "verify", str(fetched), "--trust", "builder.pub")[0] == 0
     code, said = fetch(second, "graft", "--gpu", "B200", *words[3:], "--allow-unsigned")
     assert (code, "has no plan-" in said, "it is made here" in said) == (4, True, True), said
+
+
+def test_the_workflows_of_the_examples_share_a_graft(tmp_path: Path, graft: Graft, registry: oci.Registry) -> None:
+    """What follows the installation in ``graft.yml``, and what ``gpu.yml`` would fetch on a runner with the card."""
+    registry.copy(oci.Registry())
+    first = Run(tmp_path)
+    assert first("key", "new", "secret").returncode == 0
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "secret.pub").rename(tmp_path / "keys/builder.pub")
+    wheel = str(maker.make_tensorflow(tmp_path))
+    for step in read_steps("graft.yml"):
+        _, *words = shlex.split(Template(step).substitute(CARD=CARD, REGISTRY=registry.reference))
+        words = [str(next((tmp_path / "dist").iterdir())) if word == "dist/*/" else word for word in words]
+        given = ("--wheel", wheel) if words[0] == "graft" else ()
+        done = first(*words, *given, HOME=str(tmp_path), SIGNING_KEY=(tmp_path / "secret").read_text())
+        assert done.returncode == 0, done.stderr
+    text = (ROOT / "examples/gpu.yml").read_text()
+    _, wanted = text.partition("The wheel of graft.yml: ")[::2]
+    words = shlex.split(wanted.partition("\n")[0].replace("ghcr.io/OWNER/tensorflow", registry.reference))
+    second = Run(tmp_path / "second")
+    second.folder.mkdir()
+    (second.folder / "keys").symlink_to(tmp_path / "keys")
+    assert words[:2] == ["--card", "12.0"]
+    done = second("graft", "--gpu", *words[1:], "--wheel", wheel, HOME=str(second.folder))
+    assert done.returncode == 0, done.stderr
+    assert "pull" in done.stderr + done.stdout
+    up, verify = read_steps("gpu.yml")
+    _, *words = shlex.split(Template(up).substitute(JOB="digits", WHEEL=""))
+    done = second(*words)
+    assert done.returncode == GpuError.exit_code, "a runner without a GPU fails the job"
+    assert verify == "toolkit verify runs/*/"
