@@ -53,7 +53,7 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     """Return the sets that fit the TensorFlow, CUDA and cuDNN that are asked for, the newest first."""
     named = settings.sources["tensorflow"] != "default"
     sets = [item for item in table.published if item.libraries == settings.libraries]
-    if not named:
+    if sets and not named:
         return sorted(sets, key=lambda item: numbers.parse(item.tensorflow), reverse=True)
     made = describe_set(table, settings.versions)
     return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]

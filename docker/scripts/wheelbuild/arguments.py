@@ -131,7 +131,7 @@ def list_cuda(request: Request) -> dict[str, str]:
         **{f"HERMETIC_{name.upper()}_VERSION": getattr(request, name) for name in LIBRARIES},
         "HERMETIC_CUDA_COMPUTE_CAPABILITIES": request.capabilities,
     }
-    return values if request.cuda else {}
+    return {name: value for name, value in values.items() if value}
 
 
 def name_instance(request: Request) -> str:

@@ -115,3 +115,11 @@ def test_each_python_for_which_tensorflow_has_wheels_is_served(python: str) -> N
     assert found.spec.tensorflow == "2.21.0"
     with pytest.raises(UnsupportedError, match=r"Python 3\.8"):
         choice.choose(settings, None, "3.8")
+
+
+def test_libraries_of_no_locked_set_are_refused_with_the_command_that_makes_one() -> None:
+    settings = resolve({"cuda": "12.6.1", "cudnn": "9.4.0"})
+    assert "3.11" in choice.list_pythons(settings, None)
+    with pytest.raises(UnsupportedError, match="no locked set") as caught:
+        choice.choose(settings, None, "3.11")
+    assert "toolkit lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.1 --cudnn 9.4.0" in caught.value.remedy

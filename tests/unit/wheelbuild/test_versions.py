@@ -24,7 +24,7 @@ def choose_other(name: str) -> BuildVersions:
     """Return the set of a build that follows if one version is asked for that is not the usual one."""
     row = TABLE.tensorflow(USUAL.tensorflow)
     offered = {"tensorflow": tuple(TABLE.tensorflow_rows), "python": row.python}
-    for value in (*offered.get(name, ()), *(row.offers(name) if name in LIBRARIES else ())):
+    for value in reversed(row.offers(name) if name in LIBRARIES else offered[name]):
         with suppress(UnsupportedError):
             if value != getattr(USUAL, name):
                 return choose_versions(TABLE, Set(**{name: value}))
