@@ -16,7 +16,7 @@ from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
 from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
-from toolkit.engine import EnvironmentSpec, uv
+from toolkit.engine import EnvironmentSpec
 from toolkit.graft import job
 from toolkit.install import choice, installation, undo
 from toolkit.smoke import runner
@@ -158,8 +158,8 @@ def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     spec = EnvironmentSpec(tensorflow="2.21.0", python="3.11")
     report = runner.Report(tensorflow="2.21.0", python="3.11", device={}, checks=(), verdict="pass")
     monkeypatch.setattr(EnvironmentSpec, "locked", locked)
-    monkeypatch.setattr(choice, "choose", lambda *_, **__: choice.Choice(spec=spec, roots=("tensorflow==2.21.0",)))
-    monkeypatch.setattr(uv, "Uv", lambda **_: index.uv)
+    monkeypatch.setattr(choice, "choose", lambda *_, **__: choice.PackageSet(spec=spec, roots=("tensorflow==2.21.0",)))
+    monkeypatch.setattr(choice, "Uv", lambda **_: index.uv)
     monkeypatch.setattr(runner, "run_in", lambda *_: report)
     monkeypatch.setattr(installation, "NEEDED_BYTES", 0)
     monkeypatch.setattr(installation, "SEED", str(folder / "no-pip.txt"))

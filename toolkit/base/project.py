@@ -4,6 +4,9 @@ from toolkit.base.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
+DIST = Path("dist")
+"""Default folder of finished wheels."""
+
 
 def locate(name: str) -> Path:
     """Return the path of a file of the project, such as ``docker/Dockerfile``, or raise UsageError."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import AllowUnsigned, DryRun, From, Session, Sign, Trust, Wheel, command
+from toolkit.base.project import DIST
+from toolkit.cli.command import AllowUnsigned, DryRun, From, Out, Session, Sign, Trust, Wheel, command
 from toolkit.cli.results import load_key, order, read_origin, sign
 from toolkit.versions.set import VERSIONS
 from toolkit.wheel.build_options import BuildOptions
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def build_wheel(
     session: Session,
     options: BuildOptions,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    out: Out = DIST,
     from_: From = "",
     trust: Trust = None,
     allow_unsigned: AllowUnsigned = False,

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from toolkit.base.project import DIST
 from toolkit.cli.command import DryRun, Session, command
 from toolkit.cli.graft import obtain_graft
 from toolkit.cli.results import order
@@ -22,7 +23,7 @@ def try_card(session: Session, dry_run: DryRun = False) -> None:
     Exit code 7: a step did not work; 12: all before the card worked, and no card can be used here.
     """
     from toolkit.jobs import card_test
-    from toolkit.jobs.choice import DIST, Runner
+    from toolkit.jobs.choice import Runner
 
     def make(planned: "GraftPlan") -> "FinishedWheel | None":
         return obtain_graft(planned, order(session, DIST, dry_run=dry_run))

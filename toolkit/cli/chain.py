@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.base.errors import UsageError
+from toolkit.base.project import DIST
 from toolkit.cli.build import obtain_wheel, plan_wheel
 from toolkit.cli.command import (
     ENVIRONMENT,
@@ -172,7 +173,6 @@ def _fit_cards(
 ) -> "Chosen | None":
     """Graft the wheel if that of the set has no machine code for one of the cards. None if a dry run ends here."""
     from toolkit.jobs import pipeline
-    from toolkit.jobs.choice import DIST
 
     if chosen.missing is None:
         if chosen.wheel and not how.dry_run:  # it was found
@@ -195,7 +195,7 @@ def _build_wheel(
     from toolkit.jobs import choice
 
     planned = plan_wheel(session, options)
-    wheel = obtain_wheel(planned, order(session, choice.DIST, origin, key, dry_run=how.dry_run))
+    wheel = obtain_wheel(planned, order(session, DIST, origin, key, dry_run=how.dry_run))
     if wheel is None:
         return None
     built = planned.plan.lock.versions

@@ -67,6 +67,7 @@ Gpu = Annotated[
     bool | None,
     typer.Option("--gpu/--no-gpu", help="Use GPUs. Default: yes, if CUDA is wanted and the machine has a GPU."),
 ]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of finished wheels.")]
 JUnit = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report too.")]
 Sign = Annotated[
     str,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.base.errors import UsageError
-from toolkit.cli.command import AllowUnsigned, DryRun, From, Session, Sign, Trust, command
+from toolkit.base.project import DIST
+from toolkit.cli.command import AllowUnsigned, DryRun, From, Out, Session, Sign, Trust, command
 from toolkit.cli.results import load_key, order, read_origin
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def graft(
             help="Let the extra and-cuda require the very versions of the run-time set.",
         ),
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    out: Out = DIST,
     from_: From = "",
     trust: Trust = None,
     allow_unsigned: AllowUnsigned = False,

@@ -1,27 +1,23 @@
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from toolkit.base.errors import UsageError
+from toolkit.base.project import DIST
 from toolkit.cli.command import AllowUnsigned, From, Session, Trust, command
 from toolkit.cli.results import order, read_origin
 from toolkit.versions.set import VERSIONS
-from train.system.progress import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from toolkit.base.interpreters import Interpreter
-    from toolkit.engine.uv import Uv
     from toolkit.graft.graft_plan import GraftPlan
-    from toolkit.install.choice import Choice
+    from toolkit.install.choice import Resolved
     from toolkit.install.installation import Installation
-    from toolkit.install.installed import Installed
-    from toolkit.install.resolution import Package
     from toolkit.install.target import Target
     from toolkit.jobs.choice import Chosen
     from toolkit.records.obtaining import WheelSource
@@ -105,7 +101,7 @@ def _write(
 ) -> None:
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
     from toolkit.graft import graft_plan
-    from toolkit.install import installation, projects, target
+    from toolkit.install import choice, installation, projects, target
     from toolkit.versions.table import load_table
 
     manager = projects.find(project) if project else projects.UV
@@ -116,7 +112,7 @@ def _write(
         repair = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(mode="repair"))
         made = _graft(session, repair, source=source, yes=yes, dry_run=False)
         wheel = made.wheel.resolve() if made else None
-    resolved = _resolve(session, settings, _choose_python(settings, active, wheel), wheel, {})
+    resolved = choice.resolve(settings, wheel, _choose_python(settings, active, wheel), {}, console)
     written: list[str] = []
     commands: list[str] = []
     if project:
@@ -143,7 +139,7 @@ def _install(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    from toolkit.install import changes, installation, projects, target
+    from toolkit.install import changes, choice, installation, projects, target
     from toolkit.install.installed import list_installed
 
     console = session.console
@@ -157,7 +153,7 @@ def _install(
     python = _choose_python(settings, place, wheel)
     place = place or target.plan_new(into or Path(), python)
     there = {} if place.new else list_installed(python)
-    resolved = _resolve(session, settings, python, wheel, there)
+    resolved = choice.resolve(settings, wheel, python, there, console)
     planned = installation.Installation(
         target=place,
         packages=resolved.packages,
@@ -179,19 +175,6 @@ def _install(
         return
     installation.install(planned, console)
     _check(session, planned, resolved)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    chosen: "Choice"
-    python: str
-    uv: "Uv"
-    packages: "tuple[Package, ...]"
-
-    def to_json(self) -> dict[str, object]:
-        spec = self.chosen.spec
-        value = {name: getattr(spec, name) for name in VERSIONS}
-        return {**value, "python": self.python, "wheel": str(spec.wheel) if spec.wheel else ""}
 
 
 def _decide(
@@ -220,7 +203,6 @@ def _graft(
     """Fetch or make a wheel of a plan. None in a dry run. Raises UsageError if nobody agrees to it."""
     from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
-    from toolkit.jobs.choice import DIST
     from toolkit.versions.table import load_table
 
     how = f"fetched from {source.registry}, or made if it has none" if source.registry else "made for that first"
@@ -246,35 +228,6 @@ def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | N
     return place.python
 
 
-def _resolve(
-    session: Session,
-    settings: "Settings",
-    python: "Interpreter",
-    wheel: Path | None,
-    installed: "Mapping[str, Installed]",
-) -> _Found:
-    """Return the packages to install, in versions that fit what is installed."""
-    from toolkit.engine.uv import Uv
-    from toolkit.install import choice, resolution
-
-    console = session.console
-    with console.follow("resolve") as status:
-        status.show(Work(f"reading {wheel.name}" if wheel else "reading the set"))
-        chosen = choice.choose(settings, wheel, python.minor, plain=resolution.needs_name(installed))
-        console.heading("set", f"{chosen.describe()}, Python {python.version}")
-        folder = Path(settings.downloads) / "packages" if settings.downloads else None
-        uv = Uv(ca_bundle=settings.ca_bundle, packages=folder)
-        question = resolution.Question(
-            python=python,
-            roots=tuple(root for root in chosen.roots if not (installed and root == "tensorboard")),
-            locked=resolution.read_locked(chosen.spec.locked.read_text(), python),
-            installed=installed,
-            wheel=resolution.describe_wheel(chosen.spec.wheel, chosen.digest) if chosen.spec.wheel else None,
-        )
-        status.show(Work("finding versions that fit together"))
-        return _Found(chosen=chosen, python=python.minor, uv=uv, packages=resolution.resolve(uv, question))
-
-
 def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
     """Ask whether something may be done. Raises UsageError if there is no terminal to ask on."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -286,7 +239,7 @@ def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
     return session.console.ask("\n".join([*(f"  {line}" for line in lines), question]))
 
 
-def _check(session: Session, done: "Installation", found: _Found) -> None:
+def _check(session: Session, done: "Installation", found: "Resolved") -> None:
     """Run the checks in an environment, and say how it is used. Raises CheckError if one failed."""
     from toolkit.smoke import runner
     from toolkit.smoke.checks.check import Expectation

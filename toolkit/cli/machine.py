@@ -8,7 +8,8 @@ import typer
 
 from toolkit.base import files
 from toolkit.base.errors import EngineError, PreflightError, UsageError
-from toolkit.cli.command import Session, command
+from toolkit.base.project import DIST
+from toolkit.cli.command import Out, Session, command
 from toolkit.versions.set import NONE, VERSIONS
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def ls(
         list[str] | None,
         typer.Option(metavar="KIND", help="Only of this kind, such as wheel, run or environment; repeatable."),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    out: Out = DIST,
 ) -> None:
     """List what the toolkit made: wheels, grafts, runs and environments here, and what is in the container engine.
 
@@ -150,7 +151,7 @@ def ls(
 @command()
 def clean(
     session: Session,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of finished wheels.")] = Path("dist"),
+    out: Out = DIST,
     everything: Annotated[
         bool,
         typer.Option(

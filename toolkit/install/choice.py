@@ -1,27 +1,35 @@
 """Chooses the set of packages that is installed: for the card, for a wheel, or of the versions that are asked for."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolkit.base import digest, manifest
+from toolkit.base.console import Console
 from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.base.interpreters import Interpreter
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.host import HostEngine
+from toolkit.engine.uv import Uv
+from toolkit.install import resolution
+from toolkit.install.installed import Installed
+from toolkit.install.resolution import Package
 from toolkit.jobs import pipeline
 from toolkit.versions import numbers
+from toolkit.versions.set import VERSIONS
 from toolkit.versions.sets import describe_set, list_packages
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import Locked, PlatformRow, Table, load_table
 from toolkit.wheel import inspection
+from train.system.progress import Work
 
 _RANGES = (2, 20)
 """The first TensorFlow whose extra ``and-cuda`` accepts ranges of versions, by the metadata of its published wheel."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class PackageSet:
     spec: EnvironmentSpec  # the set, and the wheel that takes the place of its TensorFlow
     roots: tuple[str, ...]  # what is wanted of the set; what these packages need comes with them
     digest: str = ""  # of the wheel
@@ -30,6 +38,42 @@ class Choice:
         spec = self.spec
         name = spec.wheel.name if spec.wheel else f"TensorFlow {spec.tensorflow}"
         return f"{name} with {spec.describe_libraries() or 'no GPU code'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """The packages to install, by what they were resolved."""
+
+    chosen: PackageSet
+    python: str
+    uv: Uv
+    packages: tuple[Package, ...]
+
+    def to_json(self) -> dict[str, object]:
+        spec = self.chosen.spec
+        value = {name: getattr(spec, name) for name in VERSIONS}
+        return {**value, "python": self.python, "wheel": str(spec.wheel) if spec.wheel else ""}
+
+
+def resolve(
+    settings: Settings, wheel: Path | None, python: Interpreter, installed: Mapping[str, Installed], console: Console
+) -> Resolved:
+    """Return the packages to install, in versions that fit what is installed. Raises what :func:`choose` raises."""
+    with console.follow("resolve") as status:
+        status.show(Work(f"reading {wheel.name}" if wheel else "reading the set"))
+        chosen = choose(settings, wheel, python.minor, plain=resolution.needs_name(installed))
+        console.heading("set", f"{chosen.describe()}, Python {python.version}")
+        folder = Path(settings.downloads) / "packages" if settings.downloads else None
+        uv = Uv(ca_bundle=settings.ca_bundle, packages=folder)
+        question = resolution.Question(
+            python=python,
+            roots=tuple(root for root in chosen.roots if not (installed and root == "tensorboard")),
+            locked=resolution.read_locked(chosen.spec.locked.read_text(), python),
+            installed=installed,
+            wheel=resolution.describe_wheel(chosen.spec.wheel, chosen.digest) if chosen.spec.wheel else None,
+        )
+        status.show(Work("finding versions that fit together"))
+        return Resolved(chosen=chosen, python=python.minor, uv=uv, packages=resolution.resolve(uv, question))
 
 
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
@@ -59,7 +103,7 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]
 
 
-def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool = False) -> Choice:
+def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool = False) -> PackageSet:
     """Return the set for a Python ``X.Y``, with a wheel of the user's own or the published one.
 
     ``plain``: whether the set for processors must have the package `tensorflow`, and not `tensorflow-cpu`, because
@@ -83,7 +127,7 @@ def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool =
         roots = _accept_ranges(roots, spec.tensorflow)
     if plain:
         roots = tuple(root.replace("tensorflow-cpu==", "tensorflow==") for root in roots)
-    return Choice(spec=spec, roots=roots, digest=digest.digest_file(wheel) if wheel else "")
+    return PackageSet(spec=spec, roots=roots, digest=digest.digest_file(wheel) if wheel else "")
 
 
 def _accept_ranges(roots: Sequence[str], tensorflow: str) -> tuple[str, ...]:

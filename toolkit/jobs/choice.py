@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from toolkit.base.console import Console
 from toolkit.base.errors import GpuError, ToolkitError, UsageError
-from toolkit.base.project import shorten
+from toolkit.base.project import DIST, shorten
 from toolkit.engine import gpus
 from toolkit.engine.host import hides_gpus
 from toolkit.jobs.engines import choose_engine
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from toolkit.doctor.decision import Decision
     from toolkit.doctor.machine import Machine
     from toolkit.graft.graft_plan import GraftPlan
-
-DIST = Path("dist")
-"""Default folder of finished wheels."""
 
 PUBLISHED = "pypi"
 """The value of `--wheel` for the published wheel."""

@@ -92,10 +92,10 @@ class Graft(Wheel):
         """Assemble everything anew, and yield the folder that has the wheel until the end."""
         from toolkit.graft import job
         from toolkit.graft.graft_plan import digest_recipe
-        from toolkit.wheel import build
+        from toolkit.records.second_build import require_recipe
 
         plan = self.read_plan()
-        build.require_recipe(digest_recipe(), plan.lock, "graft")
+        require_recipe(digest_recipe(), plan.lock, "graft")
         with files.stage(self.folder.resolve().parent, plan.name) as claimed:
             # A folder of its own: the lock of the claimed one is held here, and a graft locks its ``dist``.
             yield job.graft(plan, settings, console, dist=claimed.path / "dist", fresh=True).folder

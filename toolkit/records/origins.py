@@ -10,8 +10,9 @@ from toolkit.base import digest, manifest, naming, project
 from toolkit.base.errors import IntegrityError
 from toolkit.base.findings import Finding, absent, check
 from toolkit.base.manifest import Manifest
+from toolkit.base.project import DIST
 from toolkit.records.artifact import Link
-from toolkit.records.wheel import DIST, is_own_wheel
+from toolkit.records.wheel import is_own_wheel
 
 PLAN: Final = "toolkit-plan-sha256"
 """Algorithm name for the digest of an environment, which is that of its plan and not of a file."""

@@ -17,6 +17,7 @@ from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, UnsupportedError
 from toolkit.base.findings import Finding, check
 from toolkit.base.manifest import Manifest
+from toolkit.base.project import DIST
 from toolkit.base.signing import Statement
 from toolkit.records.artifact import UNREADABLE, Artifact, Facts
 from toolkit.versions.settings import Settings
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from toolkit.wheel.build_plan import BuildPlan
     from toolkit.wheel.inspection import Inspection
 
-DIST: Final = Path("dist")
 """Where the wheels of environments, images and runs are looked for."""
 
 Names = tuple[str, ...]
@@ -235,11 +235,11 @@ class BuiltWheel(Wheel):
         return Facts(id="build", title="How it was built", caption="The build", values=values)
 
     def making_again(self, settings: Settings, console: Console, *, bazelrc: str) -> AbstractContextManager[Path]:
-        from toolkit.wheel import build  # is slow to load
+        from toolkit.records.second_build import building_again  # is slow to load
 
         requires = self.read_record().facts["requires"]
         dist = self.folder.resolve().parent
-        return build.building_again(self.read_plan(), dist, requires, settings, console, bazelrc=bazelrc)
+        return building_again(self.read_plan(), dist, requires, settings, console, bazelrc=bazelrc)
 
     def describe_trust(self) -> str:
         """Describe which results come from caches and executors. Only a build without them can check these."""

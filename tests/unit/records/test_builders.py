@@ -10,9 +10,9 @@ from tests.makers.publication import PLAN, finish_build, publish
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError
 from toolkit.engine import buildx
-from toolkit.records import open_wheel, rebuild
+from toolkit.records import open_wheel, rebuild, second_build
 from toolkit.versions.settings import resolve
-from toolkit.wheel import build, wheel_folder
+from toolkit.wheel import wheel_folder
 from toolkit.wheel.build_plan import BuildPlan
 
 
@@ -37,7 +37,7 @@ def test_a_wheel_that_was_swapped_during_the_second_build_is_named(
         if swapped:
             wheel_folder.find_wheel(wheel).write_bytes(wheel_folder.find_wheel(wheel).read_bytes() + b"x")
 
-    monkeypatch.setattr(build, "require_inputs", lambda plan: None)
+    monkeypatch.setattr(second_build, "require_inputs", lambda plan: None)
     monkeypatch.setattr(BuildPlan, "command", lambda plan, place: [str(place)])
     monkeypatch.setattr(buildx, "build", copy_wheel)
     monkeypatch.setattr(buildx, "removing_caches", lambda *_: nullcontext())

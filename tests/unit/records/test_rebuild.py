@@ -9,9 +9,8 @@ from tests.makers.publication import PLAN, finish_build, publish
 from toolkit.base import manifest
 from toolkit.base.manifest import Manifest
 from toolkit.cli import app
-from toolkit.records import open_wheel, rebuild
+from toolkit.records import open_wheel, rebuild, second_build
 from toolkit.records.rebuild import Comparison, Difference, rank
-from toolkit.wheel import build
 
 CODE = Difference(name="tensorflow/libtensorflow_cc.so.2", kind="content", detail="machine code: 1 of 9 bytes")
 
@@ -41,7 +40,7 @@ def test_the_command_fails_for_a_difference_in_code(
 def test_services_of_the_first_build_are_not_asked_again() -> None:
     services = {"REMOTE_CACHE": "grpc://c", "REMOTE_EXECUTOR": "grpc://e", "REMOTE_INSTANCE_NAME": "main"}
     asked = replace(PLAN, arguments={**PLAN.arguments, **services})
-    changed = build.change_plan(asked, cache_id="fresh")
+    changed = second_build.change_plan(asked, cache_id="fresh")
     assert asked.arguments.keys() - changed.arguments.keys() == services.keys()
 
 

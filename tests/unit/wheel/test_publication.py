@@ -11,10 +11,10 @@ from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
 from toolkit.base import manifest
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.base.findings import require
-from toolkit.records import BuiltWheel, open_wheel
+from toolkit.records import BuiltWheel, open_wheel, second_build
 from toolkit.versions import lock
 from toolkit.versions.rules import choose_versions
-from toolkit.wheel import build, wheel_documents, wheel_folder
+from toolkit.wheel import wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -206,7 +206,7 @@ def test_only_a_wheel_of_this_user_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_second_build_follows_the_saved_plan(dist: Path) -> None:
-    again = build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
+    again = second_build.change_plan(BuiltWheel(folder=dist, state=dist).read_plan(), cache_id="new")
     assert again.fresh
     assert again.arguments["CACHE_ID"] == "new"
     assert (again.digest, again.lock, again.contexts, again.origins) == (PLAN.digest, LOCK, PLAN.contexts, PLAN.origins)

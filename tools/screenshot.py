@@ -1,4 +1,4 @@
-"""Takes the picture of the page of `toolkit serve` in Chromium: ``python -m tests.screenshot``."""
+"""Takes the picture of the page of `toolkit serve` in Chromium: ``python -m tools.screenshot``."""
 
 import io
 import tempfile
