@@ -20,7 +20,8 @@ def main() -> None:
     """Train on the digits, serve the network, give its page an image, and keep what it shows."""
     with tempfile.TemporaryDirectory() as place:
         runs = Path(place) / "runs"
-        assert cli.main(["digits", "--progress", "quiet", "--out", str(runs)]) == 0
+        if code := cli.main(["digits", "--progress", "quiet", "--out", str(runs)]):
+            raise SystemExit(code)
         trained = network.load(next(runs.iterdir()), exact=True)
         with serving.running(serving.make(trained)) as client, browser.start(Path(place) / "profile") as chromium:
             chromium.open(f"http://127.0.0.1:{client.port}/", WIDTH, HEIGHT)
