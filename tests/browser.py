@@ -27,6 +27,13 @@ axe.run(document, {rules}).then((found) => JSON.stringify(
 """
 """Chromium itself lets the keyboard reach what scrolls. The theme of the site gives buttons landmarks of one name."""
 
+_FIND_CUT = """dispatchEvent(new Event('beforeprint')); [...document.querySelectorAll('main *')].filter(
+    (each) => each.clientWidth > 1 && each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX != 'visible'
+).map((each) => 'paper cuts ' + each.outerHTML.slice(0, 300))
+"""
+A4 = 688
+"""The width of paper without its margins, in CSS pixels."""
+
 
 class Browser:
     """A browser with one page. It keeps the addresses that the page asked for, and what it complained of."""
@@ -64,12 +71,12 @@ class Browser:
         self.process.terminate()
         self.process.wait(20)
 
-    def open(self, path: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+    def open(self, path: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False, media: str = "") -> None:
         """Open a file or an address, and wait for it. `requests` and `complaints` are then those of this page."""
         self.requests.clear()
         self.complaints.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", media="", features=[scheme])
+        self._ask("Emulation.setEmulatedMedia", media=media, features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
         self._ask("Page.navigate", url=path if isinstance(path, str) else path.resolve().as_uri())
@@ -83,7 +90,7 @@ class Browser:
         return found["result"].get("value")
 
     def find_barriers(self, page: Path | str, axe: str) -> list[str]:
-        """Return what a page has against people who do not see it, use no mouse, or hold a phone.
+        """Return what a page has against people who do not see it, use no mouse, hold a phone, or print it.
 
         ``axe``: the script that judges it (https://github.com/dequelabs/axe-core).
         """
@@ -93,7 +100,8 @@ class Browser:
             self.run(f"{axe};0")
             found += json.loads(self.run(_JUDGE))
             found += [f"{width} pixels are too few"] * (self.run("document.documentElement.scrollWidth") > width)
-        return found
+        self.open(page, A4, media="print")
+        return found + list(self.run(_FIND_CUT))
 
     def press(self, key: str) -> None:
         text = {"text": key} if len(key) == 1 else {}

@@ -111,7 +111,7 @@ def tabulate(parameters: Sequence[Parameter], **more: Sequence[str]) -> list[str
     columns = zip(*more.values(), strict=True) if more else [()] * len(rows)
     lines = [" | ".join([*row, *extra, each.help]) for row, extra, each in zip(rows, columns, parameters, strict=True)]
     return [
-        f"| {' | '.join(['option', 'default', *more])} | |",
+        f"| {' | '.join(['option', 'default', *more, 'meaning'])} |",
         "|---" * (3 + len(more)) + "|",
         *(f"| {line} |" for line in lines),
     ]

@@ -117,7 +117,7 @@ def test_links_lead_to_files_and_from_the_readme_to_every_page() -> None:
     assert [link for page in PAGES for link in links[page] if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["", "docs/install", "docs/troubleshooting"])
+@pytest.mark.parametrize("name", ["", "docs/course/1-densenet", "docs/install", "docs/options", "docs/troubleshooting"])
 def test_the_site_has_no_barrier(name: str, chromium: Browser, axe: str) -> None:
     page = ROOT / ".site" / "html" / name / "index.html"
     if not page.exists():

@@ -318,6 +318,6 @@ for (const sheet of document.querySelectorAll("[data-sheet]")) filter(sheet);
 
 const opened = [];
 addEventListener("beforeprint", () => {
-  for (const each of document.querySelectorAll("details.fold:not(.document):not([open])")) { each.open = true; opened.push(each); }
+  for (const each of document.querySelectorAll("details.fold:not(.document, [open], #configuration *)")) { each.open = true; opened.push(each); }
 });
 addEventListener("afterprint", () => { while (opened.length) opened.pop().open = false; });

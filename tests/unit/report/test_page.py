@@ -45,8 +45,11 @@ def test_a_page_has_no_barrier(place: Place, chromium: Browser, axe: str) -> Non
 
 def test_a_barrier_is_found(tmp_path: Path, chromium: Browser, axe: str) -> None:
     page = tmp_path / "page.html"
-    page.write_text("<html lang=en><title>x</title><main><h1>x</h1><img src=x.png></main></html>")
-    assert any(found.startswith("image-alt") for found in chromium.find_barriers(page, axe))
+    wide = "<div tabindex=0 style='overflow: auto'><pre>" + 200 * "x" + "</pre></div>"
+    page.write_text(f"<html lang=en><title>x</title><main><h1>x</h1><img src=x.png>{wide}</main></html>")
+    picture, *_, paper = chromium.find_barriers(page, axe)
+    assert picture.startswith("image-alt")
+    assert paper.startswith("paper cuts <div")
 
 
 def test_what_is_seen_has_a_name_for_those_who_do_not_see(root: Element) -> None:
