@@ -28,7 +28,8 @@ axe.run(document, {rules}).then((found) => JSON.stringify(
 """Chromium itself lets the keyboard reach what scrolls. The theme of the site gives buttons landmarks of one name."""
 
 _FIND_CUT = """dispatchEvent(new Event('beforeprint')); [...document.querySelectorAll('main *')].filter(
-    (each) => each.clientWidth > 1 && each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX != 'visible'
+    (each) => each.clientWidth > 1 && each.scrollWidth > each.clientWidth + 1
+        && getComputedStyle(each).overflowX != 'visible'
 ).map((each) => 'paper cuts ' + each.outerHTML.slice(0, 300))
 """
 A4 = 688
@@ -71,7 +72,9 @@ class Browser:
         self.process.terminate()
         self.process.wait(20)
 
-    def open(self, path: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False, media: str = "") -> None:
+    def open(
+        self, path: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False, media: str = ""
+    ) -> None:
         """Open a file or an address, and wait for it. `requests` and `complaints` are then those of this page."""
         self.requests.clear()
         self.complaints.clear()
