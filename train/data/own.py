@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from train.config import origin
 from train.config.configuration import TrainConfig
 from train.config.resolution import complete
-from train.data import archives, download, images, tables, twins
+from train.data import archives, hub, images, tables, twins
 from train.data.dataset import Dataset, Split, check_classes, find_alike
 from train.data.order import stream
 from train.data.pictures import SEEN, Broken, Pictures, write_report
@@ -47,7 +47,7 @@ def load(config: TrainConfig, measured: tuple[int, int, int] | None = None) -> D
                 remedy="give the data as it was, or begin a new run without --config",
             )
     else:
-        place, shown, source = download.fetch_own(config.dataset, cache)
+        place, shown, source = hub.fetch_own(config.dataset, cache)
     if len(given) > 2:
         raise DataError("--split names more than two splits", remedy="write it as TRAIN or TRAIN:TEST")
     folder = archives.open_place(place, cache, config.data_sha256, given, shown)

@@ -23,11 +23,13 @@ from train.config.configuration import TrainConfig, name_classes
 from train.config.origin import ARCHIVES
 from train.config.presets import read_table
 from train.config.resolution import complete
-from train.data import download, own, tables
+from train.data import own, tables
 from train.data.dataset import Dataset, Split, check
+from train.data.hub import fetch_from_hub, find_in_hub_cache
 from train.data.layout import Place
 from train.data.tables import Parts, explain
 from train.errors import DataError, UsageError, require_folder
+from train.system import download
 
 DIGITS: Final = "datasets/data/digits.csv.gz"
 """Where scikit-learn keeps the digits: a line for each, 64 pixels and the label."""
@@ -95,14 +97,14 @@ def _load_known(config: TrainConfig) -> Dataset:
     folder, source = Path(config.data_dir or cache / config.dataset), config.data_dir
     if config.data_dir:
         require_folder(folder)
-        if cached := download.find_in_hub_cache(hub["repository"], patterns, folder):
+        if cached := find_in_hub_cache(hub["repository"], patterns, folder):
             folder = cached / hub["folder"]
     elif files:
         source = next(iter(files.values()))["url"]
         for name, file in files.items():
             download.fetch(file["url"], file["sha256"], folder / name)
     else:
-        snapshot = download.fetch_from_hub(hub["repository"], patterns, folder)
+        snapshot = fetch_from_hub(hub["repository"], patterns, folder)
         folder, source = snapshot / hub["folder"], f"{hub['repository']} at {snapshot.name}"
     if place := _find_tables(folder):
         names = {"image": columns["image"], "label": columns[config.labels]}

@@ -97,7 +97,7 @@ def describe(source: str) -> dict[str, Any]:
 
 def fetch(config: TrainConfig) -> Path:
     """Return the file of a configuration's weights, after a download if it is named and not in the cache."""
-    from train.data import download
+    from train.system import download
 
     if not config.fetches_weights:
         return Path(config.init_from)

@@ -18,11 +18,12 @@ from sklearn.model_selection import train_test_split
 from tests.makers.data_files import assert_same, make_split, write_idx, write_parquet
 from train.cli import main
 from train.command_line import parse
-from train.data import Dataset, Split, describe_oddities, download, load, sources
+from train.data import Dataset, Split, describe_oddities, load, sources
 from train.data.dataset import check
 from train.data.tables import explain
 from train.errors import DataError, IntegrityError
 from train.run import job
+from train.system import download
 
 
 def make_batch(split: Split, keys: tuple[bytes, ...]) -> bytes:

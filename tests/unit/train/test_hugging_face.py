@@ -15,7 +15,7 @@ from tests.makers.hugging_face import make_saved
 from tests.server import QuietHandler, running
 from train.cli import main
 from train.command_line import parse
-from train.data import download, load
+from train.data import hub, load
 from train.errors import DataError, IntegrityError
 
 COMMIT = "c0ffee" + 34 * "0"
@@ -105,20 +105,20 @@ def test_a_file_that_the_hub_did_not_promise_is_refused(mirror: type[Hub], tmp_p
     good = mirror.files[name]
     mirror.files[name] = bytes(len(good))
     with pytest.raises(IntegrityError, match="is not the file we know"):
-        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
+        hub.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     # The bad file is gone, so the next attempt fetches it again.
     assert not list((tmp_path / "cache").rglob("*.parquet"))
     mirror.files[name] = good
-    assert download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
+    assert hub.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache").name == COMMIT
 
 
 def test_small_files_are_compared_with_the_digest_of_git(mirror: type[Hub], tmp_path: Path) -> None:
     for name, content in mirror.files.items():
         mirror.digests[name] = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324
-    download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
+    hub.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "cache")
     mirror.digests = dict.fromkeys(mirror.digests, 40 * "b")
     with pytest.raises(IntegrityError, match="is not the file we know"):
-        download.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "other")
+        hub.fetch_from_hub(REPOSITORY, PATTERNS, tmp_path / "other")
 
 
 def test_any_set_of_the_hub_can_be_trained_on(mirror: type[Hub], tmp_path: Path) -> None:

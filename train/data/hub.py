@@ -1,81 +1,21 @@
-"""Downloads files: completely and with the known digest, or not at all.
+"""Gets data sets of the Hugging Face Hub.
 
-The Hub's client names each large file by the sha256 that the Hub states, but never computes it, so this module does,
-before each use. A data set that is complete in the cache is used without asking the Hub, so that a run can be repeated
+Its client names each large file by the sha256 that the Hub states, but never computes it, so this module does, before
+each use. A data set that is complete in the cache is used without asking the Hub, so that a run can be repeated
 after the Hub has changed.
 """
 
 import hashlib
-import http.client
 import os
 import re
 import shutil
-import urllib.error
-import urllib.request
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Final
 
 from train.config.origin import ARCHIVES, HUB, SUFFIXES, list_files
 from train.errors import DataError, IntegrityError, PreflightError
-from train.system import network
-from train.system.files import replacing
-from train.system.progress import Work, redirect, report
-
-TIMEOUT_SECONDS: Final = 15
-CHUNK: Final = 1 << 20
-_ALGORITHMS: Final = {32: "md5", 64: "sha256"}  # by the length of a digest; some publishers give MD5 alone
-NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
-
-
-def fetch(url: str, digest: str, path: Path) -> Path:
-    """Return `path`, after a download if the file is missing; raises an IntegrityError if its digest is wrong."""
-    if path.exists():
-        check(path, digest)
-        return path
-    try:
-        state, opener = hashlib.new(_ALGORITHMS[len(digest)]), urllib.request.build_opener()
-        opener.addheaders = [("User-Agent", "tensorflow-toolkit")]
-        response = network.within(2 * TIMEOUT_SECONDS, lambda: opener.open(url, timeout=TIMEOUT_SECONDS))
-        with response, replacing(path) as file:
-            for chunk in network.list_pieces(lambda: response.read1(CHUNK), TIMEOUT_SECONDS):
-                state.update(chunk)
-                file.write(chunk)
-                report(Work(path.name, file.tell(), int(response.headers.get("Content-Length") or 0), "bytes"))
-            _compare(url, state.hexdigest(), digest)
-    except NETWORK_ERRORS as error:
-        raise _unreachable(url, error) from error
-    return path
-
-
-def _unreachable(what: str, error: BaseException) -> DataError:
-    advice = "check the network, or give the folder of a local copy by --data-dir; digits needs neither"
-    return DataError(f"cannot get the data from {what}", why=str(getattr(error, "reason", "") or error), remedy=advice)
-
-
-def read_checked(path: Path, digest: str) -> bytes:
-    """Return the content of a file. Raises an IntegrityError if just these bytes do not have the digest."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}", why=error.strerror or str(error)) from error
-    if digest:
-        _compare(path, hashlib.new(_ALGORITHMS[len(digest)], content, usedforsecurity=False).hexdigest(), digest)
-    return content
-
-
-def check(path: Path, digest: str) -> None:
-    with path.open("rb") as file:
-        _compare(path, hashlib.file_digest(file, _ALGORITHMS[len(digest)]).hexdigest(), digest)
-
-
-def _compare(place: Path | str, found: str, known: str) -> None:
-    if found != known:
-        raise IntegrityError(
-            f"{place} is not the file we know",
-            why=f"its digest is {found}, not {known}",
-            remedy="remove what was kept of it and try again, or give another copy by --data-dir",
-        )
+from train.system import download
+from train.system.progress import redirect
 
 
 def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: str | None = None) -> Path:
@@ -95,7 +35,7 @@ def fetch_from_hub(repository: str, patterns: list[str], cache: Path, revision: 
         raise _refuse_name(repository, revision, error) from error
     except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError, httpx2.HTTPError, ValueError, KeyError) as error:
         # The client wraps the reason in a message with its own advice.
-        raise _unreachable(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
+        raise download.explain(f"the Hugging Face Hub ({repository})", error.__cause__ or error) from error
     except OSError as error:
         raise PreflightError(
             f"cannot write to {cache}", why=error.strerror or str(error), remedy="choose another with --cache-dir"
@@ -181,9 +121,9 @@ def _check_hub_files(folder: Path, patterns: list[str]) -> None:
     for file in files:
         kept = file.resolve()
         if re.fullmatch("[0-9a-f]{64}", kept.name):
-            check(kept, kept.name)
+            download.check(kept, kept.name)
         elif re.fullmatch("[0-9a-f]{40}", kept.name):  # a small file, which is kept in git itself
             content = b"blob %d\0" % kept.stat().st_size + kept.read_bytes()
-            _compare(kept, hashlib.sha1(content, usedforsecurity=False).hexdigest(), kept.name)
+            download.compare(kept, hashlib.sha1(content, usedforsecurity=False).hexdigest(), kept.name)
         else:
             raise DataError(f"the Hub states no digest for {file}", why=f"it is kept as {kept.name}")
