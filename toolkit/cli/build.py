@@ -158,18 +158,16 @@ def _collect(session: Session, planned: "PlannedWheel", folder: Path, *, archive
 def push(
     session: Session,
     folder: Annotated[Path, typer.Argument(help="A wheel's folder: dist/NAME.")],
-    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO[:TAG]", help="Where to push it.")],
+    repository: Annotated[str, typer.Argument(metavar="REGISTRY/REPO", help="Where to push it.")],
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace another wheel of the same plan, if the registry has one.")
     ] = False,
 ) -> None:
     """Push a wheel with its records and signatures to an OCI registry, where build-wheel --from finds it.
 
-    The tag is the plan's digest. A TAG besides names an index with one wheel for each platform, of which --from
-    REGISTRY/REPO:TAG takes the one for its own platform.
-
-    The folder's sums are checked first. User and password are those of `docker login`. Plain http is used only for this
-    machine, if the name begins with http://. Exit code 11: the registry does not answer, or refuses.
+    The tag is the plan's digest. The folder's sums are checked first. User and password are those of `docker login`.
+    Plain http is used only for this machine, if the name begins with http://. Exit code 11: the registry does not
+    answer, or refuses.
     """
     from toolkit.base import signing
     from toolkit.engine import registry

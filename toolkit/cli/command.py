@@ -81,7 +81,7 @@ From = Annotated[
     str,
     typer.Option(
         "--from",
-        metavar="REGISTRY/REPO[:TAG]",
+        metavar="REGISTRY/REPO",
         help="Look in this registry first, and download the wheel of the same plan if it has one.",
     ),
 ]

@@ -10,13 +10,13 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 from urllib.parse import urlencode, urljoin, urlsplit
 
 import requests
@@ -26,7 +26,7 @@ from docker.errors import DockerException
 
 from toolkit.base import digest, files, programs
 from toolkit.base.errors import IntegrityError, PreflightError, RegistryError, UsageError
-from toolkit.engine.oci_manifest import FORMS, Entry, Layer, parse_index, parse_manifest
+from toolkit.engine.oci_manifest import FORMS, Layer, parse_manifest
 from train.system import network
 from train.system.progress import Reported, Work, report
 
@@ -51,11 +51,9 @@ _MOST_HOPS: Final = 6
 _PIECE: Final = 1 << 20
 _WORD: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _REFERENCE: Final = re.compile(
-    rf"(?P<scheme>https?://)?(?P<host>(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d{{1,5}})?)/(?P<name>{_WORD}(?:/{_WORD})*)"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?",
+    rf"(?P<scheme>https?://)?(?P<host>(?:[a-z0-9.-]+|\[[0-9a-f:]+\])(?::\d{{1,5}})?)/(?P<name>{_WORD}(?:/{_WORD})*)",
     re.ASCII,
 )
-_Parsed = TypeVar("_Parsed")
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 
@@ -67,7 +65,6 @@ class _BrokenError(RegistryError):
 class Repository:
     base: str  # scheme, host and port
     name: str
-    tag: str = ""  # of an index of several platforms; empty for the tag of each plan
 
     @property
     def host(self) -> str:
@@ -89,7 +86,7 @@ def parse(text: str) -> Repository:
     match = _REFERENCE.fullmatch(text)
     if not match or not _is_host(match["host"]):  # the message does not repeat it: it may hold a password
         raise UsageError(
-            "not a repository of a registry: HOST[:PORT]/NAME[:TAG] is wanted, the name in small letters",
+            "not a repository of a registry: HOST[:PORT]/NAME is wanted, the name in small letters",
             remedy="such as ghcr.io/team/tensorflow; passwords are those of `docker login`",
         )
     base = f"{match['scheme'] or 'https://'}{match['host']}"
@@ -99,7 +96,7 @@ def parse(text: str) -> Repository:
             why="whoever is on the way reads the password; only this machine is asked without TLS",
             remedy="leave out http://",
         )
-    return Repository(base=base, name=match["name"], tag=match["tag"] or "")
+    return Repository(base=base, name=match["name"])
 
 
 class Client:
@@ -119,13 +116,6 @@ class Client:
 
         Raises IntegrityError if they are of another kind of artifact, or damaged, and RegistryError.
         """
-        return self._find(reference, kind, parse_manifest)
-
-    def find_index(self, tag: str, kind: str) -> list[Entry] | None:
-        """Return the manifest of each platform under a tag, or None if there is no such tag. Raises as :meth:`find`."""
-        return self._find(tag, kind, parse_index)
-
-    def _find(self, reference: str, kind: str, parse: Callable[[bytes, str], _Parsed | None]) -> _Parsed | None:
         answer = self._ask("GET", f"manifests/{reference}", headers={"Accept": ", ".join(FORMS)})
         if answer.status_code == 404:
             if not self._read_errors(answer):
@@ -133,7 +123,7 @@ class Client:
             return None
         self._require(answer, 200, f"was asked for {reference}")
         content = self._read(answer)
-        parsed, computed = parse(content, kind), digest.digest_bytes(content)
+        parsed, computed = parse_manifest(content, kind), digest.digest_bytes(content)
         named = {answer.headers.get("Docker-Content-Digest") or computed, reference if ":" in reference else computed}
         if parsed is None or named != {computed}:
             raise IntegrityError(
@@ -144,7 +134,7 @@ class Client:
         return parsed
 
     def publish(self, tag: str, media: str, body: bytes) -> None:
-        """Give a manifest or an index a tag. What it names was uploaded before."""
+        """Give a manifest a tag. What it names was uploaded before."""
         answer = self._ask("PUT", f"manifests/{tag}", body=body, headers={"Content-Type": media})
         self._require(answer, 201, "got the manifest")
 

@@ -80,7 +80,7 @@ def _pull(plan: WheelPlan, order: Order) -> FinishedWheel | None:
 
     console, settings, source = order.console, order.settings, order.source
     repository = registry.parse(source.registry)
-    tag = repository.tag or transfer.name_tag(plan.digest)
+    tag = transfer.name_tag(plan.digest)
     if order.dry_run:
         console.heading("registry", f"{repository}:{tag} would be asked for first")
         return None

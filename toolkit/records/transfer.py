@@ -1,8 +1,5 @@
 """Pushes the folder of a wheel to a registry, and pulls it by the digest of its plan.
 
-A name with a tag also names an index, which has one wheel for each platform. The index is not signed: a wheel that it
-names is compared with the plan that was asked for, and its own signature is checked.
-
 The signature is checked before the wheel is fetched, because it names the digest of every file.
 """
 
@@ -14,23 +11,19 @@ from typing import Any, Final
 
 from toolkit.base import digest, files, findings, seals, signing
 from toolkit.base.console import Console
-from toolkit.base.errors import CheckError, IntegrityError, RegistryError, UnsupportedError
+from toolkit.base.errors import CheckError, IntegrityError, RegistryError
 from toolkit.base.manifest import Manifest
 from toolkit.base.signing import ENVELOPE, Policy, Statement
-from toolkit.engine.oci_manifest import EMPTY, INDEX, MANIFEST, Entry, Layer, compose_index, compose_manifest
+from toolkit.engine.oci_manifest import EMPTY, MANIFEST, Layer, compose_manifest
 from toolkit.engine.registry import Client, Repository
 from toolkit.records import open_wheel, verification
 from toolkit.records.wheel import read_predicate
-from toolkit.versions.set import FIRST_PLATFORM
 from toolkit.wheel import publication, wheel_documents, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
 from toolkit.wheel.wheel_plan import WheelPlan
 
 KIND: Final = "application/vnd.tensorflow-toolkit.wheel.v1"
 """The type of the artifact."""
-
-_MOST_WRITES: Final = 3
-"""How often an entry of an index is written, if other pushes replace the index at the same time."""
 
 _MEDIA_TYPES: Final = {
     ".whl": "application/zip",
@@ -52,10 +45,9 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
 
     A signed folder must be what was signed, whoever signed it. One without a signature must match its record.
 
-    Where the repository has a tag, the wheel becomes that of its platform in the index under this tag. ``replace``:
-    push also if a tag has another wheel. Raises CheckError if it has, or if the wheel does not match its record;
-    IntegrityError if the folder has changed since it was made or signed; and RegistryError if the registry does not
-    answer.
+    ``replace``: push also if the registry has another wheel of this plan. Raises CheckError if it has, or if the wheel
+    does not match its record; IntegrityError if the folder has changed since it was made or signed; and RegistryError
+    if the registry does not answer.
     """
     digests = wheel_folder.check_sums(folder)
     wheel = open_wheel(folder)
@@ -93,44 +85,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
                 why=f"it has other files under {tag}, or none",
                 remedy="run the same command again; if another one pushed meanwhile, pull and compare",
             )
-        if repository.tag:
-            platform = str(wheel.read_record().facts["lock"]["spec"].get("platform", FIRST_PLATFORM))
-            _add(client, repository, platform, manifest, layers, replace=replace)
-    return f"{repository}:{repository.tag or tag}"
-
-
-def _add(
-    client: Client, repository: Repository, platform: str, manifest: bytes, layers: Sequence[Layer], *, replace: bool
-) -> None:
-    """Enter a manifest in an index as that of its platform.
-
-    A registry replaces an index as a whole, so two pushes at the same time can lose an entry. The index is read again
-    after it was written, and written again if an entry is gone. Raises CheckError if the index has another wheel
-    for the platform, and RegistryError if other pushes replace the index each time.
-    """
-    entry = Entry(platform=platform, digest=digest.digest_bytes(manifest), size=len(manifest))
-    expected = {platform: entry}
-    for writes in range(_MOST_WRITES + 1):
-        entries = {entry.platform: entry for entry in client.find_index(repository.tag, KIND) or ()}
-        there = entries.get(platform)
-        if there == entry and expected.keys() <= entries.keys():
-            return
-        if writes == _MOST_WRITES:
-            break
-        before = client.find(there.digest, KIND) if there and not replace else None
-        if before is not None and _list_subjects(before) != _list_subjects(layers):
-            raise CheckError(
-                f"{repository}:{repository.tag} has another wheel for {platform}",
-                why="its files differ from those here, which were pushed under the tag of their plan",
-                remedy="push under another tag, or replace it: --replace",
-            )
-        expected |= {**entries, platform: entry}
-        client.publish(repository.tag, INDEX, compose_index(KIND, expected.values()))
-    raise RegistryError(
-        f"{repository}:{repository.tag} lost entries of its index {_MOST_WRITES} times",
-        why="other pushes replace the index at the same time, and a registry keeps the last one as a whole",
-        remedy="run the same command again when the other pushes have ended",
-    )
+    return f"{repository}:{tag}"
 
 
 def pull(
@@ -148,23 +103,13 @@ def pull(
 
     ``find``: returns the wheel if it is in ``dist`` already, as :meth:`toolkit.records.obtaining.WheelSource.find`.
 
-    Where the repository has a tag, the wheel is that of the plan's platform in the index under this tag. Raises
-    UnsupportedError if the index has none for it.
-
     An empty policy takes a wheel without a signature, and verifies it. Raises IntegrityError if a signature or a digest
     does not hold, or if the wheel is of another plan; CheckError if a wheel without a signature does not hold; and
     RegistryError. ``dist`` is then unchanged, and what has come of the wheel waits in ``state`` for the next command.
     """
-    client, tag = Client(repository, ca_bundle), repository.tag or name_tag(plan.digest)
-    reference = _choose(client, repository, plan.platform) if repository.tag else tag
-    layers = client.find(reference, KIND) if reference else None
+    client, tag = Client(repository, ca_bundle), name_tag(plan.digest)
+    layers = client.find(tag, KIND)
     if layers is None:
-        if reference.startswith("sha256:"):
-            raise IntegrityError(
-                f"{repository}:{tag} names a manifest that is not there",
-                why=f"its wheel for {plan.platform} is {reference}",
-                remedy="tell whoever runs the registry; without --from it is made here",
-            )
         return None
     archive, _ = _sort(layers)
     kept = state / f"wheel-{plan.name}"
@@ -193,21 +138,6 @@ def pull(
             )
         publication.move(staging.path, dist / plan.name)
     return FinishedWheel(folder=dist / plan.name, record=record, reused=True, pulled=True)
-
-
-def _choose(client: Client, repository: Repository, platform: str) -> str:
-    """Return the digest of a platform's manifest in the index; empty if there is no index."""
-    entries = client.find_index(repository.tag, KIND)
-    if entries is None:
-        return ""
-    for entry in entries:
-        if entry.platform == platform:
-            return entry.digest
-    raise UnsupportedError(
-        f"{repository}:{repository.tag} has no wheel for {platform}",
-        why=f"it has {', '.join(entry.platform for entry in entries) or 'none at all'}",
-        remedy="push one for this platform under the same tag; without --from it is made here",
-    )
 
 
 def _sort(layers: Sequence[Layer]) -> tuple[Layer, list[Layer]]:
