@@ -56,10 +56,6 @@ class Console:
         sys.stderr.flush()
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
-    def report(self, event: Mapping[str, object]) -> None:
-        """Print an event for programs, as one line of JSON on standard error."""
-        _print_error(dump_json(event))
-
     def add(self, value: Mapping[str, Any]) -> None:
         """Add fields to the result of --json."""
         self._value.update(value)

@@ -24,7 +24,7 @@ from toolkit.wheel import bazel_output, collection, kernel_proof, wheel_folder
 from toolkit.wheel.build_plan import LOG_TARGET, BuildPlan, PlannedWheel
 from toolkit.wheel.wheel_folder import FinishedWheel
 from train.cores import count_cores
-from train.system.progress import Estimate, Work
+from train.system.progress import Work
 
 LOG_SECONDS = 120
 """Time limit for fetching Bazel's log after a failure."""
@@ -123,20 +123,10 @@ _WARNING = re.compile(r"\bwheel: WARNING: (.+)")
 
 
 def _watch(console: Console) -> Callable[[str], Work | None]:
-    estimate, began = Estimate(), time.monotonic()
-
     def observe(line: str) -> Work | None:
         if match := _WARNING.search(line):
             console.heading("bazel", match[1])
-        work = bazel_output.read_work(line)
-        if work and console.json:
-            now = time.monotonic()
-            estimate.feed(work, now)
-            left = estimate.left(now)
-            event = {"event": "progress", "done": work.done, "total": work.total, "action": work.text}
-            event |= {"seconds": round(now - began, 1), "seconds_left": None if left is None else round(left, 1)}
-            console.report(event)
-        return work
+        return bazel_output.read_work(line)
 
     return observe
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,8 +39,6 @@ _DOCUMENTS: Final = (wheel_documents.PROVENANCE, wheel_documents.BILL)
 _API: Final = "1.1"
 _LINKED: Final = 0o7446, 0o444
 """Which bits of a wheel's mode count for a hard link, and their value: all may read it, and not all may write it."""
-_CLOCK_NS: Final = 2 * 10**9
-"""A coarse clock may not show a change of a file that was written to more recently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +116,13 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = (), l
         with files.writing(folder):
             for entry in entries:
                 (made / entry.place).parent.mkdir(parents=True, exist_ok=True)
-            linked = {entry.place for entry in entries if _place(entry.source, made / entry.place)}
+                _place(entry.source, made / entry.place)
             for name, path in documents.items():
                 _copy(path, made / name)
         for name, content in texts.items():
             files.write_atomically(made / name, content)
         files.write_json(made / RECORD, record)
-        if wrong := _find_wrong(made, record, checked=linked):
+        if wrong := _find_wrong(made, record):
             raise IntegrityError(f"{wrong[0]} while it was copied", remedy="run the same command again")
         files.set_mode(made, 0o755)
         _take_place(made, folder)
@@ -363,25 +360,24 @@ def _find_wrong(
     folder: Path,
     record: Mapping[str, Any],
     *,
-    checked: Collection[str] = (),
     read: Callable[[Path], str] = digest.digest_file,
 ) -> list[str]:
     """Return in words which files of an index are missing, changed, or not its own.
 
-    ``checked``: files whose bytes are known to be right. ``read``: how the digests of all others are taken.
+    ``read``: how the digests are taken.
     """
     present = {*_list_files(folder)} - {RECORD}
     wrong = [f"{name} is missing" for name in sorted(record["files"].keys() - present)]
     wrong += [f"{name} is not of the index" for name in sorted(present - record["files"].keys())]
-    for name in sorted(present & record["files"].keys() - {*checked}):
+    for name in sorted(present & record["files"].keys()):
         path = folder / name
         if path.is_symlink() or read(path) != record["files"][name]:
             wrong.append(f"{name} has changed")
     return wrong
 
 
-def _place(source: Source, target: Path) -> bool:
-    """Put a wheel into a folder; return whether its bytes are known to be those that were hashed.
+def _place(source: Source, target: Path) -> None:
+    """Put a wheel into a folder.
 
     A wheel of this user's gets a hard link where the file system can make one, because a copy takes seconds and space.
     This program replaces wheels, and never writes into one. Where another program does, the digest tells.
@@ -390,34 +386,12 @@ def _place(source: Source, target: Path) -> bool:
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & mask == value:
         with suppress(OSError):  # another file system, or one without hard links
             target.hardlink_to(source.path.resolve())
-            return _is_unchanged(status, target.stat())
+            return
     _copy(source.path, target)
-    return False
-
-
-def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:
-    """Return whether nobody has written to a file. A new link changes its ``ctime``, and so says nothing."""
-    settled = time.time_ns() - before.st_mtime_ns > _CLOCK_NS
-    return settled and all(
-        getattr(before, name) == getattr(now, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")
-    )
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file; where the file system can, both share their bytes until one is changed."""
-    with source.open("rb") as old, target.open("xb") as new:
-        size = os.fstat(old.fileno()).st_size
-        done = 0
-        try:
-            while done < size:
-                moved = os.copy_file_range(old.fileno(), new.fileno(), size - done)
-                if not moved:
-                    break
-                done += moved
-        except OSError:
-            old.seek(done)
-            new.seek(done)
-            shutil.copyfileobj(old, new, 1 << 20)
+    shutil.copyfile(source, target)
     files.set_mode(target, 0o644)
 
 

@@ -1,4 +1,3 @@
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,22 +13,6 @@ from toolkit.versions.table import load_table
 from toolkit.wheel import build, wheel_folder
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import plan
-
-LINES = ["    INFO: Analyzed target", "    [8 / 18] Compiling reduce.cc; 14s disk-cache", "    [9 / 18] Linking x"]
-
-
-def test_progress_is_events_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    observe = build._watch(Console(json=True))
-    for line in LINES:
-        observe(line)
-    said = capsys.readouterr()
-    events = [json.loads(line) for line in said.err.splitlines()]
-    assert [(item["event"], item["done"], item["total"]) for item in events] == [
-        ("progress", 8, 18),
-        ("progress", 9, 18),
-    ]
-    assert all(0 <= item["seconds"] < 60 and item["action"] and "seconds_left" in item for item in events)
-    assert said.out == ""
 
 
 def test_result_of_the_plan_is_found_and_of_another_is_not(tmp_path: Path) -> None:
