@@ -151,7 +151,6 @@ def test_an_empty_folder_owns_nothing(clones: tuple[Clone, Clone], image: Image,
         assert [line for line in removed if line.startswith("container ")]
         assert not [line for line in removed if line.startswith("volume ")]
         assert _docker("ps", "--all", "--quiet", "--filter", f"id={stopped}") == ""
-        assert two.clean("--volume", volume)["removed"] == [f"volume {volume}"]
     finally:
         _docker("rm", "--force", stopped, check=False)
         _docker("volume", "rm", volume, check=False)

@@ -176,8 +176,7 @@ def test_what_others_own_is_left_and_all_removes_what_is_this_users(engine: Engi
     value = call("--yes", "--force", "--all", code=4)
     assert sorted(engine.removed) == ["earlier", "others", "toolkit/runtime:cpu-67d1fe14fdb7", TAG]
     assert value["kept"] == ["container running: a job is running in it"]
-    assert call("--yes", "--volume", "toolkit_data")["removed"] == ["volume toolkit_data"]
-    assert call("--yes", "--volume", "toolkit_data", code=2)["error"]["what"].endswith("of the toolkit")
+    assert "`docker volume rm toolkit_data`" in left["volume toolkit_data"]
 
 
 def test_an_image_of_two_clones_is_left(engine: Engine, tmp_path: Path) -> None:
@@ -200,11 +199,11 @@ def test_force_is_for_jobs_of_this_state_folder_and_user(engine: Engine) -> None
     assert call("--yes", "--force")["removed"] == ["container mine"]
 
 
-def test_a_base_on_which_another_clone_has_images_is_left(engine: Engine, tmp_path: Path) -> None:
-    record(tmp_path / "other")
+def test_a_base_stays_for_all_clones(engine: Engine) -> None:
     engine.image(naming.name_standin("3.11"), plan="")
-    assert call("--yes", "--with-base")["removed"] == []
-    assert call("--yes", "--with-base", "--all")["removed"] == [f"image {naming.name_standin('3.11')}"]
+    value = call("--yes", "--all")
+    assert value["removed"] == []
+    assert "docker image rm" in value["left"][0]
 
 
 def test_the_record_of_an_image_stays_while_no_engine_answers(run: Any) -> None:

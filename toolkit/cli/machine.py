@@ -160,11 +160,6 @@ def clean(
             "there is kept.",
         ),
     ] = False,
-    volume: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Remove this volume with its data too: toolkit_data of compose; repeatable."),
-    ] = None,
-    with_base: Annotated[bool, typer.Option("--with-base", help="Remove the base stand-in too.")] = False,
     with_cache: Annotated[
         bool,
         typer.Option(
@@ -194,11 +189,9 @@ def clean(
     try:
         client = connect()
     except EngineError as error:
-        if volume:
-            raise
         session.console.say(f"containers and images are left alone: {error.what}")
         client = None
-    scope = clean.Scope(everything=everything, base=with_base, force=force, volumes=tuple(volume or ()))
+    scope = clean.Scope(everything=everything, force=force)
 
     def find() -> "list[Leftover]":
         leftovers = clean.find(client, Path(settings.state), results=(out, Path(settings.runs)), scope=scope)

@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,6 @@ from docker.errors import APIError, DockerException, NotFound
 
 from toolkit import records
 from toolkit.base import files, naming, ownership
-from toolkit.base.errors import UsageError
 from toolkit.engine import buildx
 from toolkit.engine.client import translating_errors
 from toolkit.records.image import ImageRecord, list_docker_records
@@ -38,9 +37,7 @@ class Scope:
     """What was asked for besides what the state folder owns."""
 
     everything: bool = False  # what other state folders of this user own, and what none owns
-    base: bool = False  # base stand-ins
     force: bool = False  # this state folder's containers in which a job is running
-    volumes: Collection[str] = ()  # names of volumes
 
 
 OWN = Scope()
@@ -73,8 +70,7 @@ def find(
     """Return what the toolkit made: containers first, because an image in use cannot be removed.
 
     What another state folder owns, or none, is in the list too, and is ``left`` unless ``scope`` asks for it.
-    ``results``: folders of finished wheels and runs, searched for what killed commands left. Raises UsageError if the
-    scope names a volume that the toolkit did not make.
+    ``results``: folders of finished wheels and runs, searched for what killed commands left.
     """
     unfinished = [item for folder in results for item in _find_unfinished(folder)]
     in_engine = _Engine(client, state, scope).find() if client else []
@@ -170,7 +166,8 @@ class _Engine:
             left = f"named by a user; `docker image rm {tag}` removes it"
             return replace(made, owner="a user", left=left)
         if naming.STANDIN_BASE.fullmatch(tag):
-            return self._judge_base(made)
+            left = f"images are built on it; `docker image rm {tag}` removes it"
+            return replace(made, owner="all state folders", left=left)
         users = [str(path) for path, others in self._others.items() if any(_names(record, made) for record in others)]
         # A user can give a derived image the very name of the toolkit's. Its digest is another one.
         tagged = [record for record in [*self._own, *chain(*self._others.values())] if record.tag == tag]
@@ -184,27 +181,12 @@ class _Engine:
         reason = f"it is used by {owner}" if users else "no state folder of this user has a record of it"
         return replace(made, owner=owner, left=f"{reason}; --all removes it")
 
-    def _judge_base(self, made: Leftover) -> Leftover:
-        users = [str(path) for path, others in self._others.items() if made.name in {record.base for record in others}]
-        made = replace(made, owner="all state folders")
-        if not self._scope.base:
-            return replace(made, left="images are built on it; --with-base removes it")
-        if users and not self._scope.everything:
-            return replace(made, left=f"{', '.join(users)} has images on it; --with-base --all removes it")
-        return made
-
     def _find_volumes(self) -> Iterator[Leftover]:
         volumes = self._client.volumes.list(filters={"label": f"{naming.OWNER_LABEL}=toolkit"})
-        names = sorted(str(item.name) for item in volumes)
-        if unknown := sorted(set(self._scope.volumes) - set(names)):
-            raise UsageError(
-                f"the engine has no volume {unknown[0]!r} of the toolkit",
-                remedy=f"one of {', '.join(names)}" if names else "leave out --volume",
-            )
-        sizes = self._measure_volumes() if names else {}
+        sizes = self._measure_volumes() if volumes else {}
         for item in volumes:
             name = str(item.name)
-            left = "" if name in self._scope.volumes else f"it has data; --volume {name} removes it"
+            left = f"it has data; `docker volume rm {name}` removes it"
             owner = "all state folders"
             yield Leftover(kind="volume", name=name, handle=item, bytes=sizes.get(name), owner=owner, left=left)
 
@@ -318,7 +300,7 @@ def remove(leftover: Leftover) -> str:
             case "image":
                 # By name, without force: other names of the image and containers made from it stay.
                 leftover.handle.client.images.remove(leftover.name)
-            case "volume" | "network":
+            case "network":
                 leftover.handle.remove()
             case "cache":
                 return buildx.remove_cache(leftover.handle)

@@ -33,7 +33,6 @@ class ImageRecord:
 
     tag: str
     id: str  # the engine's digest of the image
-    base: str = ""  # name of the base image, as far as the record tells
     folder: Path  # where the record lies
 
 
@@ -173,9 +172,7 @@ def _read_docker_records(folder: Path) -> Iterator[ImageRecord]:
         case Manifest(kind="image", digest=identity, facts={"tag": str(tag), **facts}) if facts.get(
             "engine", "docker"
         ) == "docker" and custody.holds(folder, identity):
-            base = facts.get("base")
-            name = str(base.get("name", "")) if isinstance(base, dict) else ""
-            yield ImageRecord(tag=tag, id=identity, base=name, folder=folder)
+            yield ImageRecord(tag=tag, id=identity, folder=folder)
 
 
 def _find_folder(identity: str, state: Path, *, packed: bool = False) -> Path | None:
