@@ -35,6 +35,29 @@ def test_no_line_is_wider_than_the_terminal(
     assert not re.search(r"[\x00-\x1f\x7f]", line)
 
 
+STEP = Work("epoch 11, loss 0.0313, accuracy 99.4%, 2170 images/s", 225, 440, "steps")
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (60, "train    [225/440] 51 %  10s, 6s left  epoch 11, loss…"),
+        (79, "train    [225/440] 51 %  10s, 6s left  epoch 11, loss 0.0313, accuracy 99.4%…"),
+        (120, "train    [225/440] 51 %  10s, 6s left  epoch 11, loss 0.0313, accuracy 99.4%, 2170 images/s"),
+    ],
+)
+def test_a_line_is_cut_between_words(width: int, line: str) -> None:
+    assert render("train", STEP, 10, 6, width) == line
+
+
+def test_long_work_says_when_it_ends_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress.time, "localtime", lambda at: time.gmtime(round(at - time.time()) + 3600))
+    text = "epoch 11, loss 0.0313, accuracy 99.4%, 2170 images/s"
+    line = f"train    [225/440] 51 %  10m 00s, 10m 00s left, until 01:10  {text}"
+    assert render("train", STEP, 600, 600, 120) == line
+    assert "until" not in render("train", STEP, 600, 600, 79) + render("train", STEP, 600, 599, 120)
+
+
 @contextlib.contextmanager
 def _terminal(columns: int = 80) -> Iterator[tuple[int, io.TextIOWrapper]]:
     controller, terminal = pty.openpty()
@@ -67,6 +90,16 @@ def see(output: str) -> list[str]:
             shown = new + rest if erased else part + shown[len(part) :]
         lines.append(shown)
     return lines
+
+
+def test_a_line_that_stays_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    said = "epoch 17/60  loss 0.0608  accuracy 98.15%  test loss 0.1618  test accuracy 96.11%  4549 images/s"
+    with _terminal(80) as (_, stream):
+        lines = Status("train", stream=stream).fold(said).splitlines()
+    assert max(map(len, lines)) < 80
+    assert " ".join(lines).split() == said.split()
+    assert Status("train", stream=io.StringIO()).fold(said) == said
 
 
 def test_a_terminal_has_one_line_and_none_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,10 +68,12 @@ class Display:
                 output.say_event("epoch", **asdict(record))
             return
         self.say(
-            f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
-            f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"
-            # The first step does not count, because it makes the graph. So an epoch of one step may have no rate.
-            + (f"  {format_rate(record.images_per_second)}" if record.images_per_second else "")
+            self._status.fold(
+                f"epoch {record.epoch}/{epochs}  loss {record.train_loss:.4f}  accuracy {record.train_accuracy:.2%}"
+                f"  test loss {record.test_loss:.4f}  test accuracy {record.test_accuracy:.2%}"
+                # The first step does not count, because it makes the graph. So an epoch of one step may have no rate.
+                + (f"  {format_rate(record.images_per_second)}" if record.images_per_second else "")
+            )
         )
 
 

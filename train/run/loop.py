@@ -255,8 +255,10 @@ class Loop:
 
     def _save_and_stop(self, reason: str) -> InterruptionError:
         self.save()
+        # Ctrl-C comes as SIGINT, or from the toolkit as SIGTERM: neither name tells the user anything.
+        heard = "" if reason in {"SIGINT", "SIGTERM"} else f" ({reason})"
         return InterruptionError(
-            f"stopped as asked ({reason}) after step {self.position.step} of {self.batches.total}; the state is saved",
+            f"stopped as asked{heard} after step {self.position.step} of {self.batches.total}; the state is saved",
             remedy="The same command goes on from there",
         )
 

@@ -118,15 +118,19 @@ def hiding_notes() -> Iterator[None]:
 
 
 def _pass_on(source: int, sink: int) -> NoReturn:
-    """Copy lines that are no notes to standard error until all who write to the pipe have ended, and end then."""
+    """Copy what is no note to standard error until all who write to the pipe have ended, and end then.
+
+    A line of progress, which ends with the code that erases what is right of it, is passed on at once.
+    """
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         os.close(sink)
-        with os.fdopen(source, "rb") as lines:
-            for line in lines:
-                if not _NOTE.match(line):
-                    os.write(2, line)
+        rest = b""
+        while piece := os.read(source, 1 << 16):
+            *lines, rest = re.split(rb"(?<=\n)|(?<=\x1b\[K)", rest + piece)
+            os.write(2, b"".join(line for line in lines if not _NOTE.match(line)))
+        os.write(2, rest)
     finally:
         os._exit(0)
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import threading
 import time
 import unicodedata
@@ -28,6 +29,7 @@ TICK_SECONDS: Final = 1.0
 REDRAW_SECONDS: Final = 0.1
 WIDTH: Final = 120
 MANY: Final = 1000  # uneven units, of which cheap ones were seen to come first
+LONG: Final = 600.0  # seconds left from which on the time of the end is said too
 ROOMY: Final = 40  # columns, with fewer of which words that can be missed are left out
 SHORTEST_TEXT: Final = 10
 ERASE: Final = "\r\x1b[K"
@@ -97,7 +99,7 @@ class Estimate:
 
 
 def render(step: str, work: Work, elapsed: float, left: float | None, width: int = WIDTH) -> str:
-    """Return the line in `width` columns. Without room, parts are left out in this order: text, count, time, step."""
+    """Return the line in `width` columns. Without room, parts are left out in this order: end, text, count, time, step."""
     percent = f"{100 * work.done / work.total:.0f} %" if work.total else ""
     count = f"[{_count(work)}]" if work.total else ""
     # Of many uneven units cheap ones come first, so that what is said before half of the time is too short.
@@ -113,6 +115,9 @@ def render(step: str, work: Work, elapsed: float, left: float | None, width: int
         return f"{name} {body}" if step and name else body
 
     full, text = join(), printable(work.text)
+    if left is not None and left >= LONG and not over:
+        until = f"{full}, until {time.strftime('%H:%M', time.localtime(time.time() + left))}"
+        full = until if len(until) + bool(text) * (2 + measure(text)) <= width else full
     room = width - len(full) - 2
     if text and (room >= SHORTEST_TEXT or room >= measure(text)):
         return f"{full}  {cut(text, room)}"
@@ -152,7 +157,10 @@ def measure(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return text in no more columns than `width`; where some is left out, it ends with an ellipsis."""
+    """Return text in no more columns than `width`; where some is left out, it ends with an ellipsis.
+
+    It is cut between two words, unless that would leave out most of it, as in a long path.
+    """
     if measure(text) <= width:
         return text
     kept, used = "", 1
@@ -161,6 +169,9 @@ def cut(text: str, width: int) -> str:
         if used > width:
             break
         kept += letter
+    whole = kept if text[len(kept) :].startswith(" ") else kept.rpartition(" ")[0]
+    if 2 * measure(whole) > width:
+        kept = whole.rstrip(" ,")
     return f"{kept.rstrip()}…" if width > 0 else ""
 
 
@@ -236,6 +247,10 @@ class Status:
             self._spoken = time.monotonic()
             self._write((ERASE if self._shown else "") + text + "\n")
             self._shown = False
+
+    def fold(self, text: str) -> str:
+        """Return a text in lines that fit a terminal, broken between words; elsewhere as it is."""
+        return textwrap.fill(text, max(20, self._measure_terminal() - 4), break_long_words=False) if self.live else text
 
     def clear(self) -> None:
         with self._lock:

@@ -45,7 +45,7 @@ def test_a_request_to_stop_one_worker_stops_all_after_the_same_step(asked: int, 
     chief, other = end(*started)
     step = find_step(parse(options).run_dir)
     assert (chief.code, other.code) == (130, 130), chief.output + other.output
-    assert f"stopped as asked (SIGTERM{' at worker 1 (' if asked else ') after'}" in chief.output
+    assert f"stopped as asked {'(SIGTERM at worker 1 (' if asked else 'after'}" in chief.output
     assert f"after step {step} of" in chief.output
     assert f"the chief ended the run after step {step}" in other.output
 

@@ -108,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for finding in supervisor.run(checks, left_out=left_out):
             findings.append(finding)
-            print(json.dumps({"check": finding.as_dict()}) if options.json else _line(finding), flush=True)
+            told = {"check": finding.as_dict(), "number": len(findings), "of": len(checks)}
+            print(json.dumps(told) if options.json else _line(finding), flush=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
