@@ -12,7 +12,6 @@ from toolkit.base.errors import PreflightError, UnsupportedError
 from toolkit.doctor import cards
 from toolkit.doctor.advice import Advice, advise
 from toolkit.doctor.machine import Device, Machine
-from toolkit.engine import client
 from toolkit.jobs import choice, pipeline
 from toolkit.versions import lock, settings
 from toolkit.versions.set import OPEN
@@ -99,19 +98,12 @@ def test_a_wheel_is_built_and_jobs_run_on_machines_of_their_platform_only(run: R
     assert "COMPUTE_CAPABILITIES=compute_121" in shown
 
 
-def test_an_image_alone_is_made_for_a_platform_for_which_there_are_compilers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(("here", "asked"), [(AMD, ARM), (ARM, AMD)])
+def test_images_and_jobs_are_made_on_a_machine_of_their_platform(
+    monkeypatch: pytest.MonkeyPatch, here: str, asked: str
 ) -> None:
-    console = Console(json=False, verbosity=-1)
-    given = replace(settings.resolve({"platform": ARM}, environment={}), engine="docker", downloads=str(tmp_path))
-    how = choice.Runner(console=console)
-    monkeypatch.setattr(settings, "find_own_platform", lambda: AMD)
-    for name in ("connect", "require_buildx"):
-        monkeypatch.setattr(client, name, lambda: None)
-    with pytest.raises(UnsupportedError, match="has what a machine of its own platform needs"):
-        pipeline.choose_environment(choice.Chosen(settings=given), how, runs=False)
-    with pytest.raises(PreflightError, match=f"jobs are made for {ARM} only on a machine of that platform"):
+    given = replace(settings.resolve({"platform": asked}, environment={}), engine="docker")
+    how = choice.Runner(console=Console(json=False, verbosity=-1))
+    monkeypatch.setattr(settings, "find_own_platform", lambda: here)
+    with pytest.raises(PreflightError, match=f"jobs are made for {asked} only on a machine of that platform"):
         pipeline.choose_environment(choice.Chosen(settings=given), how)
-    monkeypatch.setattr(settings, "find_own_platform", lambda: ARM)
-    with pytest.raises(PreflightError, match=f"such images are made for {AMD} only on a machine of that platform"):
-        pipeline.choose_environment(choice.Chosen(settings=replace(given, platform=AMD)), how, runs=False)

@@ -42,7 +42,7 @@ REBUILD_CACHE = "verify-"
 """Start of the name of a cache that one ``toolkit reproduce WHEEL`` uses."""
 
 IMAGE_REPOSITORY = "toolkit"
-STANDIN_BASE = re.compile(r"toolkit/base:python3\.[0-9]+-(?:trixie|bookworm)(?:-(?:amd64|arm64))?")
+STANDIN_BASE = re.compile(r"toolkit/base:python3\.[0-9]+-(?:trixie|bookworm)")
 """Names of the images that docker/base/bootstrap makes on machines that reach no container registry."""
 
 SCRIPT_IMAGES = frozenset({"toolkit/toolchain:llvm-17", "toolkit/bazel:debian"})

@@ -208,11 +208,7 @@ def build_image(
     sign_: Sign = "",
     dry_run: DryRun = False,
 ) -> None:
-    """Build an image with the training job and TensorFlow, from a wheel or from the published set.
-
-    On linux/amd64, --platform linux/arm64 makes an image for such a machine: compilers and installer run here, and only
-    files enter the image. Nothing of it is run.
-    """
+    """Build an image with the training job and TensorFlow, from a wheel or from the published set."""
     from toolkit.base import manifest
     from toolkit.base.steps import run
     from toolkit.jobs import choice, pipeline

@@ -159,34 +159,6 @@ class BaseImage:
         return f"{self.reference}@{self.identity}" if self.registered and "@" not in self.reference else self.reference
 
 
-@dataclass(frozen=True, kw_only=True)
-class CrossPlatform:
-    """Another platform, for which an image is made here: stages run on this machine, and their files enter its base."""
-
-    platform: str
-    machine: str  # its processor, as the names of its compilers begin
-    base: BaseImage
-
-
-def select_crossing(client: docker.DockerClient, settings: Settings, base: BaseImage) -> CrossPlatform:
-    """Return the base image of the settings' platform that is like this machine's ``base``.
-
-    It has that name with the platform's at its end. Else a registry has both under one name. Raises PreflightError if
-    there is neither.
-    """
-    place = load_table().platform(settings.platform)
-    name = f"{base.reference}-{place.name.partition('/')[2]}"
-    with translating_errors("looking for the base image of the other platform"):
-        usable = _find_base(client, name) or (base if base.registered else None)
-    if usable is None:
-        raise PreflightError(
-            f"there is no base image {name}",
-            why=f"{base.reference} is for this machine's platform, and an image for {place.name} needs one like it",
-            remedy=f"`docker/base/bootstrap --platform {place.name}` makes one; --base-image names one of a registry",
-        )
-    return CrossPlatform(platform=place.name, machine=place.machine, base=usable)
-
-
 def select_base(client: docker.DockerClient, settings: Settings, python: str = "") -> BaseImage:
     """Return the wanted base image of this machine, else a local stand-in, else the wanted one of the registry.
 

@@ -37,7 +37,6 @@ from toolkit.engine.bundle import Bundle
 from toolkit.engine.client import (
     PODMAN_BUILDS,
     BaseImage,
-    CrossPlatform,
     find_distribution,
     find_users,
     is_podman,
@@ -67,9 +66,8 @@ def plan_image(
     tag: str = "",
     distribution: str = "",
     carried: Bundle | None = None,
-    crossing: CrossPlatform | None = None,
 ) -> EnvironmentPlan:
-    """Plan an image. ``base``: of all that runs here, and of the image itself unless that is for another platform.
+    """Plan an image.
 
     ``ca_bundle``: PEM file, a secret. ``distribution``: the base's codename, or empty. ``carried``: what a build
     without a network takes from a folder.
@@ -80,28 +78,25 @@ def plan_image(
         "REQUIREMENTS": spec.requirements,
         "SOURCE_DATE_EPOCH": str(table.default.source_date_epoch),
     }
-    platform_base = crossing.base if crossing else base
-    arguments |= {"RUNTIME_BASE": platform_base.reference, "TARGET_MACHINE": crossing.machine} if crossing else {}
     packaged = table.bases.get(distribution, table.default_base).gcc
     if packaged != table.default_base.gcc:
         arguments["GCC_VERSION"] = packaged
-    inputs = {"base": platform_base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
-    inputs |= {**spec.inputs, **({"maker": base.identity} if crossing else {})}
-    kept = {name: inputs.get(name) for name in ("base", "maker", "files", "wheel")}
+    inputs = {"base": base.identity, "files": digest.digest_paths(project.ROOT, _list_inputs(spec, target))}
+    inputs |= spec.inputs
+    kept = {name: inputs.get(name) for name in ("base", "files", "wheel")}
     content = digest.digest_value({"target": target, "arguments": arguments, **kept})
     labels = {
         naming.OWNER_LABEL: "toolkit",
         naming.PLAN_LABEL: content,
         **{f"{naming.LABEL_PREFIX}.{name}": version for name, version in spec.named().items()},
         naming.LOCK_LABEL: inputs["requirements"],
-        "org.opencontainers.image.base.name": platform_base.reference,
+        "org.opencontainers.image.base.name": base.reference,
     }
     labels |= {naming.WHEEL_LABEL: inputs["wheel"]} if spec.wheel else {}
     labels |= {naming.INSTRUCTIONS_LABEL: " ".join(spec.instructions)} if spec.instructions else {}
     name = tag or naming.name_image(target, spec.requirements, content)
     argv: list[str] = ["docker", "buildx", "build", "--file", str(project.locate("docker/Dockerfile"))]
     argv += ["--target", target, "--tag", name, "--load", "--provenance", "false", "--progress", "rawjson"]
-    argv += ["--platform", crossing.platform] if crossing else []
     argv += repeat("--build-arg", (f"{key}={value}" for key, value in arguments.items()))
     argv += repeat("--label", (f"{key}={value}" for key, value in labels.items()))
     argv += ["--build-context", f"wheel={spec.wheel.resolve().parent}"] if spec.wheel else []
@@ -133,7 +128,6 @@ class DockerEngine:
         target: str = "train",
         tag: str = "",
         carried: Bundle | None = None,
-        crossing: CrossPlatform | None = None,
     ) -> None:
         self._client = client
         self._base = base
@@ -142,7 +136,6 @@ class DockerEngine:
         self._target = target
         self._tag = tag
         self._carried = carried
-        self._crossing = crossing
 
     @cached_property
     def _users(self) -> Users:
@@ -186,7 +179,6 @@ class DockerEngine:
             tag=self._tag,
             distribution=self._distribution,
             carried=self._carried,
-            crossing=self._crossing,
         )
 
     def find(self, plan: EnvironmentPlan) -> Environment | None:
@@ -285,12 +277,11 @@ class DockerEngine:
             if spec.wheel
             else {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
         )
-        base = self._crossing.base if self._crossing else self._base
         facts = {
             "tag": plan.reference,
             "plan": plan.digest,
             "platform": f"{image.attrs['Os']}/{image.attrs['Architecture']}",
-            "base": {"name": base.reference, "digest": base.identity},
+            "base": {"name": self._base.reference, "digest": self._base.identity},
             "bytes": image.attrs["Size"],
             "labels": image.labels,
             "engine": "docker",

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.base.errors import EngineError, PreflightError, UnsupportedError, UsageError
+from toolkit.base.errors import EngineError, PreflightError, UsageError
 from toolkit.engine import Engine, Environment
 from toolkit.engine.host import HostEngine
 from toolkit.engine.packed import PACKERS
-from toolkit.versions.settings import Settings, is_crossed
+from toolkit.versions.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,17 +51,11 @@ def make_host_engine(settings: Settings) -> HostEngine:
 def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice:
     # Imported here because the SDK takes longer to import than `toolkit matrix` takes to run.
     from toolkit.engine import bundle
-    from toolkit.engine.client import BaseImage, connect, require_buildx, select_base, select_crossing
+    from toolkit.engine.client import BaseImage, connect, require_buildx, select_base
     from toolkit.engine.docker import DockerEngine
 
     client = connect()
     require_buildx()
-    crossed = is_crossed(settings)
-    if crossed and settings.downloads:
-        raise UnsupportedError(
-            f"{settings.downloads} has what a machine of its own platform needs, and not what {settings.platform} does",
-            remedy="leave out --downloads",
-        )
     carried = bundle.read(Path(settings.downloads)) if settings.downloads else None
     if carried:
         if (python := carried.lock["spec"]["python"]) != settings.python:
@@ -81,6 +75,5 @@ def _choose_docker(settings: Settings, *, target: str, tag: str) -> EngineChoice
         target=target,
         tag=tag,
         carried=carried,
-        crossing=select_crossing(client, settings, base) if crossed else None,
     )
     return EngineChoice(engine=engine, why=base.why or f"base {base.reference}")

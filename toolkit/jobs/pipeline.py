@@ -73,7 +73,7 @@ def choose_environment(
     A missing base image is pulled, except in a dry run. If the set and the GPUs do not go together, a line says so.
 
     ``target``: stage of docker/Dockerfile, for an image. ``tag``: its name, or empty for one derived from its plan.
-    ``runs``: whether anything is to run in it; if not, it may be for another platform than this machine's.
+    ``runs``: whether anything is to run in it; if not, nothing is said of GPUs.
 
     Raises GpuError if the graft that it needs is not made yet, UsageError if a GPU is asked for and the set cannot use
     one, UnsupportedError if the versions are incompatible or the wheel cannot run, IntegrityError if the wheel is
@@ -81,8 +81,7 @@ def choose_environment(
     """
     chosen.require_wheel()
     settings, wheel, console = chosen.settings, chosen.wheel, how.console
-    things = "environments and jobs are made" if runs else "such images are made"
-    require_own_platform(settings, things, crossed=not runs)
+    require_own_platform(settings, "environments, images and jobs are made")
     spec = choose_spec(settings)
     if settings.cuda and not wheel:
         remedy = "give --wheel with one that was built, or leave out --cuda"

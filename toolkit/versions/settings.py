@@ -268,27 +268,14 @@ def _check(settings: Settings, *, partial: bool) -> None:
         )
 
 
-CROSS: Mapping[str, str] = {"linux/arm64": "linux/amd64"}
-"""Platforms for which another one has compilers, by which images are made."""
-
-
-def is_crossed(settings: Settings) -> bool:
-    """Return whether the platform asked for is another than this machine's, which has compilers for it."""
-    return CROSS.get(settings.platform) == find_own_platform()
-
-
-def require_own_platform(settings: Settings, things: str, *, crossed: bool = False) -> None:
-    """Raise PreflightError if the platform asked for is not that of this machine: no program of another one runs here.
-
-    ``crossed``: a platform for which this machine has compilers is enough.
-    """
+def require_own_platform(settings: Settings, things: str) -> None:
+    """Raise PreflightError if the platform asked for is not that of this machine, which runs no other's programs."""
     here = find_own_platform()
-    if settings.platform != here and not (crossed and is_crossed(settings)):
+    if settings.platform != here:
         raise PreflightError(
             f"{things} for {settings.platform} only on a machine of that platform; this one is {here}",
             why=f"platform: {settings.platform} (from {settings.sources['platform']})",
-            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here, "
-            "and `build-image` makes images of linux/arm64 on linux/amd64",
+            remedy="run this there; `build-wheel --dry-run`, `advise`, `lock` and `matrix --grid` plan for it here",
         )
 
 
