@@ -99,7 +99,7 @@ class Estimate:
 
 
 def render(step: str, work: Work, elapsed: float, left: float | None, width: int = WIDTH) -> str:
-    """Return the line in `width` columns. Without room, parts are left out in this order: end, text, count, time, step."""
+    """Return the line in `width` columns. Without room, these are left out in turn: end, text, count, time, step."""
     percent = f"{100 * work.done / work.total:.0f} %" if work.total else ""
     count = f"[{_count(work)}]" if work.total else ""
     # Of many uneven units cheap ones come first, so that what is said before half of the time is too short.
