@@ -26,14 +26,6 @@ def report(
     as_text: Annotated[
         bool, typer.Option("--text", help="Print it as text, without pictures, and write no page.")
     ] = False,
-    beside: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--with",
-            metavar="DIR",
-            help="For a run: also show what `evaluate --out` or `predict --explain` wrote there; repeatable.",
-        ),
-    ] = None,
     trust: Trust = None,
     pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Show images of the data.")] = True,
 ) -> None:
@@ -52,9 +44,9 @@ def report(
     if as_text:
         if out:
             raise UsageError("--text and --out exclude each other", remedy="leave one of them out")
-        _print_text(session, report.describe(targets, context, beside or (), pictures=False))
+        _print_text(session, report.describe(targets, context, pictures=False))
         return
-    described, text = report.compose(targets, context, beside or (), pictures=pictures)
+    described, text = report.compose(targets, context, pictures=pictures)
     content = text.encode()
     place = out or Path(f"{report.name_page(targets)}.html")
     files.write_atomically(place, content)

@@ -23,28 +23,23 @@ from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page
 
 
-def compose(
-    targets: Sequence[str], context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
-) -> tuple[Page, str]:
+def compose(targets: Sequence[str], context: PageContext, *, pictures: bool = True) -> tuple[Page, str]:
     """Return what the page of one thing says, or that of several runs side by side, and its HTML.
 
     Raises what :func:`describe` raises.
     """
-    described = describe(targets, context, beside, pictures=pictures)
+    described = describe(targets, context, pictures=pictures)
     with _explaining(targets):
         return described, page.render(described)
 
 
-def describe(
-    targets: Sequence[str], context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True
-) -> Page:
+def describe(targets: Sequence[str], context: PageContext, *, pictures: bool = True) -> Page:
     """Return what the page of one thing says, or that of several runs side by side.
 
-    ``beside``: folders of ``toolkit evaluate --out`` and ``toolkit predict --explain``, for the page of a run. Raises
-    UsageError if they do not go together or if one is not there, and another ToolkitError if one cannot be read.
+    Raises UsageError if they do not go together or if one is not there, and another ToolkitError if one cannot be read.
     """
     with _explaining(targets):
-        return _describe(targets, context, beside, pictures=pictures)
+        return _describe(targets, context, pictures=pictures)
 
 
 @contextmanager
@@ -60,17 +55,15 @@ def _explaining(targets: Sequence[str]) -> Iterator[None]:
         ) from error
 
 
-def _describe(targets: Sequence[str], context: PageContext, beside: Sequence[Path], *, pictures: bool) -> Page:
+def _describe(targets: Sequence[str], context: PageContext, *, pictures: bool) -> Page:
     shown_artifacts = [records.find(target, context.state) for target in targets]
-    if beside and (len(shown_artifacts) != 1 or not isinstance(shown_artifacts[0], Run)):
-        raise UsageError("--with is for the page of one run", remedy="name the run alone")
     if len(shown_artifacts) > 1:
         if not all(isinstance(shown, Run) for shown in shown_artifacts):
             raise UsageError("only runs are shown side by side", remedy="give runs alone, or one other thing")
         return comparison.describe_runs([shown.folder for shown in shown_artifacts], context)
     (single,) = shown_artifacts
     if isinstance(single, Run):
-        return run.describe(single, context, beside, pictures=pictures)
+        return run.describe(single, context, pictures=pictures)
     return artifact.describe(single, context)
 
 

@@ -1,14 +1,12 @@
 """Describes one training run: numbers, curves, confusions, images, calibration, configuration, and its chain."""
 
 import base64
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.base.errors import IntegrityError
 from toolkit.records import Run
 from toolkit.records.run import describe_unfinished
 from toolkit.report import chain, chart
@@ -34,9 +32,6 @@ from train.config.configuration import DEFAULTS, INCIDENTAL, OPEN, TrainConfig
 from train.record import reader
 from train.record.metrics import EpochRecord
 from train.system.files import read_regular
-
-EVALUATION: Final = "evaluation.json"
-"""What ``toolkit evaluate --out`` writes, beside other files."""
 
 TEST, TRAIN = 0, 1
 """Colours of curves."""
@@ -69,11 +64,8 @@ class Budget:
         return Picture(data=f"data:image/png;base64,{encoded}", alt=alt, caption=caption, width=size[0], height=size[1])
 
 
-def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *, pictures: bool = True) -> Page:
-    """Return the page of a run. ``beside``: folders of ``evaluate --out`` and ``predict --explain``.
-
-    Raises a ToolkitError if it is no folder of a run.
-    """
+def describe(artifact: Run, context: PageContext, *, pictures: bool = True) -> Page:
+    """Return the page of a run. Raises a ToolkitError if it is no folder of a run."""
     run, budget = RunFolder(artifact.folder), Budget() if pictures else Budget(0)
     links = chain.follow(artifact, context)
     config = run.config
@@ -81,7 +73,6 @@ def describe(artifact: Run, context: PageContext, beside: Sequence[Path] = (), *
         Section(id="curves", title="Curves", parts=list(draw_curves(run))),
         _describe_confusion(run),
         _show_images(run, budget, pictures=pictures),
-        *_show_beside(beside, budget),
         _describe_calibration(run.result),
         _describe_costs(run),
         Section(id="chain", title="Where it came from", lead=chain.LEAD, parts=[links]),
@@ -197,53 +188,6 @@ def _show_images(run: RunFolder, budget: Budget, *, pictures: bool) -> Section |
         run.folder / reader.SAMPLES, "Images of training with their classes", f"Samples of training, {how}"
     )
     return Section(id="images", title="Images", parts=[mistakes, samples])
-
-
-def _show_beside(folders: Sequence[Path], budget: Budget) -> Iterator[Section]:
-    for number, folder in enumerate(folders, start=1):
-        evaluation = folder / EVALUATION
-        if evaluation.exists():
-            yield _describe_evaluation(evaluation, number)
-        elif shown := show_folder(folder, budget):
-            lead = "Grad-CAM: red is what speaks for the predicted class."
-            yield Section(id=f"explained-{number}", title="What the network looked at", lead=lead, parts=shown)
-        else:
-            raise IntegrityError(
-                f"{folder} has nothing to show",
-                why=f"it has neither {EVALUATION} nor a picture",
-                remedy="give a folder of `toolkit evaluate --out` or of `toolkit predict --explain`",
-            )
-
-
-def _describe_evaluation(file: Path, number: int) -> Section:
-    try:
-        value = json.loads(read_regular(file))
-        names = [str(row["label"]) for row in value["classes"]]
-        counts = [[int(count) for count in row] for row in value["confusion"]]
-        numbers = Table(
-            caption="Numbers",
-            columns=("Data", "Images", "Accuracy", "Loss", "Calibration error"),
-            rows=[
-                (
-                    str(value["dataset"]), f"{value['images']:,}", f"{value['accuracy']:.2%}", f"{value['loss']:.4f}",
-                    f"{value['calibration_error']:.2%}",
-                )
-            ],
-            numeric=frozenset({1, 2, 3, 4}),
-        )  # fmt: skip
-        shown = chart.describe_matrix(
-            Matrix(caption="Images by true class (rows) and predicted class (columns)", names=names, counts=counts)
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise IntegrityError(
-            f"{file} is no result of `toolkit evaluate`", why=str(error), remedy="write it again by --out"
-        ) from error
-    return Section(
-        id=f"evaluation-{number}",
-        title=f"Evaluation on {value['dataset']}",
-        lead=str(value.get("note", "")),
-        parts=[numbers, *shown],
-    )
 
 
 def _describe_calibration(result: Mapping[str, Any]) -> Section | None:
@@ -546,12 +490,6 @@ def link_cells(recorded: object) -> Mapping[tuple[int, int], str]:
             case {"true": int(true), "predicted": int(predicted), "box": [_, _, _, _]} if true != predicted:
                 regions.setdefault((true, predicted), f"mistake-{number}")
     return regions
-
-
-def show_folder(folder: Path, budget: Budget) -> list[Picture | Text]:
-    """Return the pictures of a folder of ``toolkit predict --explain``."""
-    paths = sorted(folder.glob("*.png"))
-    return [budget.take(path, f"{path.stem}, red where it speaks for the predicted class", path.name) for path in paths]
 
 
 def describe_pictures(value: Mapping[str, Any]) -> str:

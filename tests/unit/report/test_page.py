@@ -88,7 +88,7 @@ def compare(one: str, two: str) -> float:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [320, 390, 1440, 3840])
 def test_nothing_is_wider_than_the_window(place: Place, chromium: Browser, width: int, dark: bool) -> None:
-    chromium.open(place.write(beside=[place.evaluated]), width, dark=dark)
+    chromium.open(place.write(), width, dark=dark)
     assert chromium.run("document.documentElement.scrollWidth") <= width
     assert chromium.run("document.querySelector('main').getBoundingClientRect().width") >= 0.7 * min(width, 1100)
     paper = chromium.run("getComputedStyle(document.body).backgroundColor")

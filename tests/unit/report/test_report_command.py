@@ -46,7 +46,6 @@ def test_two_commands_write_the_same_bytes(call: Call) -> None:
     [
         (["no-such-run"], 2, "there is no no-such-run"),
         (["."], 8, "holds no wheel"),
-        (["RUN", "--with", "gone"], 8, "has nothing to show"),
         (["RUN", "--out", "/proc/page.html"], 4, "cannot write"),
         (["RUN", "--trust", "gone.pub"], 2, "gone.pub"),
     ],

@@ -4,7 +4,6 @@ import pytest
 
 from tests.unit.report.conftest import Place
 from tests.unit.report.reading import Element, parse
-from toolkit.base.errors import IntegrityError
 from toolkit.report.run_files import RunFolder
 
 
@@ -43,20 +42,6 @@ def test_the_matrix_is_that_of_the_run_and_leads_to_its_images(place: Place) -> 
     assert [tile.find("small")[0].text for tile in tiles] == [f"test image {m['example']}" for m in recorded]
     boxes = [tuple(map(int, tile.find("svg")[0].attributes["viewbox"].split())) for tile in tiles]
     assert boxes == [(x + 1, y + 1, width - 2, height - 2) for x, y, width, height in (m["box"] for m in recorded)]
-
-
-def test_what_was_evaluated_and_explained_is_on_the_page(place: Place) -> None:
-    root = read(place, beside=[place.evaluated, place.explained])
-    titles = [each.text for each in root.find("h2")]
-    assert "Evaluation on digits" in titles
-    assert "What the network looked at" in titles
-    (explained,) = root.find("section", id="explained-2")
-    assert [each.attributes["src"][:22] for each in explained.find("img")] == ["data:image/png;base64,"]
-    with pytest.raises(IntegrityError, match="has nothing to show"):
-        place.describe(beside=[place.root])
-    (place.evaluated / "evaluation.json").write_text("[]")
-    with pytest.raises(IntegrityError, match=r"is no result of .toolkit evaluate."):
-        place.describe(beside=[place.evaluated])
 
 
 def test_a_run_that_is_not_finished_has_a_page(place: Place) -> None:
