@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -124,49 +125,72 @@ def cuda_build(tf: Any) -> Iterator[None]:
         yield
 
 
-def broken(name: str, probe: Probe, fault: Callable[[Any], Any], expectation: Expectation | None = None) -> Check:
+@dataclass(frozen=True)
+class Fault:
+    check: Check  # the real one, with one thing broken
+    says: str  # what it must say
+
+
+def broken(name: str, probe: Probe, fault: Callable[[Any], Any], *, says: str, capability: str = "") -> Fault:
     def look(_: Expectation) -> Evidence:
         tf = check.load_tensorflow()
         with fault(tf):
-            return probe(expectation or Expectation())
+            return probe(Expectation(capability=capability))
 
-    return Check(name, f"fails: {name}", look, 60)
+    return Fault(Check(name, f"fails: {name}", look, 60), says)
 
 
 NORM = ("compat.v1.nn", "fused_batch_norm")
 BROKEN = (
-    broken("matmul.result", numerics.matmul, lambda tf: wrong_result(tf, "linalg", "matmul", slightly)),
-    broken("matmul.gradient", numerics.matmul, lambda tf: wrong_gradient(tf, "linalg", "matmul")),
-    broken("matmul.bfloat16", numerics.matmul, rounding_to_bfloat16),
-    broken("conv2d.result", numerics.conv2d, lambda tf: wrong_result(tf, "nn", "conv2d", slightly)),
-    broken("batch_norm.result", numerics.batch_norm, lambda tf: wrong_result(tf, *NORM, first_wrong(slightly))),
+    broken(
+        "matmul.result", numerics.matmul, lambda tf: wrong_result(tf, "linalg", "matmul", slightly), says="from float64"
+    ),
+    broken(
+        "matmul.gradient", numerics.matmul, lambda tf: wrong_gradient(tf, "linalg", "matmul"), says="gradient of left"
+    ),
+    broken("matmul.bfloat16", numerics.matmul, rounding_to_bfloat16, says="from float64"),
+    broken("conv2d.result", numerics.conv2d, lambda tf: wrong_result(tf, "nn", "conv2d", slightly), says="result on"),
+    broken(
+        "batch_norm.result",
+        numerics.batch_norm,
+        lambda tf: wrong_result(tf, *NORM, first_wrong(slightly)),
+        says="result on",
+    ),
     broken(
         "batch_norm.gradient",
         numerics.batch_norm,
         lambda tf: wrong_result(tf, *NORM, first_wrong(lambda y: tf.stop_gradient(y * -0.001) + y * 1.001)),
+        says="gradient of",
     ),
-    broken("xla.ignored", numerics.compiles, lambda tf: compiler(tf, lambda made: made, jit_compile=None)),
-    broken("xla.mute", numerics.compiles, lambda tf: compiler(tf, Mute)),
-    broken("xla.disagrees", numerics.agrees, lambda tf: compiler(tf, compiled_wrongly)),
-    broken("onednn.off", device.onednn, without_onednn),
+    broken(
+        "xla.ignored",
+        numerics.compiles,
+        lambda tf: compiler(tf, lambda made: made, jit_compile=None),
+        says="XLA cannot compile",
+    ),
+    broken("xla.mute", numerics.compiles, lambda tf: compiler(tf, Mute), says="no optimized HLO"),
+    broken("xla.disagrees", numerics.agrees, lambda tf: compiler(tf, compiled_wrongly), says="differ by 0.001"),
+    broken("onednn.off", device.onednn, without_onednn, says="oneDNN is off"),
     broken(
         "device.other",
         device.capability,
         lambda tf: imagined_gpu(tf, capability=(8, 6), cuda_compute_capabilities=["compute_75"]),
-        Expectation(capability="7.5"),
+        capability="7.5",
+        says="Imagined T4 has compute capability 8.6, asked for 7.5",
     ),
     broken(
         "device.unserved",
         device.capability,
         lambda tf: imagined_gpu(tf, capability=(6, 1), cuda_compute_capabilities=["sm_75"]),
+        says="the build has no kernel for Imagined T4 (6.1)",
     ),
-    broken("device.elsewhere", device.operation, imagined_gpu),
-    broken("device.wrong", device.operation, wrong_on_gpu),
-    broken("device.greedy", device.memory, lambda tf: imagined_gpu(tf, growth=False)),
-    broken("device.unaccounted", device.memory, imagined_gpu),
-    broken("libraries.unreachable", libraries.reachable, cuda_build),
-    broken("training.noise", numerics.training, noise),
+    broken("device.elsewhere", device.operation, imagined_gpu, says="asked for GPU:0, computed on"),
+    broken("device.wrong", device.operation, wrong_on_gpu, says="product of small integers is wrong"),
+    broken("device.greedy", device.memory, lambda tf: imagined_gpu(tf, growth=False), says="could not be switched on"),
+    broken("device.unaccounted", device.memory, imagined_gpu, says="does not account for a tensor"),
+    broken("libraries.unreachable", libraries.reachable, cuda_build, says="libcudnn.so.9, and would drop every GPU"),
+    broken("training.noise", numerics.training, noise, says="the same 3 training steps gave different weights"),
 )
 
 if __name__ == "__main__":
-    serve(BROKEN, Expectation())
+    serve([fault.check for fault in BROKEN], Expectation())
