@@ -33,6 +33,7 @@ from train.errors import DataError, TooLargeError
 from train.service import access
 from train.service.batches import Batches
 from train.service.metrics import KIND, Metrics
+from train.service.options import PROXIES
 from train.service.reading import Limits, PixelBudget, Refusal, Upload, fit, read_uploads
 from train.system.output import LogFormat, dump_json
 from train.use.network import Network
@@ -81,6 +82,7 @@ class Service:
     budget: PixelBudget  # the pixels that these may decode at a time
     token: str = ""  # empty if the server listens on loopback alone
     hosts: frozenset[str] = frozenset()  # names beside those of loopback by which it may be asked without a token
+    proxies: tuple[str, ...] = PROXIES  # addresses that may say whose request they pass on, if it has ``hosts``
     log: LogFormat = "text"
 
     @property

@@ -7,6 +7,7 @@ options.
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -53,6 +54,9 @@ MAX_MIB: Final = 16
 MAX_PIXELS: Final = 25_000_000
 TIMEOUT: Final = 30
 
+PROXIES: Final = ("127.0.0.1", "::1")
+"""Addresses of a proxy on this machine."""
+
 SPARE_SECONDS: Final = 10
 """How much longer than its requests a server may take to end."""
 
@@ -97,6 +101,14 @@ def read_hosts(names: Sequence[str]) -> frozenset[str]:
                 remedy="give it without port and path: predict.example.org",
             )
     return frozenset(name.lower() for name in names)
+
+
+def find_proxies(routes: Path = Path("/proc/net/route")) -> tuple[str, ...]:
+    """Return the addresses of a proxy on the machine of a container, whose requests come from the gateway."""
+    rows = [line.split() for line in routes.read_text().splitlines()[1:]] if routes.exists() else []
+    gateways = [bytes.fromhex(gateway) for _, target, gateway, *_ in rows if not int(target, 16) and int(gateway, 16)]
+    order = -1 if sys.byteorder == "little" else 1
+    return (*PROXIES, *(str(ipaddress.ip_address(gateway[::order])) for gateway in gateways))
 
 
 def is_loopback(host: str) -> bool:

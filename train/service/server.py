@@ -7,6 +7,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,7 +19,7 @@ from train.cores import count_cores
 from train.errors import IntegrityError, PreflightError
 from train.record import reader
 from train.service import options
-from train.service.options import read_hosts, read_token, require_guard
+from train.service.options import find_proxies, read_hosts, read_token, require_guard
 from train.system import output, signals
 from train.system.network import close_network
 
@@ -132,6 +133,7 @@ def collect(  # noqa: PLR0917
     loaded.compute_probabilities(np.zeros((1, *loaded.inputs.shape), np.uint8))
     limits = Limits(bytes=max_mib * MEBI, pixels=max_pixels, images=queue, seconds=timeout)
     service = make_service(loaded, limits, token=token, size=batch, wait=wait / 1000, hosts=hosts, log=log_format)
+    service = replace(service, proxies=find_proxies()) if published else service
     if loaded.note:
         output.say(f"note: {loaded.note}")
     if trouble := close_network():
@@ -190,7 +192,7 @@ def make_server(service: "Service") -> "uvicorn.Server":
         server_header=False,
         # The address of a client is the one that a proxy of this machine names in X-Forwarded-For.
         proxy_headers=bool(service.hosts),
-        forwarded_allow_ips="127.0.0.1,::1",
+        forwarded_allow_ips=[*service.proxies],
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=int(2 * service.limits.seconds) + 1,
         limit_concurrency=CONNECTIONS,

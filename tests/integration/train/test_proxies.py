@@ -1,9 +1,15 @@
 """Tests of ``serve`` behind the proxies of ``examples``."""
 
+import http.client
 import json
+import re
 import shlex
+import socket
+import ssl
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +86,9 @@ def test_a_proxy_passes_requests_on_and_loses_none_when_it_reads_its_file_again(
             proxies.call(container, shlex.join(["python", "-c", CLIENT, proxies.HOST, proxies.RELOADS[proxy]]))
         )
     finally:
-        proxies.call(container, "nginx -s stop" if proxy == "nginx" else "caddy stop")
+        proxies.call(
+            container, "nginx -s stop; while pidof nginx; do sleep 0.1; done" if proxy == "nginx" else "caddy stop"
+        )
     assert found == {
         "health": 200,
         "no login": 401,
@@ -93,3 +101,47 @@ def test_a_proxy_passes_requests_on_and_loses_none_when_it_reads_its_file_again(
     log = proxies.call(container, "grep '^{' /tmp/log")
     refused = [value["refused"] for value in map(json.loads, log.splitlines()) if value["status"] == 403]
     assert set(refused) == {"a page of another origin may not use the server"}
+
+
+def test_a_server_in_a_container_takes_a_token_behind_a_proxy_and_lists_the_client_that_it_names(
+    container: str, tmp_path: Path
+) -> None:
+    """nginx is on the network of this machine. Its file has no login, as the page says of one with a token."""
+    port, front, token = find_port(), find_port(), "0123456789abcdef"
+    run = proxies.call(container, "ls /runs").strip()
+    mounts = json.loads(subprocess.check_output(["docker", "inspect", "--format", "{{json .Mounts}}", container]))
+    (folder,) = (mount["Source"] for mount in mounts if mount["Destination"] == "/runs")
+    text = re.sub(".*auth_basic.*", "", (stages.ROOT / "examples/nginx.conf").read_text())
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{port}").replace("listen 443 ", f"listen 127.0.0.1:{front} ")
+    (tmp_path / "nginx.conf").write_text(text)
+    start = ["docker", "run", "--rm", "--detach", "--init", "--user=0"]
+    serve = ["python", IMAGE, "-P", "-m", "train", "serve", f"/runs/{run}", "--published", "--allow-host", proxies.HOST]
+    server = [f"--publish=127.0.0.1:{port}:8000", f"--volume={folder}:/runs:ro", f"--env=TOOLKIT_SERVE_TOKEN={token}"]
+    proxy = ["--network=host", f"--volume={tmp_path / 'nginx.conf'}:/etc/nginx/conf.d/toolkit.conf:ro", proxies.IMAGE]
+    argvs = ([*server, "--entrypoint", *serve], proxy)
+    names = [subprocess.check_output([*start, *each], text=True).strip() for each in argvs]
+    context = ssl._create_unverified_context()  # noqa: S323 - the certificate is made by the test
+
+    def ask(path: str, **headers: str) -> int:
+        address = ("127.0.0.1", front)
+        opened = http.client.HTTPSConnection(*address, context=context, source_address=("127.0.0.7", 0), timeout=30)
+        opened.request("GET", path, headers={"Host": proxies.HOST, "X-Forwarded-For": "192.0.2.9", **headers})
+        return opened.getresponse().status
+
+    try:
+        proxies.call(names[1], "nginx")
+        until = time.monotonic() + 120
+        while ask("/health") != 200:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert (ask("/metadata"), ask("/metadata", Authorization=f"Bearer {token}")) == (401, 200)
+        said = subprocess.run(["docker", "logs", names[0]], capture_output=True, text=True, check=True).stderr
+        assert " 127.0.0.7 GET /metadata 200 " in said
+        assert "192.0.2.9" not in said
+    finally:
+        subprocess.run(["docker", "rm", "--force", *names], capture_output=True, check=False)
+
+
+def find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])

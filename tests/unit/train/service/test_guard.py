@@ -12,7 +12,7 @@ from tests.unit.train.service import serving
 from tests.unit.train.service.serving import DIGITS, Client, make
 from train.__main__ import start
 from train.errors import UsageError
-from train.service.options import TOKEN, read_hosts, read_token, require_guard
+from train.service.options import TOKEN, find_proxies, read_hosts, read_token, require_guard
 from train.system.network import close_network
 from train.use import network
 
@@ -42,9 +42,22 @@ def test_a_proxy_may_pass_on_the_names_that_are_allowed(
         assert client.ask("GET", "/health", headers={"Host": "evil.example"}).status == 421
         assert client.ask("GET", "/health").status == 200
     assert " 192.0.2.7 POST /predictions 200 " in capfd.readouterr().err
+    # Others may say what they like.
+    with serving.running(replace(make(trained), hosts=hosts, proxies=("127.0.0.9",))) as client:
+        client.ask("GET", "/health", headers={"X-Forwarded-For": "192.0.2.8"})
+    said = capfd.readouterr().err
+    assert (" 127.0.0.1 GET /health 200 " in said, "192.0.2.8" in said) == (True, False)
     for wrong in ("", "*", "predict.example.org:443", "https://predict.example.org", "a/b", "-x"):
         with pytest.raises(UsageError, match="no name of a host"):
             read_hosts([wrong])
+
+
+def test_the_proxy_before_a_container_has_the_address_of_its_gateway(tmp_path: Path) -> None:
+    assert find_proxies(tmp_path / "missing") == ("127.0.0.1", "::1")
+    (tmp_path / "route").write_text(
+        "Iface\tDestination\tGateway \tFlags\neth0\t000011AC\t00000000\t0001\neth0\t00000000\t010011AC\t0003\n"
+    )
+    assert find_proxies(tmp_path / "route") == ("127.0.0.1", "::1", "172.17.0.1")
 
 
 @pytest.mark.parametrize(
