@@ -44,7 +44,7 @@ def run(image: str, program: str) -> Any:
 
 
 def smoke(workspace: Workspace, image: str, *arguments: str) -> tuple[int, runner.Report]:
-    done = workspace.toolkit("smoke", "--image", image, *CUDA, "--expect-version", "2.19.0", "--json", *arguments)
+    done = workspace.toolkit("smoke", "--image", image, *CUDA, "--tensorflow", "2.19.0", "--json", *arguments)
     return done.returncode, runner.from_json(json.loads(done.stdout))
 
 

@@ -71,7 +71,7 @@ def test_a_wheel_for_processors_is_built_without_cuda_and_checked_in_a_container
     with workspace.image("--wheel", value["folder"], "--cuda", "none", "--target", "runtime") as image:
         skip = [word for name in NEEDS_TENSORFLOW for word in ("--skip", name)]
         checked = workspace.toolkit(
-            "smoke", "--image", image["image"], "--cuda", "none", "--expect-version", "2.19.0", *skip
+            "smoke", "--image", image["image"], "--cuda", "none", "--tensorflow", "2.19.0", *skip
         )
         assert checked.returncode == 0, checked.stdout
     installed = workspace.toolkit("install", "--into", "env", "--wheel", value["folder"], "--cuda", "none")

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from toolkit.versions.settings import Settings
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="Image to use. Default: that of these settings.")]
-Version = Annotated[str | None, typer.Option(metavar="X.Y.Z", help="TensorFlow to find.")]
 Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute capability to find.")]
 Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]
 Skip = Annotated[
     list[str] | None, typer.Option(metavar="ID", help="A check to leave out, and to report as skipped; repeatable.")
 ]
-Card = Annotated[str, typer.Option("--gpu", metavar="NAME", help="t4, p100, v100, a100, l4, rtx4090, rtx5090 or h100.")]
 
 
 @command(
@@ -40,7 +38,6 @@ def smoke(
             "such as /usr. Nothing is written there.",
         ),
     ] = None,
-    expect_version: Version = None,
     expect_capability: Capability = None,
     device: Device = "auto",
     skip: Skip = None,
@@ -69,7 +66,7 @@ def smoke(
         # In what a user names, the version is checked only if the user named one.
         named_versions = not named or settings.sources["tensorflow"] != "default"
         return Expectation(
-            version=expect_version or (settings.tensorflow if named_versions else ""),
+            version=settings.tensorflow if named_versions else "",
             cuda=settings.cuda,
             cudnn=settings.cudnn,
             capability=expect_capability or "",

@@ -49,7 +49,7 @@ def test_other_code_of_the_caller_does_not_count(environment: Path, run: Run, tm
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "tensorflow.py").write_text("raise SystemExit(3)\n")
     done = run(
-        *("smoke", "--environment", str(environment), "--expect-version", "2.19.0", "--json"),
+        *("smoke", "--environment", str(environment), "--tensorflow", "2.19.0", "--json"),
         PYTHONPATH=str(tmp_path / "other"),
     )
     results = {check["id"]: check["result"] for check in json.loads(done.stdout)["checks"]}
