@@ -117,7 +117,8 @@ def describe_unfinished(folder: Path) -> str:
         newest = reader.read_newest_state(folder)
     except IntegrityError as error:
         return f"the run is not finished, and {error.what}"
-    return f"the run is not finished: its newest checkpoint is of step {newest.position.get('step') if newest else 0}"
+    step = newest.position.get("step") if newest else 0
+    return f"the run is not finished: its newest checkpoint is of step {step}, and its command goes on from there"
 
 
 def check_run(record: RunRecord) -> list[Finding]:
