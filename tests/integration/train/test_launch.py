@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,9 +23,12 @@ OTHERS = [pytest.param(suite, marks=pytest.mark.weekly) for suite in slurm.SUITE
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return train(tmp_path_factory.mktemp("one"))
+
+
+def train(out: Path, *options: str) -> str:
     """Return the digest of the weights after an unbroken run of one worker."""
-    out = tmp_path_factory.mktemp("one")
-    own = [sys.executable, "-m", "train", *OPTIONS, "--out", str(out), "--progress", "quiet"]
+    own = [sys.executable, "-m", "train", *OPTIONS, *options, "--out", str(out), "--progress", "quiet"]
     subprocess.run(own, check=True, cwd=stages.ROOT)
     return str(read_manifest(out)["weights_sha256"])
 
@@ -42,6 +46,11 @@ def farm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with slurm.start(IMAGE, tmp_path_factory.mktemp("farm"), request.param) as found:
         assert slurm.SUITES[request.param] in found("sinfo", "--version").stdout
         yield found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remove() -> Iterator[None]:
+    yield
     subprocess.run(["docker", "image", "rm", IMAGE], capture_output=True, check=False)
 
 
@@ -63,27 +72,77 @@ def launch(farm: slurm.Farm) -> Iterator[Callable[..., str]]:
         log.unlink()
 
 
+def stop(farm: slurm.Farm, job: str) -> None:
+    """Stop a job by the signal that comes before the time limit, a requeue, and a job that goes first.
+
+    No checkpoint is written but at the end of an epoch and at a stop.
+    """
+    urgent = ["sbatch", "--nodes=2", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1"]
+    stops = (["scancel", "--signal=TERM", job], ["scontrol", "requeue", job], urgent)
+    for count, argv in enumerate(stops, 1):
+        farm.wait_for("first step:", count)
+        assert farm(*argv).returncode == 0
+        farm.wait_for(SAVED, count, 30)
+
+
+def require_result(farm: slurm.Farm, said: str, weights: str) -> None:
+    assert "JobState=COMPLETED" in said, said
+    found = read_manifest(farm.folder / "runs")
+    assert found["resumed_after"]
+    assert found["weights_sha256"] == weights
+
+
 @pytest.mark.parametrize("nodes", ["1", "2"])
 def test_a_job_is_saved_at_each_stop_and_gives_the_same_weights(
     expected: str, farm: slurm.Farm, launch: Callable[..., str], nodes: str
 ) -> None:
-    """Workers are stopped by the signal that comes before the time limit, a requeue, and a job that goes first.
-
-    No checkpoint is written but at the end of an epoch and at a stop.
-    """
     job = launch("--nodes", nodes, "--cpus", "1", "--", "--mem=2G", "--time=30")
-    urgent = ["sbatch", "--nodes=2", "--partition=urgent", "--output=/dev/null", "--wrap=sleep 1"]
-    stops = (["scancel", "--signal=TERM", job], ["scontrol", "requeue", job], urgent)
-    for count, stop in enumerate(stops, 1):
-        farm.wait_for("first step:", count)
-        assert farm(*stop).returncode == 0
-        farm.wait_for(SAVED, count, 30)
+    stop(farm, job)
     said = farm.wait(job)
-    assert "JobState=COMPLETED" in said
     assert "Restarts=3" in said
-    found = read_manifest(farm.folder / "runs")
-    assert found["resumed_after"]
-    assert found["weights_sha256"] == expected
+    require_result(farm, said, expected)
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(3600)
+def test_a_job_that_slurm_itself_stops_before_its_limit_gives_the_same_weights(
+    farm: slurm.Farm, launch: Callable[..., str], tmp_path: Path
+) -> None:
+    """Slurm sends the signal one to two minutes after the start."""
+    longer = ("--depth", "100", "--growth", "28", "--epochs", "40")
+    job = launch(*longer, "--nodes", "1", "--cpus", "1", "--", "--mem=2G", "--time=4")
+    said = farm.wait(job, 3000)
+    assert "Restarts=0" not in said, said
+    require_result(farm, said, train(tmp_path, *longer))
+
+
+@pytest.mark.weekly
+@pytest.mark.timeout(1800)
+def test_a_job_in_a_container_of_apptainer_is_saved_at_each_stop(expected: str, tmp_path: Path) -> None:
+    """The script is that of ``examples``, and an ordinary user submits it."""
+    variables = {**os.environ, "TOOLKIT_STATE": str(tmp_path / "state")}
+    subprocess.run([sys.executable, "-m", "toolkit", "build-image", "--tag", IMAGE], check=True, env=variables)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    subprocess.run(["docker", "save", "--output", folder / "train.tar", IMAGE], check=True)
+    shutil.copy(stages.ROOT / "examples/train.sbatch", folder)
+    own = "PYTHONPATH=/packages:/opt/toolkit exec /usr/bin/python3.11 -m toolkit"
+    (folder / "toolkit").write_text(f'#!/bin/sh\n{own} "$@"\n')
+    (folder / "toolkit").chmod(0o755)
+    (folder / ".venv/bin").mkdir(parents=True)
+    faster = "export APPTAINER_MKSQUASHFS_ARGS='-comp zstd -Xcompression-level 1'"
+    (folder / ".venv/bin/activate").write_text(f"PATH=/work:$PATH\n{faster}\n")
+    with slurm.start(IMAGE, folder, "sid", packages="apptainer/sid squashfuse/sid") as farm:
+        prepare = "useradd --create-home user; chown --recursive user /work; chmod 644 train.tar; chmod 666 /dev/fuse"
+        assert farm("sh", "-ec", prepare).returncode == 0
+        submit = ("sbatch", "--parsable", "--output=%j.log", "--mem=2G", "--time=30", "train.sbatch", *OPTIONS)
+        done = farm("runuser", "--user", "user", "--", *submit)
+        assert done.returncode == 0, done.stderr
+        job = done.stdout.strip()
+        stop(farm, job)
+        said = farm.wait(job)
+        assert "Restarts=3" in said
+        require_result(farm, said, expected)
 
 
 def test_a_cancelled_job_is_saved_and_does_not_come_back(farm: slurm.Farm, launch: Callable[..., str]) -> None:

@@ -1,6 +1,7 @@
 """A real Slurm with two machines in one container, with the training image's Python and job, and this ``toolkit``."""
 
 import subprocess
+import sysconfig
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ SUITES = {"bullseye": "20.11", "bookworm": "22.05", "trixie": "24.11", "sid": ""
 """The Slurm of each Debian; that of sid changes."""
 
 HOSTS = {"farm": "127.0.0.1", "node1": "127.0.0.2", "node2": "127.0.0.3"}
+
+BEFORE_ITS_END = ("PENDING", "RUNNING", "SIGNALING", "COMPLETING", "REQUEUED")
 
 
 class Farm:
@@ -40,7 +43,7 @@ class Farm:
         end = time.monotonic() + seconds
         while True:
             said = self("scontrol", "show", "job", job).stdout
-            if not any(f"JobState={state}" in said for state in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED")):
+            if not any(f"JobState={state}" in said for state in BEFORE_ITS_END):
                 return said + self.read_log()
             assert time.monotonic() < end, said + self.read_log()
             time.sleep(0.2)
@@ -50,10 +53,11 @@ class Farm:
 
 
 @contextmanager
-def start(train: str, folder: Path, suite: str = "trixie") -> Iterator[Farm]:
+def start(train: str, folder: Path, suite: str = "trixie", *, packages: str = "") -> Iterator[Farm]:
+    """Start the cluster. ``packages``: others that its machines have."""
     image = IMAGE.format(suite=suite)
     argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"train=docker-image://{train}"]
-    argv += ["--build-arg", f"SUITE={suite}", "--tag", image]
+    argv += ["--build-arg", f"SUITE={suite}", "--build-arg", f"PACKAGES={packages}", "--tag", image]
     argv += ["--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
     subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
     argv = ["docker", "run", "--rm", "--detach", "--init", "--hostname", "farm", "--network", "none"]
@@ -63,7 +67,7 @@ def start(train: str, folder: Path, suite: str = "trixie") -> Iterator[Farm]:
     argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
     # The command fills templates by it; the job, whose Python this is, does not need it.
     argv += [f"--volume={Path(jinja2.__file__).parent}:/opt/toolkit/jinja2:ro"]
-    argv += [f"--volume={folder}:/work", image]
+    argv += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work", image]
     name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
     try:
         with subprocess.Popen(["docker", "logs", "--follow", name], stdout=subprocess.PIPE, text=True) as log:
