@@ -215,4 +215,5 @@ def _count_classes(dataset: Dataset, splits: Mapping[str, Split]) -> Iterator[st
             yield f"all {len(split)} {split_name} images of {dataset.source} are of one class, {names[labels.pop()]}"
         elif split_name == "training" and missing:
             shown = ", ".join(missing[:_SHOWN]) + ", …" * (len(missing) > _SHOWN)
-            yield f"{len(missing)} of {len(names)} classes have no training image in {dataset.source}: {shown}"
+            verb = "has" if len(missing) == 1 else "have"
+            yield f"{len(missing)} of {len(names)} classes {verb} no training image in {dataset.source}: {shown}"

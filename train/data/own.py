@@ -28,6 +28,9 @@ BUDGET: Final = 1_000_000_000
 """Bytes of decoded images up to which they are held in memory."""
 
 
+FEW: Final = 20
+"""Images to test on, below which an accuracy is a rough guess."""
+
 _ADVICE: Final = "; --report-broken FILE lists them all"
 
 
@@ -165,5 +168,9 @@ def _hold_out(split: Split, source: str, notes: list[str]) -> dict[str, Split]:
             remedy="add images, so that a class has two or more, or put some to test on into a folder test",
         )
     share = f"{HELD_OUT:.0%} of each class" if usual else f"{HELD_OUT:.0%} of each class, or one image of a small class"
-    notes.append(f"no test split: {len(chosen)} of {len(split)} images, {share}, are held out")
+    held_out = (
+        f"no test split: {len(chosen)} of {len(split)} images, {share}, {'is' if len(chosen) == 1 else 'are'} held out"
+    )
+    rough = f"; each is {1 / len(chosen):.0%} of the test accuracy, which so few give only roughly"
+    notes.append(held_out + (rough if len(chosen) < FEW else ""))
     return {"train": split.take(np.delete(np.arange(len(split)), chosen)), "test": split.take(chosen)}

@@ -103,7 +103,8 @@ def fetch(config: TrainConfig) -> Path:
         return Path(config.init_from)
     name = identify(config.init_from).name
     table, path = read_table("keras"), Path(config.cache_dir) / "keras" / name
-    return download.fetch(table["url"] + name, table["files"][name], path)
+    otherwise = f"fetch that file where there is one, and give it by --init-from {name}"
+    return download.fetch(table["url"] + name, table["files"][name], path, otherwise)
 
 
 def read(path: Path, size: str) -> "Values":

@@ -18,8 +18,14 @@ _ALGORITHMS: Final = {32: "md5", 64: "sha256"}  # by the length of a digest; som
 NETWORK_ERRORS: Final = (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError)
 
 
-def fetch(url: str, digest: str, path: Path) -> Path:
-    """Return `path`, after a download if the file is missing; raises an IntegrityError if its digest is wrong."""
+COPY: Final = "give the folder of a local copy by --data-dir; digits needs neither"
+
+
+def fetch(url: str, digest: str, path: Path, otherwise: str = COPY) -> Path:
+    """Return `path`, after a download if the file is missing; raises an IntegrityError if its digest is wrong.
+
+    `otherwise` says what to do where the address cannot be reached, for the DataError of that case.
+    """
     if path.exists():
         check(path, digest)
         return path
@@ -34,12 +40,12 @@ def fetch(url: str, digest: str, path: Path) -> Path:
                 report(Work(path.name, file.tell(), int(response.headers.get("Content-Length") or 0), "bytes"))
             compare(url, state.hexdigest(), digest)
     except NETWORK_ERRORS as error:
-        raise explain(url, error) from error
+        raise explain(url, error, otherwise) from error
     return path
 
 
-def explain(what: str, error: BaseException) -> DataError:
-    advice = "check the network, or give the folder of a local copy by --data-dir; digits needs neither"
+def explain(what: str, error: BaseException, otherwise: str = COPY) -> DataError:
+    advice = f"check the network, or {otherwise}"
     return DataError(f"cannot get the data from {what}", why=str(getattr(error, "reason", "") or error), remedy=advice)
 
 

@@ -45,6 +45,24 @@ def _shrink_to_test(folder: Path) -> None:
     _smooth(2).save(folder / "test/cat/other.png")
 
 
+def _shrink_to_other_class(folder: Path) -> None:
+    _smooth(1).save(folder / "train/cat/photo.png")
+    _smooth(1).resize((48, 48), Image.Resampling.BICUBIC).save(folder / "train/dog/photo.jpg", quality=80)
+
+
+def _scan_letters(folder: Path) -> None:
+    for number in range(20):
+        for use, place in enumerate(("train/cat", "train/dog", "test/cat")):
+            noise = np.random.default_rng([number, use]).integers(-9, 9, (96, 96, 3))
+            picture = (np.asarray(_smooth(number % 2), np.int16) // 2 + 64 + noise).astype(np.uint8)
+            write_image(folder / place / f"scan-{number}.png", picture)
+
+
+def _copy_three(folder: Path) -> None:
+    for number in range(3):
+        _copy(folder, f"train/cat/{number}.png", f"test/cat/copy{number}.png")
+
+
 def _fill_one_class(folder: Path) -> None:
     for number in range(45):
         write_image(folder / f"train/dog/more-{number}.png")
@@ -59,10 +77,13 @@ def _paint_walls(folder: Path) -> None:
     ("spoil", "words"),
     [
         (_make, ()),
-        (_copy_in_class, ("1 of 11 training images", "copies of another one in their class", "train/cat/copy.png")),
-        (_copy_to_other_class, ("in two classes or more", "as cat and dog", "no network can learn both")),
-        (_copy_to_test, ("1 of 7 test images", "byte for byte", "test/cat/copy.png", "accuracy is too good")),
-        (_shrink_to_test, ("1 of 8 test images", "look the same as a training image", "test/cat/photo.jpg")),
+        (_copy_in_class, ("1 of 11 training images", "is a copy of another", "cat/copy.png and", "train/cat/0.png")),
+        (_copy_to_other_class, ("1 image of", "is in two classes", "no network can learn both", "dog/copy.png and")),
+        (_copy_to_test, ("1 of 7 test images", "is also a training image", "test/cat/copy.png and", "train/cat/0.png")),
+        (_copy_three, ("3 of 9 test images", "are also training images", "copy0.png and", "; ", "copy2.png and")),
+        (_shrink_to_test, ("1 of 8 test images", "looks the same as a training image", "photo.jpg and", "photo.png")),
+        (_shrink_to_other_class, ("1 training image of", "looks the same as one of another class", "photo.jpg and")),
+        (_scan_letters, ()),
         (_fill_one_class, ("dog has 50 of 55", "cat has 5", "91%")),
         (_paint_walls, ()),
     ],
