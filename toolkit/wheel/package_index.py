@@ -91,8 +91,8 @@ def make(folder: Path, sources: Sequence[Path], addresses: Sequence[str] = (), l
         UsageError: a source is no wheel, two wheels contradict each other, a text is no address, or the folder holds
             something else.
         UnsupportedError: the folder has an index of another draft of variants.
-        IntegrityError: a wheel is not whole, or has changed since it was recorded.
-        CheckError: a variant names GPU code that it lacks.
+        IntegrityError: a wheel is not whole, has changed since it was recorded, or is a variant that says something
+            else than its files.
     """
     variant.require_label(label)
     require_own(folder)
@@ -235,7 +235,6 @@ def _require_apart(entries: Sequence[Entry]) -> None:
 
 def _read_wheel(source: Source) -> Entry:
     """Check every file of a wheel, and return what an index says of it: what is made is what is verified."""
-    variant.inspect(source.path)
     head = variant.read(source.path)
     entry = Entry(
         source=source,

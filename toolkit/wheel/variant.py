@@ -18,7 +18,7 @@ from typing import Any, Final
 from packaging.version import Version
 
 from toolkit.base import digest, files
-from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError, UsageError
+from toolkit.base.errors import IntegrityError, UnsupportedError, UsageError
 from toolkit.versions import bounds, numbers
 from toolkit.versions.table import load_table
 from toolkit.wheel import archive, inspection, repack, wheel_documents, wheel_folder
@@ -41,14 +41,11 @@ BUILD_TYPE: Final = "urn:x-tensorflow-toolkit:variant:v1"
 AUTO: Final = "auto"
 """The label that follows from the wheel."""
 NULL: Final = "null"
-"""The label of a variant without properties, which the draft has. It is read, and not made."""
+"""The label of a variant without properties, which the draft has. None is made."""
 REPAIRED: Final = "repaired"
 """The local version of a wheel in which only search paths and the like were corrected."""
 _LABEL: Final = re.compile(r"[0-9a-z._]{1,16}")
 _NAME: Final = re.compile(r"(?P<plain>[^-]+-[^-]+(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+?)-(?P<label>[0-9a-z._]+)\.whl")
-_PART: Final = re.compile(r"[0-9a-z_]+")  # of a namespace or a feature
-_VALUE: Final = re.compile(r"[0-9a-z_.]+")
-_GPU_CODE: Final = re.compile(r"(?P<number>\d+)_(?P<kind>real|virtual)")
 
 Properties = Mapping[str, Mapping[str, list[str]]]
 """Values of each feature, by namespace and feature."""
@@ -135,81 +132,35 @@ class Head:
 
 
 def read(path: Path) -> Head:
-    """Return what a wheel of TensorFlow says about itself. Its other files are not unpacked.
+    """Check every file of a wheel of TensorFlow, variant or not, and return what it says about itself.
 
-    Raises UsageError if it is no wheel, and IntegrityError if it cannot be read, or if its name and ``variant.json``
-    contradict each other. Raises UnsupportedError if it is not TensorFlow, follows another draft of variants, or
-    names properties that another provider than NVIDIA's knows.
+    Raises what :func:`toolkit.wheel.inspection.inspect` and :func:`describe` raise, and IntegrityError if a variant is
+    not the one that this version makes of these files. So nobody else decides which machines take a wheel.
     """
     label = split_name(path.name)[1]
-    with _naming_plainly(path) as plain, archive.open_wheel(plain) as opened:
-        inspection.require_tensorflow(opened)
-        text = opened.read_text(f"{opened.folder}/{FILE}")
-        variant = None if text is None and not label else _parse(path.name, label, text)
-        return Head(identity=opened.identity, metadata=opened.read_metadata().encode(), variant=variant)
-
-
-def _parse(name: str, label: str, text: str | None) -> Variant:
-    try:
-        value = json.loads(text) if text is not None else None
-    except ValueError as error:
-        raise IntegrityError(f"{name} cannot be read", why=f"{FILE}: {error}", remedy=archive.REMEDY) from error
-    given = value if isinstance(value, dict) else {}
-    if given:
-        require_draft(name, given.get("$schema"))
-    variants = given.get("variants")
-    if not isinstance(variants, dict) or list(variants) != [label] or not _has_form(variants[label], label):
+    with _naming_plainly(path) as plain:
+        inspected = inspection.inspect(plain)
+        with archive.open_wheel(plain) as opened:
+            text = opened.read_text(f"{opened.folder}/{FILE}")
+            identity, metadata = opened.identity, opened.read_metadata().encode()
+    variant = describe(inspected, label) if label else None
+    if text != (compose([variant]).decode() if variant else None):
         raise IntegrityError(
-            f"{name} is no whole variant",
-            why=f"it has no {FILE}"
-            if text is None
-            else f"its {FILE} does not describe the label {label!r} alone, in the form of the draft",
-            remedy="make it again: toolkit index --label",
+            f"{path.name} is not the variant that this version makes of its files",
+            why=f"it has no {FILE}" if text is None else f"its {FILE} says something else",
+            remedy="make it again from the wheel: toolkit index --label",
         )
-    if others := sorted(variants[label].keys() - {NAMESPACE}):
-        raise UnsupportedError(
-            f"{name} is chosen by other providers than NVIDIA's: {', '.join(others)}",
-            why="this version makes an index for NVIDIA's alone",
-            remedy="leave it out, or make a variant of the plain wheel: toolkit index --label",
-        )
-    providers = given.get("providers")
-    if variants[label] and (not isinstance(providers, dict) or providers.get(NAMESPACE) != PROVIDERS[NAMESPACE]):
-        raise UnsupportedError(
-            f"{name} names another provider for {NAMESPACE} than {PROVIDERS[NAMESPACE]['requires'][0]}",
-            remedy="make the variant again: toolkit index --label",
-        )
-    return Variant(label=label, properties=variants[label])
+    return Head(identity=identity, metadata=metadata, variant=variant)
 
 
 def require_draft(name: str, schema: object) -> None:
-    """Raise UnsupportedError unless a file is of the draft that this version knows."""
+    """Raise UnsupportedError unless an index is of the draft that this version knows."""
     if schema != SCHEMA:
         raise UnsupportedError(
             f"{name} is of another draft of wheel variants",
             why=f"its schema is {str(schema)[:80]!r}; {SCHEMA} is known",
             remedy="make the variants again with this version, in another folder",
         )
-
-
-def _has_form(value: object, label: str) -> bool:
-    """Return whether a value can be the properties of a label: none of ``null``, and some of each other one."""
-    return isinstance(value, dict) and bool(value) == (label != NULL) and all(map(_are_features, value.items()))
-
-
-def _are_features(named: tuple[str, object]) -> bool:
-    namespace, features = named
-    return (
-        bool(_PART.fullmatch(namespace))
-        and isinstance(features, dict)
-        and bool(features)
-        and all(
-            _PART.fullmatch(name)
-            and isinstance(values, list)
-            and values
-            and all(isinstance(value, str) and _VALUE.fullmatch(value) for value in values)
-            for name, values in features.items()
-        )
-    )
 
 
 @contextmanager
@@ -223,31 +174,6 @@ def _naming_plainly(path: Path) -> Iterator[Path]:
         link = Path(folder, plain)
         link.symlink_to(path.resolve())
         yield link
-
-
-def inspect(path: Path) -> Inspection:
-    """Check every file of a wheel, variant or not, and return the wheel's facts.
-
-    Raises what :func:`toolkit.wheel.inspection.inspect` raises, and CheckError if the variant names an architecture
-    that the wheel has no machine code or no PTX for.
-    """
-    with _naming_plainly(path) as plain:
-        inspected = inspection.inspect(plain)
-    variant = read(path).variant
-    named = variant.properties.get(NAMESPACE, {}).get(ARCHITECTURE, []) if variant else []
-    if lacking := sorted({*map(_name_code, named)} - set(inspected.architectures)):
-        raise CheckError(
-            f"{path.name} names {', '.join(lacking)}, and has no such GPU code",
-            why=f"it has {', '.join(inspected.architectures) or 'none'}",
-            remedy="make the variant again: toolkit index --label",
-        )
-    return inspected
-
-
-def _name_code(value: str) -> str:
-    """Return the GPU code that a value of ``sm_arch`` stands for, such as ``sm_120`` of ``120_real``."""
-    match = _GPU_CODE.fullmatch(value)
-    return f"{'sm' if match['kind'] == 'real' else 'compute'}_{match['number']}" if match else value
 
 
 @dataclass(frozen=True, kw_only=True)
