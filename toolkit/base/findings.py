@@ -65,15 +65,20 @@ def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
     return [replace(item, id=f"{name}.{item.id}") for item in findings]
 
 
-def summarize(findings: Sequence[Finding]) -> str:
+def summarize(findings: Sequence[Finding], by: str = "") -> str:
+    """Say in one line whether all holds that could be looked at, and how much that was; ``by``: on whose word."""
     count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent", "skipped")}
     parts = [f"{count['ok']} of {len(findings)} findings hold"]
     parts += [f"{count['skipped']} not looked for"] if count["skipped"] else []
     unsigned = sum(item.word == UNSIGNED for item in findings)
     parts += [f"{count['absent'] - unsigned} not on this machine"] if count["absent"] > unsigned else []
     parts += [f"{unsigned} not signed"] if unsigned else []
-    parts += [f"{count['fail']} do not hold"] if count["fail"] else []
-    return ", ".join(parts)
+    parts += [f"{count['fail']} {_fail(count['fail'])}"] if count["fail"] else []
+    return f"{'not verified' if count['fail'] or unsigned else f'verified{by}'}: {', '.join(parts)}"
+
+
+def _fail(count: int) -> str:
+    return "does not hold" if count == 1 else "do not hold"
 
 
 def list_wrong(findings: Sequence[Finding], *, strict: bool = False) -> list[Finding]:
@@ -86,9 +91,9 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
     wrong = list_wrong(findings, strict=strict)
     if wrong:
         raise CheckError(
-            f"{len(wrong)} of {len(findings)} findings do not hold",
+            f"{len(wrong)} of {len(findings)} findings {_fail(len(wrong))}",
             why="; ".join(f"{item.id}: {item.evidence}" for item in wrong),
-            remedy=remedy,
+            remedy="; ".join(dict.fromkeys(item.remedy or remedy for item in wrong)),
         )
 
 

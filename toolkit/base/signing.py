@@ -191,7 +191,7 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
         compare(statement, expected, record, whole=whole)
     except IntegrityError as error:
         return check("signature", False, error.what)
-    names = ", ".join(dict.fromkeys(signatory.name for signatory in signatories))
+    names = ", ".join(dict.fromkeys(f"{each.name} (key {each.key.keyid[:8]})" for each in signatories))
     return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
 
 

@@ -174,17 +174,23 @@ def push(
     from toolkit.records import transfer
 
     console, settings = session.console, session.settings
-    _require_order(folder, repository)
+    _require_wheel(folder, repository)
     where = registry.parse(repository)
     console.heading("signature", signing.describe(folder))
     reference = transfer.push(folder, where, ca_bundle=settings.ca_bundle, replace=replace, console=console)
     console.result({"reference": reference}, reference)
 
 
-def _require_order(folder: Path, repository: str) -> None:
-    """Raise a UsageError if there is no such folder, which may be because folder and registry are swapped."""
+def _require_wheel(folder: Path, repository: str) -> None:
+    """Raise a UsageError if there is no folder of a wheel, which may be because folder and registry are swapped."""
     if folder.is_dir():
-        return
+        if any(folder.glob("*.whl")):
+            return
+        raise UsageError(
+            f"{folder} has no wheel",
+            why="a registry takes the folder of a wheel, as build-wheel and graft leave it in dist",
+            remedy="a run is one folder: sign and copy it whole, or `toolkit export` its network",
+        )
     if Path(repository).is_dir() or re.match(r"(https?:/|[\w-]+(\.[\w-]+)+(:\d+)?/|localhost[:/])", str(folder)):
         raise UsageError("folder and registry are swapped", remedy=f"toolkit push {repository} {folder}")
     raise UsageError(

@@ -63,7 +63,8 @@ def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> t
     if not signed and not artifact.reference:
         value["signature"] = signing.describe(artifact.path)
         console.heading("signature", signing.describe(artifact.path))
-    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(all_findings)}"
+    by = "" if signed or artifact.reference else " by its records alone"
+    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(all_findings, by)}"
 
 
 @command()

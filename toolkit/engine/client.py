@@ -175,7 +175,7 @@ def select_base(client: docker.DockerClient, settings: Settings, python: str = "
         if not named:
             standin = _find_base(client, naming.name_standin(python or "3.11"))
             if standin:
-                return replace(standin, why=f"{wanted} is not on this machine; {standin.reference} is")
+                return replace(standin, why=f"base {standin.reference}, in place of {wanted}")
         try:
             return BaseImage(reference=wanted, identity=client.images.get_registry_data(wanted).id, registered=True)
         except APIError as error:

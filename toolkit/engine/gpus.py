@@ -6,6 +6,7 @@ from itertools import takewhile
 from toolkit.engine import Job
 
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+_NONE = "-1"
 
 
 def grant(numbers: str) -> None:
@@ -15,6 +16,11 @@ def grant(numbers: str) -> None:
     """
     if numbers and _VISIBLE not in os.environ:
         os.environ.update({_VISIBLE: numbers, _ORDER: "PCI_BUS_ID"})
+
+
+def hide() -> None:
+    """Let nothing that this program starts see a GPU."""
+    os.environ[_VISIBLE] = _NONE
 
 
 def choose(job: Job) -> str:
@@ -27,7 +33,8 @@ def choose(job: Job) -> str:
 
 def name(job: Job) -> dict[str, str]:
     """Return the variables by which a job sees no other GPUs than it may use."""
-    chosen, order = choose(job), os.environ.get(_ORDER, "")
+    hidden = _NONE if os.environ.get(_VISIBLE) == _NONE else ""
+    chosen, order = choose(job) or hidden, os.environ.get(_ORDER, "")
     return {_VISIBLE: chosen, **({_ORDER: order} if order else {})} if chosen else {}
 
 

@@ -116,6 +116,8 @@ def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
     settings, console = wishes.settings, runner.console
     if settings.card == "none" and wishes.gpu:
         raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
+    if (wishes.gpu is False or settings.card == "none") and not wishes.elsewhere:
+        gpus.hide()
     if not wishes.names_card and not wishes.leaves_card:
         return _choose_without_card(wishes)
     from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it

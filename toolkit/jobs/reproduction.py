@@ -24,7 +24,7 @@ from toolkit.base.findings import Finding, require
 from toolkit.base.manifest import FILE
 from toolkit.base.project import shorten
 from toolkit.base.steps import Step, Task
-from toolkit.engine import Engine, Environment, Job, Mount, host
+from toolkit.engine import Engine, Environment, Job, Mount, gpus, host
 from toolkit.engine.packed import find_packer
 from toolkit.jobs import engines, pipeline, training_job
 from toolkit.jobs.choice import Runner, Wishes, keep
@@ -97,6 +97,8 @@ def plan(
     resolved = _choose_environment(record, wishes, how)
     # A job with CUDA packages uses every GPU that it sees, so give GPUs only if the first run had such packages.
     cuda = any(name.startswith("nvidia-") for name in record.value.get("software", {}))
+    if wishes.gpu is False:
+        gpus.hide()
     if wishes.gpu and not cuda:
         raise UsageError(
             "a GPU was asked for, and the run was made by the CPU set",

@@ -1,9 +1,10 @@
 """Compares the folder of a training run with its record."""
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -83,7 +84,9 @@ class Run(Artifact):
     def check(self) -> list[Finding]:
         """Compare it with its record. Raises a ToolkitError if the folder has no readable manifest."""
         if is_unfinished(self.folder):
-            return [check("manifest", False, describe_unfinished(self.folder))]
+            words = ["--config", str(self.folder / reader.CONFIG), "--out", str(self.folder.parent)]
+            remedy = f"train it to its end: give its command again, or `toolkit train {shlex.join(words)}`"
+            return [replace(check("manifest", False, describe_unfinished(self.folder)), remedy=remedy)]
         return check_run(reader.read_record(self.folder))
 
     def list_parents(self) -> list[Link]:

@@ -1,6 +1,7 @@
 """`push` and `build-wheel --from` with an honest registry."""
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,12 +72,12 @@ def test_a_wheel_that_nobody_signed_is_verified_by_its_record(world: World) -> N
     wheel_folder.write_sums(world.made)
     for name in (manifest.FILE, wheel_folder.SUMS):
         world.registry.put(name, (world.made / name).read_bytes())
-    with pytest.raises(CheckError, match="findings do not hold"):
+    with pytest.raises(CheckError, match=r"findings do(es)? not hold"):
         world.pull(trust=None)
     assert list(world.dist.iterdir()) == []
     world.forget()
     signing.discard(world.made)
-    with pytest.raises(CheckError, match="findings do not hold"):
+    with pytest.raises(CheckError, match=r"findings do(es)? not hold"):
         world.push(replace=True)
     assert world.registry.asked == []
 
@@ -202,7 +203,7 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["pulled"], said["plan"], said["folder"]) == (True, asked.digest, f"dist/{asked.name}")
-    assert "builder.pub signed 10 digests" in done.stderr
+    assert re.search(r"builder\.pub \(key [0-9a-f]{8}\) signed 10 digests", done.stderr)
     assert read(world.root / said["folder"]) == read(world.root / "own")
     again = run("build-wheel", "--json")
     assert json.loads(again.stdout) == {**said, "pulled": False}, "it needs no engine either"

@@ -17,7 +17,7 @@ def test_a_run_and_its_environment(toolkit: Run, run: Path, state: Path) -> None
     for place in (run, run / "manifest.json"):
         done = toolkit("verify", str(place), "--strict", **variables)
         assert done.returncode == 0, done.stderr
-        assert "16 of 17 findings hold, 1 not looked for" in done.stdout
+        assert ": verified by its records alone: 16 of 17 findings hold, 1 not looked for" in done.stdout
     done = toolkit("verify", str(maker.plan_environment(state).folder), "--json", **variables)
     value = json.loads(done.stdout)
     assert (done.returncode, value["kind"]) == (0, "environment")
@@ -31,6 +31,21 @@ def test_what_fails_is_named_and_the_code_is_7(toolkit: Run, run: Path, state: P
     assert done.returncode == value["error"]["code"] == 7
     assert [item["id"] for item in value["findings"] if item["state"] == "fail"] == ["weights"]
     assert value["error"]["why"].startswith("weights: ")
+    assert value["error"]["what"] == "1 of 17 findings does not hold"
+    assert "not verified: 15 of 17 findings hold" in toolkit("verify", str(run), TOOLKIT_STATE=str(state)).stdout
+
+
+def test_a_run_that_was_stopped_says_how_it_goes_on(toolkit: Run, run: Path) -> None:
+    (run / "manifest.json").unlink()
+    done = toolkit("verify", str(run))
+    assert done.returncode == 7
+    assert f"or `toolkit train --config {run}/config.yaml --out {run.parent}`" in done.stderr
+    assert "not verified: 0 of 1 findings hold, 1 does not hold" in done.stdout
+
+
+def test_a_run_is_no_wheel_to_push(toolkit: Run, run: Path) -> None:
+    done = toolkit("push", str(run), "localhost:5000/wheels")
+    assert (done.returncode, f"{run} has no wheel" in done.stderr) == (2, True)
 
 
 def test_what_is_not_here_is_an_error_only_when_asked(toolkit: Run, run: Path) -> None:
