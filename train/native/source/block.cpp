@@ -25,6 +25,7 @@ struct Planes {
   Value *at(int64_t image, int64_t channel) const {
     return data + (image / group * channels + channel) * pitch + image % group * pixels;
   }
+  MapsOf<const Value> maps(int64_t image, int64_t channel) const { return {at(image, channel), pitch, image_stride()}; }
   int64_t image_stride() const { return group == 1 ? channels * pitch : pixels; }  // within a group, or else from group to group
 };
 
@@ -179,10 +180,20 @@ void drop(const Plan &plan, const Dropout &dropout, const Planes<Value> &x, int6
       dropout.at(image).at(channel).apply(x.at(image, x_channel + channel), 0, plan.pixels);
 }
 
+// Calls work(tile, next tile); the one after the last has no pixels.
 template <typename Work>
 void each_tile(const Plan &plan, int64_t first, int64_t images, const Work &work) {
-  for (int64_t start = 0; start < images * plan.pixels; start += TILE)
-    work(Tile{first, start, std::min<int64_t>(TILE, images * plan.pixels - start)});
+  const int64_t end = images * plan.pixels;
+  const auto at = [&](int64_t start) { return Tile{first, start, std::clamp<int64_t>(end - start, 0, TILE)}; };
+  for (int64_t start = 0; start < end; start += TILE) work(at(start), at(start + TILE));
+}
+
+// The rows [begin, end) of the next tile, if there is one.
+template <typename Value>
+NextRows<std::remove_const_t<Value>> locate_next(const Planes<Value> &planes, const Tile &next, int64_t begin, int64_t end) {
+  if (next.count == 0) return {};
+  const Rows<Value> rows = locate(planes, next);
+  return {rows.data + begin * rows.stride, rows.stride, end - begin};
 }
 
 // Sums over the pixels of a piece, for some channels: of x, and of x * y. (pieces, channels, 2)
@@ -196,13 +207,10 @@ class PlaneSums {
   void add(int64_t piece, int64_t begin, int64_t end, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y,
            int64_t y_channel, int64_t channels) const {
     const int64_t first = plan_.split.begin(piece), images = plan_.split.end(piece) - first;
-    for (int64_t channel = begin; channel < end; channel++) {
-      double *sums = sums_ + (piece * channels + channel) * 2;
-      sums[0] = sums[1] = 0;
-      primitives<std::remove_const_t<Value>>().sum(x.at(first, x_channel + channel), x.image_stride(),
-                                                   y.at(first, y_channel + channel), y.image_stride(), images,
-                                                   plan_.pixels, sums);
-    }
+    double *sums = sums_ + (piece * channels + begin) * 2;
+    std::fill_n(sums, 2 * (end - begin), 0.0);
+    primitives<std::remove_const_t<Value>>().sum(x.maps(first, x_channel + begin), y.maps(first, y_channel + begin),
+                                                 end - begin, images, plan_.pixels, sums);
   }
 
   // For all pieces.
@@ -289,11 +297,12 @@ struct Reader {
   void run(const Plan &plan, const Planes<Value> &from, int64_t channels, const Layer &layer, const Planes<Value> &to,
            int64_t to_first, int64_t first, int64_t images, int64_t begin, int64_t end) const {
     const Value *weights = packed + count_packed<Value>(begin, channels, 1);
-    each_tile(plan, first, images, [&](const Tile &tile) {
+    each_tile(plan, first, images, [&](const Tile &tile, const Tile &next) {
       const Rows<Value> x = locate(from, tile), y = locate(to, Tile{tile.image - to_first, tile.start, tile.count});
       primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
       primitives<Value>().multiply(arrange(rectified.mine(), TILE, channels, TILE, arranged.mine()), TILE, channels, &HERE,
-                                   1, weights, end - begin, y.data + begin * y.stride, y.stride, TILE);
+                                   1, weights, end - begin, y.data + begin * y.stride, y.stride, TILE,
+                                   locate_next(from, next, 0, channels));
     });
   }
 };
@@ -334,7 +343,7 @@ struct Grower {
       primitives<Value>().lay(layout, from.at(first - from_first, input), from.image_stride(), norms + input,
                               laid.mine() + input * length);
     if (runs != nullptr) {
-      return each_tile(plan, first, images, [&](const Tile &tile) {
+      return each_tile(plan, first, images, [&](const Tile &tile, const Tile &) {
         const Rows<Value> y = locate(to, tile);
         convolve_runs<Value>(layout, SIZE, runs, tile.start, laid.mine(), plan.shape.inner, packed, plan.shape.growth,
                              false, y.data + channel * y.stride, y.stride, tile.count);
@@ -519,7 +528,7 @@ struct Backward {
     accumulate_kernel(layout, SIZE, d_laid, shape.growth, laid, inner, d_kernel, memory.columns2.mine(), memory.places);
     const Value *weights = memory.packed2 + count_packed<Value>(begin, shape.growth, count_taps(layout, SIZE));
     if (memory.runs != nullptr) {
-      return each_tile(plan, first, images, [&](const Tile &tile) {
+      return each_tile(plan, first, images, [&](const Tile &tile, const Tile &) {
         const Rows<Value> y = locate(d_between, tile);
         convolve_runs<Value>(layout, SIZE, memory.runs, tile.start, d_laid, shape.growth, weights, inner, true, result,
                              TILE, tile.count);
@@ -563,7 +572,7 @@ struct Backward {
       clear(d_gamma, (end - begin) * LANES);
       clear(d_beta, (end - begin) * LANES);
       const int64_t first = plan.split.begin(piece), images = plan.split.end(piece) - first;
-      each_tile(plan, first, images, [&](const Tile &tile) {
+      each_tile(plan, first, images, [&](const Tile &tile, const Tile &next) {
         const Rows<const Value> y = locate(between, tile), dy = locate(d_between, tile);
         for (int64_t i = 0; i < inner; i++) {
           primitives<Value>().project(by[i], dy.data + i * dy.stride, y.data + i * y.stride, TILE, d_inner + i * TILE);
@@ -578,10 +587,12 @@ struct Backward {
         const Rows<const Value> all_x = locate(maps, tile), x{all_x.data + begin * all_x.stride, all_x.stride};
         const Rows<Value> dx = locate(gradient, tile);
         primitives<Value>().rectify(x.data, x.stride, end - begin, layer.gamma1 + begin, layer.beta1 + begin, rectified);
-        primitives<Value>().accumulate(rectified, TILE, end - begin, memory.columns1.mine(), plan.columns, d_kernel, TILE);
+        primitives<Value>().accumulate(rectified, TILE, end - begin, memory.columns1.mine(), plan.columns, d_kernel, TILE,
+                                       locate_next(maps, next, begin, end));
         primitives<Value>().differentiate_reader(x.data, x.stride, end - begin, layer.gamma1 + begin, rectified, d_arranged,
                                                  inner, memory.packed1 + count_packed<Value>(begin, inner, 1),
-                                                 dx.data + begin * dx.stride, dx.stride, d_gamma, d_beta);
+                                                 dx.data + begin * dx.stride, dx.stride, d_gamma, d_beta,
+                                                 locate_next(gradient, next, begin, end));
       });
     });
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);

@@ -220,7 +220,7 @@ void convolve_laid(const Layout &layout, int64_t size, const Value *x, int64_t i
   const Offsets offsets(layout, size, backward);
   for (int64_t pixel = 0; pixel < span; pixel += TILE)
     primitives<Value>().multiply(x + (layout.origin() + pixel) * values, layout.length(), inputs, offsets.of_tap,
-                                 size * size, packed, outputs, y + pixel, span, std::min<int64_t>(TILE, span - pixel));
+                                 size * size, packed, outputs, y + pixel, span, std::min<int64_t>(TILE, span - pixel), {});
 }
 
 int64_t count_taps(const Layout &layout, int64_t size) { return PackedTaps(layout, size).count; }
@@ -281,7 +281,7 @@ void accumulate_kernel(const Layout &layout, int64_t size, const Value *dy, int6
       const int64_t at = layout.origin() + pixel;
       primitives<Value>().accumulate(rows + at + Reach(size, tap, false).offset(layout), length, number,
                                      transposed + at * pitch, pitch, sums + tap * count_kernel_sums(inputs, outputs),
-                                     std::min<int64_t>(TILE, span - pixel));
+                                     std::min<int64_t>(TILE, span - pixel), {});
     }
 }
 

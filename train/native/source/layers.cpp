@@ -186,7 +186,7 @@ void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const 
       INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
         to[i] = clear_if(multiply_add(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f, upstream[i]);
       }
-      primitives<Value>().sum(to, 0, from, 0, 1, pixels, sums);
+      primitives<Value>().sum({to, 0, 0}, {from, 0, 0}, 1, 1, pixels, sums);
       for (int64_t i = 0; i < pixels; ++i) narrow(multiply(widen(to[i]), rectifier.scale), to[i]);
     }
     d_beta[channel] = to_float(sums[0]);
@@ -219,7 +219,7 @@ void average_pixels(const MapsShape &shape, const float *x, float *y) {
   const int64_t pixels = shape.pixels();
   run_parallel(shape.images * shape.channels, [=](int64_t map) {
     double sums[2] = {};
-    primitives<float>().sum(x + map * pixels, 0, x + map * pixels, 0, 1, pixels, sums);
+    primitives<float>().sum({x + map * pixels, 0, 0}, {x + map * pixels, 0, 0}, 1, 1, pixels, sums);
     y[map] = to_float(sums[0] / static_cast<double>(pixels));
   });
 }

@@ -8,6 +8,8 @@ namespace {
 
 using native::LANES;
 using native::Layout;
+using native::MapsOf;
+using native::NextRows;
 using native::Norm;
 using native::Projection;
 using native::ROWS;
@@ -15,12 +17,12 @@ using native::take_underflow;
 using native::TILE;
 
 constexpr int PARTS = LANES / Vector::LANES;
+constexpr int SUMMED = 2;  // channels whose sums are taken together
 
 template <typename Value>
 void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *scale, const float *shift, Value *z) {
   for (int64_t row = 0; row < rows; row++, x += stride, z += TILE) {
     const Vector by = broadcast(scale[row]), plus = broadcast(shift[row]);
-    prefetch(x + TILE, TILE);
 #pragma GCC unroll 8
     for (int i = 0; i < TILE; i += Vector::LANES) store(z + i, rectify(multiply_add(load(x + i), by, plus)));
   }
@@ -50,10 +52,23 @@ struct AllTaps {
   static int64_t step(int64_t) { return 1; }
 };
 
+// The one tap of a 1x1 convolution.
+struct OneTap {
+  static constexpr int64_t offsets[] = {0}, count = 1, packed = 1, first = 0;
+  static int64_t step(int64_t) { return 1; }
+};
+
+// What a product that reads nothing ahead does in each step.
+struct Nothing {
+  static constexpr int64_t rows = 0;
+  Nothing part(int64_t, int64_t) const { return *this; }
+  void step(int64_t) const {}
+};
+
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
-template <int R, int Q, bool settled = false, typename Pixels, typename Taps>
+template <int R, int Q, bool settled = false, typename Pixels, typename Taps, typename Next>
 inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, Taps taps,
-                          const float *weights, float *y, int64_t y_stride, int64_t rows) {
+                          const float *weights, float *y, int64_t y_stride, int64_t rows, const Next &next) {
   Vector sums[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
@@ -63,6 +78,7 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
   for (int64_t input = 0; input < inputs; input++, of_input += stride)
     for (int64_t tap = 0; tap < taps.count; by += ROWS * taps.step(tap), tap++) {
       const float *from = of_input + taps.offsets[tap];
+      next.step(input);
       Vector values[Q];
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
@@ -75,7 +91,7 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
     }
   if constexpr (!settled)
     if (take_underflow())
-      return multiply_rows<R, Q, true>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
+      return multiply_rows<R, Q, true>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows, next);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++) {
     if (row >= rows) break;
@@ -85,32 +101,38 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
 }
 
 // Computes at most ROWS rows of a product; of fewer, no more than one is computed in vain.
-template <int Q, typename Taps, typename Pixels = SideBySide>
+template <int Q, typename Taps, typename Pixels = SideBySide, typename Next = Nothing>
 inline void multiply_some(const float *x, int64_t stride, int64_t inputs, const Taps &taps, const float *weights, float *y,
-                          int64_t y_stride, int64_t rows, const Pixels &pixels = {}) {
-  if (rows > 4) return multiply_rows<ROWS, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
-  if (rows > 2) return multiply_rows<4, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
-  multiply_rows<2, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows);
+                          int64_t y_stride, int64_t rows, const Pixels &pixels = {}, const Next &next = {}) {
+  if (rows > 4) return multiply_rows<ROWS, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows, next);
+  if (rows > 2) return multiply_rows<4, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows, next);
+  multiply_rows<2, Q>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows, next);
 }
 
-template <typename Pixels, typename Taps>
+template <typename Pixels, typename Taps, typename Next = Nothing>
 void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
-                     const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+                     const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width,
+                     const Next &next = {}) {
+  const int64_t share = (next.rows * ROWS + rows - 1) / rows;  // what a group of rows brings
   for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps.packed) {
     const int64_t left = rows - row < ROWS ? rows - row : ROWS;
+    const auto brought = next.part(row / ROWS * share, share);
     float *to = y + row * y_stride;
     int64_t pixel = 0;
     for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
       multiply_some<COLUMNS>(x + pixels.skip(pixel), stride, inputs, taps, weights, to + pixel, y_stride, left,
-                             pixels.from(pixel));
+                             pixels.from(pixel), brought);
     for (; pixel < width; pixel += LANES)
       multiply_some<PARTS>(x + pixels.skip(pixel), stride, inputs, taps, weights, to + pixel, y_stride, left,
-                           pixels.from(pixel));
+                           pixels.from(pixel), brought);
   }
 }
 
 void multiply(const float *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-              const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+              const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width,
+              const NextRows<float> &next) {
+  if (taps == 1 && *offsets == 0)
+    return multiply_pixels(SideBySide(), x, stride, inputs, OneTap(), weights, rows, y, y_stride, width, next);
   multiply_pixels(SideBySide(), x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width);
 }
 
@@ -156,9 +178,9 @@ struct Placed {
   int64_t y(int64_t term) const { return places[term].y; }
 };
 
-template <int R, int Q, bool settled = false, typename Terms>
+template <int R, int Q, bool settled = false, typename Terms, typename Next>
 inline void accumulate_rows(const float *x, int64_t stride, const float *y, int64_t columns, float *sums,
-                            const Terms &terms) {
+                            const Terms &terms, const Next &next) {
   Vector kept[R][Q];
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
@@ -166,6 +188,7 @@ inline void accumulate_rows(const float *x, int64_t stride, const float *y, int6
     for (int q = 0; q < Q; q++) kept[row][q] = load(sums + row * columns + q * Vector::LANES);
   for (int64_t term = 0; term < terms.count; term++) {
     const float *from = y + terms.y(term) * columns, *pixel = x + terms.x(term);
+    next.step(term);
     Vector values[Q];
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) values[q] = load(from + q * Vector::LANES);
@@ -177,53 +200,56 @@ inline void accumulate_rows(const float *x, int64_t stride, const float *y, int6
     }
   }
   if constexpr (!settled)
-    if (take_underflow()) return accumulate_rows<R, Q, true>(x, stride, y, columns, sums, terms);
+    if (take_underflow()) return accumulate_rows<R, Q, true>(x, stride, y, columns, sums, terms, next);
 #pragma GCC unroll 8
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) store(sums + row * columns + q * Vector::LANES, kept[row][q]);
 }
 
-template <int R, typename Terms>
-void accumulate_columns(const float *x, int64_t stride, const float *y, int64_t columns, float *sums, const Terms &terms) {
+template <int R, typename Terms, typename Next>
+void accumulate_columns(const float *x, int64_t stride, const float *y, int64_t columns, float *sums, const Terms &terms,
+                        const Next &next) {
   constexpr int64_t WIDE = ACCUMULATED * Vector::LANES;
   int64_t column = 0;
   for (; column + WIDE <= columns; column += WIDE)
-    accumulate_rows<R, ACCUMULATED>(x, stride, y + column, columns, sums + column, terms);
+    accumulate_rows<R, ACCUMULATED>(x, stride, y + column, columns, sums + column, terms, next);
   for (; column < columns; column += LANES)
-    accumulate_rows<R, PARTS>(x, stride, y + column, columns, sums + column, terms);
+    accumulate_rows<R, PARTS>(x, stride, y + column, columns, sums + column, terms, next);
 }
 
-template <typename Terms>
+template <typename Terms, typename Next>
 void accumulate_terms(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
-                      const Terms &terms) {
+                      const Terms &terms, const Next &next) {
   int64_t row = 0;
   for (; row + ROWS <= rows; row += ROWS)
-    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, terms);
+    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, ROWS));
   for (; row + 2 <= rows; row += 2)
-    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, terms);
-  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, terms);
+    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 2));
+  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 1));
 }
 
 void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
-                int64_t pixels) {
-  accumulate_terms(x, stride, rows, y, columns, sums, Following{pixels});
+                int64_t pixels, const NextRows<float> &next) {
+  accumulate_terms(x, stride, rows, y, columns, sums, Following{pixels}, next);
 }
 
 void accumulate_places(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
                        const native::Place *places, int64_t count) {
-  accumulate_terms(x, stride, rows, y, columns, sums, Placed{places, count});
+  accumulate_terms(x, stride, rows, y, columns, sums, Placed{places, count}, Nothing());
 }
 
 // Computes some rows of a product for one tile, in float32; returns the next rows' weights.
-const float *multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t rows) {
-  static const int64_t here = 0;
+const float *multiply_tile(const float *x, int64_t inputs, const float *weights, float *y, int64_t rows,
+                           const NextRows<float> &next) {
   for (int pixel = 0; pixel < TILE; pixel += COLUMNS * Vector::LANES)
-    multiply_some<COLUMNS>(x + pixel, TILE, inputs, AllTaps{&here, 1}, weights, y + pixel, TILE, rows);
+    multiply_some<COLUMNS>(x + pixel, TILE, inputs, OneTap(), weights, y + pixel, TILE, rows, SideBySide(), next);
   return weights + ROWS * inputs;
 }
 
-const Bfloat *multiply_tile(const Bfloat *x, int64_t inputs, const Bfloat *weights, float *y, int64_t rows) {
+const Bfloat *multiply_tile(const Bfloat *x, int64_t inputs, const Bfloat *weights, float *y, int64_t rows,
+                            const NextRows<Bfloat> &next) {
+  next.fetch_all();
   static const int64_t here = 0;
   return multiply_block(x, TILE, inputs, &here, 1, weights, y, rows, TILE);
 }
@@ -231,15 +257,14 @@ const Bfloat *multiply_tile(const Bfloat *x, int64_t inputs, const Bfloat *weigh
 template <typename Value>
 void differentiate_reader(const Value *x, int64_t stride, int64_t rows, const float *gamma, const Value *z,
                           const Value *dy, int64_t outputs, const Value *weights, Value *dx, int64_t dx_stride,
-                          float *d_gamma, float *d_beta) {
+                          float *d_gamma, float *d_beta, const NextRows<Value> &next) {
   constexpr int AT_ONCE = sizeof(Value) == sizeof(float) ? ROWS : LANES;
   alignas(64) float dz[AT_ONCE * TILE];
   for (int64_t start = 0; start < rows; start += AT_ONCE) {
     const int64_t end = start + AT_ONCE < rows ? start + AT_ONCE : rows;
-    weights = multiply_tile(dy, outputs, weights, dz, end - start);
+    weights = multiply_tile(dy, outputs, weights, dz, end - start, next.part(start, AT_ONCE));
     for (int64_t row = start; row < end; row++) {
       const Vector by = broadcast(gamma[row]);
-      prefetch(dx + row * dx_stride + TILE, TILE);
       Vector gammas[PARTS], betas[PARTS];
       for (int part = 0; part < PARTS; part++) {
         gammas[part] = load(d_gamma + row * LANES + part * Vector::LANES);
@@ -302,28 +327,43 @@ void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t p
     for (int word = 0; word < TILE / VALUES; word++) to[word * pitch + row] = row < rows ? from[word] : 0.0F;
 }
 
+// The sums of N channels, each of which is a chain of additions of its own.
+template <int N, typename Value>
+inline void sum_channels(const MapsOf<const Value> &x, const MapsOf<const Value> &y, int64_t channel, int64_t images,
+                         int64_t pixels, double *sums) {
+  Two total[N];
+  for (int n = 0; n < N; n++) total[n] = load_2(sums + 2 * n);
+  for (int64_t image = 0; image < images; image++) {
+    Sums plain[N], product[N];
+    const Value *from = x.at(channel, image), *by = y.at(channel, image);
+    for (int64_t i = 0; i < pixels; i += 8)
+#pragma GCC unroll 2
+      for (int n = 0; n < N; n++) {
+        const Eight value = load_8(from + n * x.channel_step + i, pixels - i);
+        plain[n].add(value);
+        product[n].add_product(value, load_8(by + n * y.channel_step + i, pixels - i));
+      }
+    for (int n = 0; n < N; n++) total[n] = add(total[n], fold(plain[n], product[n]));
+  }
+  for (int n = 0; n < N; n++) store_2(sums + 2 * n, total[n]);
+}
+
 template <typename Value>
-void sum(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
+void sum(const MapsOf<const Value> &x, const MapsOf<const Value> &y, int64_t channels, int64_t images, int64_t pixels,
          double *sums) {
+  int64_t channel = 0;
   if (pixels == 1) {  // the sums of an image are its value and its product
-    for (int64_t image = 0; image < images; image++, x += x_stride, y += y_stride) {
-      const auto value = static_cast<double>(native::widen(*x));
-      sums[0] += value;
-      sums[1] += value * static_cast<double>(native::widen(*y));
-    }
+    for (; channel < channels; channel++, sums += 2)
+      for (int64_t image = 0; image < images; image++) {
+        const auto value = static_cast<double>(native::widen(*x.at(channel, image)));
+        sums[0] += value;
+        sums[1] += value * static_cast<double>(native::widen(*y.at(channel, image)));
+      }
     return;
   }
-  Two total = load_2(sums);
-  for (int64_t image = 0; image < images; image++, x += x_stride, y += y_stride) {
-    Sums plain, product;
-    for (int64_t i = 0; i < pixels; i += 8) {
-      const Eight value = load_8(x + i, pixels - i);
-      plain.add(value);
-      product.add_product(value, load_8(y + i, pixels - i));
-    }
-    total = add(total, fold(plain, product));
-  }
-  store_2(sums, total);
+  for (; channel + SUMMED <= channels; channel += SUMMED, sums += 2 * SUMMED)
+    sum_channels<SUMMED>(x, y, channel, images, pixels, sums);
+  for (; channel < channels; channel++, sums += 2) sum_channels<1>(x, y, channel, images, pixels, sums);
 }
 
 constexpr int CHUNK = 256;  // values that `lay` normalizes at once
@@ -393,7 +433,10 @@ void lay(const Layout &layout, const Value *x, int64_t image_stride, const Norm 
         for (int64_t i = width; i < pitch; i++) y[i] = Value{};
         continue;
       }
-      const auto normalize = [&](int64_t i, int64_t count) { store(y + i, normalize_from(from + i, count), count); };
+      const auto normalize = [&](int64_t i, int64_t count) {
+        __builtin_prefetch(from + i + plane, 0, 2);  // of the next channel
+        store(y + i, normalize_from(from + i, count), count);
+      };
       // Whole vectors as long as the plane has values for them. What they write beyond a row is written again after it.
       const int64_t left = plane - row * width, whole = left < wide ? left / Vector::LANES * Vector::LANES : wide;
       int64_t i = 0;

@@ -111,6 +111,41 @@ struct Projection {
   float scale, mean_dy, slope, mean_x;
 };
 
+// Maps of some channels and images, by the steps from one to the next.
+template <typename Value>
+struct MapsOf {
+  Value *first;
+  int64_t channel_step, image_step;
+  Value *at(int64_t channel, int64_t image) const { return first + channel * channel_step + image * image_step; }
+};
+
+// Rows that the next tile reads, which products bring into the second-level cache, a line in every second step. These rows
+// lie in pages of their own, where the processor does not look ahead. If it were asked for many lines at once, it would wait.
+// g++ drops the calls of a function that only prefetches, so these are inlined.
+template <typename Value>
+struct NextRows {
+  static constexpr int64_t LINES = TILE * sizeof(Value) / 64;  // of a row
+
+  const Value *first = nullptr;
+  int64_t stride = 0, rows = 0;
+
+  NextRows part(int64_t begin, int64_t number) const {
+    const int64_t left = rows - begin < number ? rows - begin : number;
+    return {first + begin * stride, stride, left};
+  }
+  [[gnu::always_inline]] void step(int64_t number) const {
+    if (number % 2 == 0 && number < 2 * LINES * rows) fetch(number / 2);
+  }
+  [[gnu::always_inline]] void fetch_all() const {
+    for (int64_t line = 0; line < LINES * rows; line++) fetch(line);
+  }
+
+ private:
+  [[gnu::always_inline]] void fetch(int64_t line) const {
+    __builtin_prefetch(first + line / LINES * stride + line % LINES * (TILE / LINES), 0, 2);
+  }
+};
+
 template <typename Value>
 struct PrimitivesOf {
   // z[row][TILE] = max(x * scale + shift, 0), x with `stride` values a row.
@@ -120,9 +155,10 @@ struct PrimitivesOf {
   void (*arrange)(const Value *x, int64_t stride, int64_t rows, int64_t count, Value *y);
 
   // y[row][width] = sum over inputs and taps of weight * x[input][offset of the tap + pixel]; width is a multiple of
-  // LANES up to TILE. x is arranged, weights are packed by `pack_weights`.
+  // LANES up to TILE. x is arranged, weights are packed by `pack_weights`. `next` is for 1x1 convolutions.
   void (*multiply)(const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                   const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
+                   const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width,
+                   const NextRows<Value> &next);
 
   // The same with some of the taps. For float32 alone: in bfloat16, terms that are left out change the order.
   void (*multiply_taps)(const Value *x, int64_t stride, int64_t inputs, const Taps &taps, const Value *weights,
@@ -136,7 +172,7 @@ struct PrimitivesOf {
   // sums[row][column] += sum over pixels of x[row][pixel] * y[pixel][column]; columns is a multiple of LANES. In
   // bfloat16, pixels are rounded up to DEPTH, and x and sums must have memory for a multiple of LANES rows.
   void (*accumulate)(const Value *x, int64_t stride, int64_t rows, const Value *y, int64_t columns, float *sums,
-                     int64_t pixels);
+                     int64_t pixels, const NextRows<Value> &next);
 
   // The same over places, one after the other. For float32 alone: in bfloat16, terms that are left out change the order.
   void (*accumulate_places)(const Value *x, int64_t stride, int64_t rows, const Value *y, int64_t columns, float *sums,
@@ -146,7 +182,7 @@ struct PrimitivesOf {
   // (outputs, TILE), arranged. Adds to `dx` its gradient, and to `d_gamma` and `d_beta` (rows, LANES) theirs.
   void (*differentiate_reader)(const Value *x, int64_t stride, int64_t rows, const float *gamma, const Value *z,
                                const Value *dy, int64_t outputs, const Value *weights, Value *dx, int64_t dx_stride,
-                               float *d_gamma, float *d_beta);
+                               float *d_gamma, float *d_beta, const NextRows<Value> &next);
 
   // y = scale * (dy - mean_dy) + slope * (x - mean_x), the gradient of a norm for its input.
   void (*project)(const Projection &by, const Value *dy, const Value *x, int64_t count, Value *y);
@@ -158,8 +194,9 @@ struct PrimitivesOf {
   // In bfloat16, two pixels are kept together: y[pixel / 2][row][pixel % 2].
   void (*transpose)(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch);
 
-  // Adds to sums[0] the sum of x, to sums[1] that of x * y: of each image, and then of the images one after the other.
-  void (*sum)(const Value *x, int64_t x_stride, const Value *y, int64_t y_stride, int64_t images, int64_t pixels,
+  // Adds to sums[0] of each channel the sum of x, to sums[1] that of x * y: of each image, and then of the images one after
+  // the other.
+  void (*sum)(const MapsOf<const Value> &x, const MapsOf<const Value> &y, int64_t channels, int64_t images, int64_t pixels,
               double *sums);
 
   // Writes one channel of each image, `image_stride` values apart, as a layout says, with all of its zeros; with a norm,

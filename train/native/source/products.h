@@ -128,8 +128,10 @@ const Bfloat *multiply_block(const Bfloat *x, int64_t stride, int64_t inputs, co
 }
 
 void multiply(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-              const Bfloat *weights, int64_t rows, Bfloat *y, int64_t y_stride, int64_t width) {
+              const Bfloat *weights, int64_t rows, Bfloat *y, int64_t y_stride, int64_t width,
+              const native::NextRows<Bfloat> &next) {
   using namespace native;
+  next.fetch_all();
   alignas(64) float block[LANES * TILE];
   for (int64_t start = 0; start < rows; start += LANES) {
     const int64_t wanted = rows - start < LANES ? rows - start : LANES;
@@ -141,8 +143,9 @@ void multiply(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *of
 }
 
 void accumulate(const Bfloat *x, int64_t stride, int64_t rows, const Bfloat *y, int64_t columns, float *sums,
-                int64_t pixels) {
+                int64_t pixels, const native::NextRows<Bfloat> &next) {
   using namespace native;
+  next.fetch_all();
   const auto *pairs = reinterpret_cast<const float *>(y);
   for (int64_t row = 0; row < rows; row += LANES)
     for (int64_t column = 0; column < columns; column += 4 * LANES)

@@ -81,15 +81,15 @@ int main(int, char **words) {
   // Products of two terms, so that sums stay near the numbers that were given.
   const int64_t here = 0;
   each_part(ROWS * TILE, [&](size_t i, float *to) {
-    MACHINE.floats.multiply(&x[i], TILE, 2, &here, 1, &y[i], ROWS, to, TILE, TILE);
+    MACHINE.floats.multiply(&x[i], TILE, 2, &here, 1, &y[i], ROWS, to, TILE, TILE, {});
   });
-  each_part(7 * 48, [](size_t i, float *to) { MACHINE.floats.accumulate(&x[i], 2, 7, &y[i], 48, to, 2); });
+  each_part(7 * 48, [](size_t i, float *to) { MACHINE.floats.accumulate(&x[i], 2, 7, &y[i], 48, to, 2, {}); });
   each_part(LANES * LANES, [](size_t i, float *to) {
-    MACHINE.bfloats.accumulate(halves(&x[i]), DEPTH, LANES, halves(&y[i]), LANES, to, DEPTH);
+    MACHINE.bfloats.accumulate(halves(&x[i]), DEPTH, LANES, halves(&y[i]), LANES, to, DEPTH, {});
   });
-  each_part(4, [](size_t i, float *to) {
-    double sums[2] = {};
-    MACHINE.floats.sum(&x[i], 61, &y[i], 61, 1, 61, sums);
+  each_part(12, [](size_t i, float *to) {
+    double sums[6] = {};  // of three channels, of which two are added up together
+    MACHINE.floats.sum({&x[i], 122, 61}, {&y[i], 122, 61}, 3, 2, 61, sums);
     std::memcpy(to, sums, sizeof sums);
   });
   MACHINE.leave(state);

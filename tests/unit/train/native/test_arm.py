@@ -137,7 +137,7 @@ def compute(folder: Path, operands: Operands, *, arm: bool, source: Path = libra
         written = run_on_arm(*argv, data=data)
     else:
         written = subprocess.run(argv, input=data, capture_output=True, check=True).stdout
-    moved, end = 26 * count, -16 * (count // 1024)
+    moved, end = 26 * count, -48 * (count // 1024)
     floats, doubles = np.frombuffer(written[moved:end], np.float32), np.frombuffer(written[end:], np.float64)
     return [
         np.frombuffer(written[:moved], np.uint8),
