@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.command import NOWHERE, Run
+from tests.makers.newest import CPU, NEWEST
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit.base import manifest
 from toolkit.base.console import Console
@@ -43,11 +44,13 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 def make_graft(folder: Path) -> None:
     """Make the folder of a graft for an RTX 5090, with this user's seal, as `toolkit graft` leaves it."""
     request = graft_plan.GraftRequest(cards=("12.0",))
-    settings = resolve({"tensorflow": "2.21.0", "cuda": "12.8.1", "cudnn": "9.10.2"}, environment={})
+    settings = resolve(NEWEST.choose("").named(), environment={})
     planned = graft_plan.plan_graft(load_table(), settings, request)
     target = folder / "dist" / planned.name
     target.mkdir(parents=True)
-    wheel = make_wheel(target, version="2.21.0+sm120", files={MEMBER: make_build_info("sm_120", cuda="12.5.1")})
+    wheel = make_wheel(
+        target, version=f"{NEWEST.tensorflow}+sm120", files={MEMBER: make_build_info("sm_120", cuda="12.5.1")}
+    )
     found = asdict(replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120")))
     facts = {"plan": planned.digest, "lock": planned.lock.describe(), "inspection": found}
     manifest.write(target, manifest.Manifest(kind="wheel", digest=found["digest"], facts=facts))
@@ -58,11 +61,11 @@ def make_graft(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "requirements", "devices"),
     [
-        ("", "cpu-2.21.0", ["processor"]),
-        ("t4", "cuda-2.21.0-12.8.1-9.10.2", ["processor", "card"]),
-        ("a100", "cuda-2.21.0-12.8.1-9.10.2", ["processor", "card"]),
-        ("blackwell", "cuda-2.21.0-12.8.1-9.10.2", ["processor", "card"]),
-        ("old", "cpu-2.21.0", ["processor"]),
+        ("", CPU.requirements, ["processor"]),
+        ("t4", NEWEST.requirements, ["processor", "card"]),
+        ("a100", NEWEST.requirements, ["processor", "card"]),
+        ("blackwell", NEWEST.requirements, ["processor", "card"]),
+        ("old", CPU.requirements, ["processor"]),
     ],
 )
 def test_the_plan_goes_as_far_as_the_card(
@@ -74,7 +77,7 @@ def test_the_plan_goes_as_far_as_the_card(
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("at most 15 minutes and 8 GB, in card-test;")
     assert f"/environment-{requirements}-" in done.stdout
-    assert ("2.21.0+sm120" in done.stdout) == (machine == "blackwell")
+    assert (f"{NEWEST.tensorflow}+sm120" in done.stdout) == (machine == "blackwell")
     trained = re.findall(r"-m train digits (?:--profile 10:10 )?--out card-test/(\S+)", done.stdout)
     assert trained == [f"{device}-{name}" for device in devices for name in ("first", "again")]
     assert re.findall(r"--json --device (\w+)", done.stdout) == ["cpu", "gpu"][: len(devices)]

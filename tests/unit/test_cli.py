@@ -23,7 +23,7 @@ from tools import pages
         (["up", "--engine", "podman"], 2, "one of auto, docker, "),
         (["up", "--cuda", "12.6.1"], 2, "without --cudnn"),
         (["up", "--tensorflow", "2.18.0"], 3, "`toolkit lock --tensorflow 2.18.0 --python 3.11` makes it"),
-        (["up", "--python", "3.14"], 3, "--tensorflow 2.21.0 --python 3.13"),
+        (["up", "--python", "3.99"], 3, "--python 3.1"),
         (["up", "--wheel", "nowhere.whl"], 2, "there is no wheel"),
         (["smoke", "--wheel", "nowhere"], 2, "a folder"),
         (["up", "--cuda", "9.5.0", "--cudnn", "12.6.1"], 2, "--cuda 12.6.1 --cudnn 9.5.0"),

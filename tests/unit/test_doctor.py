@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.newest import NEWEST
 from tests.server import reply, serve
 from toolkit import doctor
 from toolkit.base.findings import Finding
@@ -90,7 +91,7 @@ def test_the_index_is_asked_as_pip_is_told(settings: Settings, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("card", "files", "requirements"),
     [
-        ("Tesla T4, 7.5, 560.35.03", "compose.yaml:compose.gpu.yaml", "cuda-2.21.0-12.8.1-9.10.2"),
+        ("Tesla T4, 7.5, 560.35.03", "compose.yaml:compose.gpu.yaml", NEWEST.requirements),
         ("Tesla T4, 7.5, 450.80.02", "compose.yaml", None),
         ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "compose.yaml", None),
     ],

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.command import Run
+from tests.makers.newest import NEWEST
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
 from toolkit.base.errors import EngineError, GpuError, ToolkitError
 from toolkit.base.naming import GPU_VARIABLE
@@ -50,14 +51,19 @@ def run_folder(run: Run) -> str:
 CARDS = pytest.mark.parametrize(
     ("machine", "card", "words", "ran"),
     [
-        ("t4", "Tesla T4 (7.5), driver 560.35.03", ["2.21.0 with CUDA 12.8.1", "minor-version"], "cuda-2.21.0-12.8.1"),
+        (
+            "t4",
+            "Tesla T4 (7.5), driver 560.35.03",
+            [NEWEST.choose("").describe(), "minor-version"],
+            NEWEST.requirements,
+        ),
         ("hopper", "H100 80GB HBM3 (9.0)", ["PTX", "too old to compile"], "toolkit graft --compute-capability=9.0"),
-        ("pascal", "GTX 1080 Ti (6.1)", ["2.21.0 with CUDA 12.8.1", "590 or later"], "cuda-2.21.0-12.8.1"),
+        ("pascal", "GTX 1080 Ti (6.1)", [NEWEST.choose("").describe(), "590 or later"], NEWEST.requirements),
         ("blackwell", "RTX 5090 (12.0), driver 580.65.06", ["only PTX"], "toolkit graft --compute-capability=12.0"),
         ("kepler", "Tesla K80 (3.7)", ["CPU set", "470 is the last branch"], "environment-cpu"),
-        ("two", "Tesla T4 (7.5)", ["Tesla K80 (3.7)", "CUDA_VISIBLE_DEVICES=1"], "cuda-2.21.0-12.8.1"),
+        ("two", "Tesla T4 (7.5)", ["Tesla K80 (3.7)", "CUDA_VISIBLE_DEVICES=1"], NEWEST.requirements),
         ("old", "Tesla T4 (7.5)", ["CPU set", "too old", "install driver 570.124.06"], "environment-cpu"),
-        ("windows", "RTX 2070 (7.5)", ["minor-version", "driver of Windows"], "cuda-2.21.0-12.8.1"),
+        ("windows", "RTX 2070 (7.5)", ["minor-version", "driver of Windows"], NEWEST.requirements),
         ("broken", "none", ["not loaded", "first:"], "environment-cpu"),
         ("", "none", [], "environment-cpu"),
     ],
@@ -98,7 +104,7 @@ def test_each_command_carries_the_decision_out(run: Run, run_folder: str, play: 
     done = run(*command, "--dry-run", **variables)
     assert done.returncode == 0, done.stderr
     assert "Tesla T4 (7.5)" in done.stderr.splitlines()[0]
-    assert "TensorFlow 2.21.0 with CUDA 12.8.1" in done.stderr
+    assert NEWEST.choose("").describe() in done.stderr
     plain = run(*command, "--dry-run", TOOLKIT_CARD="none", **variables)
     assert plain.returncode == 0, plain.stderr
     assert "Tesla T4" not in plain.stderr
@@ -121,7 +127,7 @@ def test_who_names_a_card_or_none_decides(run: Run, play: Play, command: list[st
     assert done.returncode == 0, done.stderr
     assert "Tesla T4" not in done.stderr
     assert card in done.stderr
-    assert ("cuda-2.21.0" in done.stdout) == bool(card)
+    assert (NEWEST.requirements in done.stdout) == bool(card)
     if not card and "train" in command:  # what runs on this machine itself would otherwise see the card
         assert "CUDA_VISIBLE_DEVICES=-1" in done.stdout
 

@@ -66,7 +66,7 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     found = ask(card)
     assert (found.way, found.capability, found.platform, found.run, found.graft) == ("build", capability, ARM, "", "")
     assert "neither machine code nor PTX, so that no graft helps" in found.why
-    assert f"--platform {ARM} --tensorflow 2.21.0" in found.build
+    assert f"--platform {ARM} --tensorflow " in found.build
     assert f"--cuda {cuda}" in found.build
     assert found.build.endswith(f"compute_{capability.replace('.', '')}")
     assert "no wheel was built" in found.untried

@@ -16,7 +16,7 @@ from toolkit.base.errors import BuildError, CheckError, IntegrityError, Prefligh
 from toolkit.graft import graft_plan, sources
 from toolkit.records import rebuild
 from toolkit.report.chain import PageContext
-from toolkit.versions.settings import Settings
+from toolkit.versions.settings import Settings, resolve
 from toolkit.versions.table import load_table
 from toolkit.wheel import fatbin, inspection, wheel_folder
 from toolkit.wheel.wheel_folder import FinishedWheel
@@ -200,8 +200,9 @@ def test_a_dry_run_names_the_command_and_every_pin(run: Run) -> None:
     ],
 )
 def test_the_extra_requires_what_the_cards_allow(
-    settings: Settings, cards: list[str], mode: graft_plan.Mode, exact: bool, cublas: str, cudnn: str
+    cards: list[str], mode: graft_plan.Mode, exact: bool, cublas: str, cudnn: str
 ) -> None:
+    settings = resolve({"tensorflow": "2.21.0"}, environment={})
     request = graft_plan.GraftRequest(cards=cards, mode=mode, exact=exact)
     planned = graft_plan.plan_graft(load_table(), settings, request)
     assert (planned.requires["nvidia-cublas-cu12"], planned.requires["nvidia-cudnn-cu12"]) == (cublas, cudnn)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.newest import CPU
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import jobs
 from toolkit.base import digest, manifest
@@ -112,7 +113,7 @@ def test_each_python_for_which_tensorflow_has_wheels_is_served(python: str) -> N
     settings = resolve({"card": "none"})
     assert python in choice.list_pythons(settings, None)
     found = choice.choose(settings, None, python)
-    assert found.spec.tensorflow == "2.21.0"
+    assert found.spec.tensorflow == CPU.tensorflow
     with pytest.raises(UnsupportedError, match=r"Python 3\.8"):
         choice.choose(settings, None, "3.8")
 

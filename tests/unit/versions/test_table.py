@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,11 +20,22 @@ def edit(folder: Path, change: object) -> Path:
     return path
 
 
-def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
-    with pytest.raises(UnsupportedError, match=r"2\.22\.0 is not complete") as caught:
-        choose(TABLE, tensorflow="2.22.0")
-    assert all(word in caught.value.why for word in ("2.22.0rc0", "keras-nightly", "cuDNN 9.10.2", "bazel"))
-    assert caught.value.remedy == "--tensorflow 2.21.0"
+def test_an_incomplete_version_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    newest = TABLE.rows()[0].version
+
+    def begin(data: dict[str, Any]) -> None:
+        data["tensorflow"]["99.0.0"] = {
+            "tested": False,
+            "candidate": "99.0.0rc0",
+            "python": ["3.13"],
+            "sources": [],
+            "missing": ["a set with keras"],
+        }
+
+    with pytest.raises(UnsupportedError, match=r"99\.0\.0 is not complete") as caught:
+        choose(load_table(edit(tmp_path, begin)), tensorflow="99.0.0")
+    assert all(word in caught.value.why for word in ("99.0.0rc0", "a set with keras", "bazel"))
+    assert caught.value.remedy == f"--tensorflow {newest}"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +44,7 @@ def test_an_incomplete_version_is_refused_with_what_it_lacks() -> None:
         lambda data: data["tensorflow"]["2.19.0"].update(cuda=["99.0.0"]),
         lambda data: data["cudnn"]["9.5.0"].update(color="green"),
         lambda data: data["tensorflow"]["2.19.0"].pop("bazel"),
-        lambda data: data["tensorflow"]["2.22.0"].update(bazel="0.1"),
+        lambda data: data["tensorflow"]["2.19.0"].update(missing=["a set"], bazel="0.1"),
         lambda data: data["failures"][0].update(when={"moon": ">=1"}),
         lambda data: data["failures"][0].update(when={"cuda": {"since": "12"}}),
         lambda data: data.pop("published"),
