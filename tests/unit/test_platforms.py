@@ -70,7 +70,7 @@ def test_the_advice_for_a_card_of_an_arm_machine_is_a_build_that_was_not_run(
     assert f"--cuda {cuda}" in found.build
     assert found.build.endswith(f"compute_{capability.replace('.', '')}")
     assert "no wheel was built" in found.untried
-    assert found.toolchain.startswith("proven (cross), 20")
+    assert found.toolchain.startswith(("proven (cross), 20", "untried"))
     assert bool(found.note) == ("Orin" in card)
 
 

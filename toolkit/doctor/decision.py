@@ -365,7 +365,14 @@ class _Decider:
         fitting = [item for item in sets if item.serves(asked.without_libraries())]
         if not fitting:
             raise self._make_unsupported(sets, cards)
-        base = max(fitting, key=lambda item: (not table.list_advisories(item.tensorflow), numbers.to_number(item.cuda)))
+        base = max(
+            fitting,
+            key=lambda item: (
+                not table.list_advisories(item.tensorflow),
+                numbers.to_number(item.cuda),
+                numbers.to_number(item.tensorflow),
+            ),
+        )
         capabilities = [card.plain for card in cards if card.kind == "graft"]
         chosen = grafts.choose(table, base.choose(self._choose_python(base.python)), capabilities)
         if not chosen.keeps(asked.libraries):
