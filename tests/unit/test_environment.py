@@ -46,7 +46,7 @@ def test_a_manifest_that_was_changed_is_refused(dist: Path) -> None:
     """The manifest decides which cuDNN the wheel may use, so its checksum must also match."""
     path = dist / "manifest.json"
     path.write_text(path.read_text().replace('"cudnn": "9.5.0"', '"cudnn": "9.1.0"'))
-    with pytest.raises(IntegrityError, match="has changed since it was made") as caught:
+    with pytest.raises(IntegrityError) as caught:
         pipeline.use_wheel(CUDA, wheel_folder.find_wheel(dist), PLACE)
     assert "manifest.json is not what SHA256SUMS says" in caught.value.why
     path.unlink()

@@ -61,7 +61,7 @@ def test_another_wheel_of_the_plan_is_replaced_on_purpose_only(world: World) -> 
     with pytest.raises(CheckError, match="has another wheel of this plan"):
         world.push(other)
     world.push(other, replace=True)
-    with pytest.raises(IntegrityError, match="not signed as --trust asks") as caught:
+    with pytest.raises(IntegrityError, match="--trust") as caught:
         world.pull()
     assert caught.value.why == "it has no signature"
     assert world.pull(trust=None) is not None
@@ -103,10 +103,10 @@ def test_an_upload_that_breaks_is_tried_once_more(world: World, breaks: int) -> 
 def test_a_changed_wheel_is_not_pushed(world: World) -> None:
     (world.made / "build.log").unlink()
     world.forget()
-    with pytest.raises(IntegrityError, match="has changed since it was made"):
+    with pytest.raises(IntegrityError, match=r"build\.log"):
         world.push()
     wheel_folder.write_sums(world.made)
-    with pytest.raises(IntegrityError, match="has changed since it was signed") as caught:
+    with pytest.raises(IntegrityError) as caught:
         world.push(replace=True)
     assert "build.log was signed and is not here" in caught.value.why
     assert world.registry.asked == []

@@ -166,7 +166,6 @@ def test_what_has_changed_is_signed_again_only_when_asked(world: World) -> None:
     words = ["sign", str(world.run), "--key", write_key(world, "trainer")]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 8, done.output
-    assert "has changed since it was signed" in done.output
     assert CliRunner().invoke(app, [*words, "--replace"]).exit_code == 0
     assert world.verify(world.run).exit_code == 0
     again = CliRunner().invoke(app, words)

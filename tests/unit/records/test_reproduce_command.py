@@ -205,7 +205,7 @@ def use_image(run: Path) -> None:
         (read_elsewhere, 2, "--data-dir"),
         (begin_elsewhere, 2, "--source"),
         (upgrade_environment, 7, "packages: "),
-        (use_image, 5, "no container engine answers"),
+        (use_image, 5, "container engine"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_at_once(

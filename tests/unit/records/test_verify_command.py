@@ -61,7 +61,7 @@ def test_what_is_not_here_is_an_error_only_when_asked(toolkit: Run, run: Path) -
     [
         (["nowhere"], 2, "there is no nowhere"),
         (["."], 8, "holds no wheel"),
-        (["toolkit/train:none"], 5, "no container engine answers"),
+        (["toolkit/train:none"], 5, "container engine"),
     ],
 )
 def test_bad_targets_get_one_message_and_their_code(
