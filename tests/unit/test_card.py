@@ -14,7 +14,7 @@ import pytest
 from tests.command import NOWHERE, Run
 from tests.makers.newest import CPU, NEWEST
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit.base import manifest
+from toolkit.base import manifest, privacy
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError
 from toolkit.doctor.reading import read_machine
@@ -111,9 +111,9 @@ def test_a_report_has_no_person_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(socket, "gethostname", lambda: "loom.example")
     monkeypatch.chdir(tmp_path)
     said = f"{tmp_path}/ada/venv on loom.example (loom) by ada, canada stays, in {tmp_path}/card-test"
-    assert card_test.leave_out_persons(
-        said
-    ) == "./ada/venv on HOST (HOST) by USER, canada stays, in ./card-test".replace("./ada", "./USER")
+    assert privacy.leave_out_persons(said) == "./ada/venv on HOST (HOST) by USER, canada stays, in ./card-test".replace(
+        "./ada", "./USER"
+    )
 
 
 def write_steps(folder: Path, *, minutes: float = 0) -> card_test.CardReport:

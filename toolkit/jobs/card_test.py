@@ -4,11 +4,8 @@ Each step is what another command does. A step that fails is written down, and t
 made stays in one folder, so that the same command goes on after an interruption.
 """
 
-import getpass
 import os
 import platform
-import re
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -18,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from toolkit import __version__
-from toolkit.base import files
+from toolkit.base import files, privacy
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, GpuError, InterruptionError, ToolkitError
 from toolkit.base.steps import Task, run
@@ -97,23 +94,7 @@ class CardReport:
         ]
         lines = [f"# {first or 'nothing was tried'}", "", *(f"- {fact}" for fact in self.facts), ""]
         lines += ["| step | | what it gave | seconds |", "|---|---|---|---|", *table]
-        return leave_out_persons("\n".join(lines) + "\n")
-
-
-def leave_out_persons(text: str) -> str:
-    """Return text without the folders, the user and the host of this machine."""
-    for place, instead in ((Path.cwd(), "."), (Path.home(), "~")):
-        if len(place.parts) > 1:
-            text = re.sub(rf"{re.escape(str(place))}(?![\w-])", instead, text)
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = ""
-    host = socket.gethostname()
-    for name, instead in ((host, "HOST"), (host.partition(".")[0], "HOST"), (user, "USER")):
-        if name not in {"", "root", "localhost"}:
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", instead, text)
-    return text
+        return privacy.leave_out_persons("\n".join(lines) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from toolkit import __version__
 from toolkit.base import project
 from toolkit.base.errors import UsageError
+from toolkit.base.privacy import leave_out_places
 from toolkit.report import chart
 from toolkit.report.page_model import Page
 from train.system.output import printable
@@ -45,7 +46,8 @@ def render(page: Page) -> str:
         ]
     )
     template = _make_environment().get_template("page.html")
-    text = template.render(page=page, style=style, script=script, policy=policy, version=__version__)
+    # Pages are passed on. Names of the user and the host are left in: one that is a word would change the page itself.
+    text = leave_out_places(template.render(page=page, style=style, script=script, policy=policy, version=__version__))
     if len(text.encode()) > MOST:
         raise UsageError(
             f"the page would have {len(text.encode()):,} bytes, more than {MOST:,}",

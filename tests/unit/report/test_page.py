@@ -39,6 +39,15 @@ def test_a_page_asks_nobody_for_anything(place: Place, tmp_path: Path, chromium:
     assert chromium.complaints == []
 
 
+def test_a_page_names_no_folder_of_this_machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = place.root.parents[1]
+    monkeypatch.setenv("HOME", str(home))
+    place.change(data={"source": f"{home}/photos", "sha256": "0"})
+    text = place.write().read_text(encoding="utf-8")
+    assert str(home) not in text
+    assert "~/photos" in text
+
+
 def test_a_page_has_no_barrier(place: Place, chromium: Browser, axe: str) -> None:
     assert chromium.find_barriers(place.write(), axe) == []
 

@@ -11,6 +11,7 @@ from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
 from toolkit.base import manifest
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.base.findings import require
+from toolkit.base.privacy import leave_out_persons
 from toolkit.records import BuiltWheel, open_wheel, second_build
 from toolkit.versions import lock
 from toolkit.versions.rules import choose_versions
@@ -50,6 +51,13 @@ def test_result_holds_everything(dist: Path) -> None:
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
     assert BuildPlan.read(dist) == PLAN, "plan.json"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
+
+
+def test_the_records_of_a_wheel_name_no_place_person_or_host(dist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(dist.parent))
+    names = manifest.FILE, wheel_folder.SUMS, wheel_documents.BILL, wheel_documents.PROVENANCE, "build.log"
+    for text in ((dist / name).read_text() for name in names):
+        assert leave_out_persons(text) == text
 
 
 def test_a_wheel_for_processors_requires_nothing_of_nvidia_and_one_for_cuda_is_refused_in_its_place(
