@@ -94,7 +94,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     held = _find_wish(package, facts, known)
     told |= {
         "package": package,
-        "what": module if name == _ANY or row["names"] == [_ANY] else f"{module}.{name}",
+        "what": _tell_lost(row, module, name),
         "instead": f"It is to use {row['instead']}. " if "instead" in row else "",
         "takes": f"; this TensorFlow takes {package}{held}" if held else "",
     }
@@ -121,6 +121,12 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
     if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
         return told
     return {**told, "owner": known["modules"].get(match[1], match[1])}
+
+
+def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:
+    """Return the name that a module does not have, or the module if that is not there as a whole."""
+    whole = row["names"] == [_ANY] and (module == row["module"] or module.startswith(f"{row['module']}."))
+    return module if name == _ANY or whole else f"{module}.{name}"
 
 
 def _step_below(version: str) -> str:

@@ -43,9 +43,11 @@ _KINDS: Final[Mapping[str, str]] = {
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
+    "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
+    "ntstatus": ("0xc0000", "-10737", "322122"),
     "refusal": (
         "invalid generic resource",
         "invalid trackable resource",
@@ -63,7 +65,7 @@ _FIXED: Final = {
     ),
 }
 """Texts of which each word of a kind has one."""
-_SAMPLES: Final[Mapping[str, str]] = {"version": "1.2.3", "number": "3", "path": "x.h", "rest": "of x", "gpu": "sm_1"}
+_SAMPLES: Final[Mapping[str, str]] = {"version": "1.2.3", "number": "3", "path": "x.h", "rest": "of x", "gpu": "sm_1", "ntstatus": "0xc0000409"}
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""

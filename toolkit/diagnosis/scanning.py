@@ -43,6 +43,8 @@ _ENDING: Final = re.compile(
     r"|^Traceback \(most|^\s*File \".*\", line \d|\bexit (?:code|status):? ?[1-9])"
 )
 """How the last lines of a log read that ends in a failure."""
+_QUOTE: Final = re.compile(r'\\+"')
+"""A quotation mark in a string, or in a string of a string."""
 _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
 """A line that says itself that it is no error."""
 _LAST_LINES: Final = 3
@@ -244,7 +246,8 @@ class _Found:
 
 
 def _unescape(text: str) -> str:
-    return text.replace("\\r", "\n").replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')
+    text = text.replace("\\r", "\n").replace("\\n", "\n").replace("\\t", "\t")
+    return _QUOTE.sub('"', text)
 
 
 class _Near:
