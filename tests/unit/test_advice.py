@@ -102,3 +102,16 @@ def test_the_command_answers_without_a_gpu_and_for_one_that_is_named(run: Run) -
     ):
         done = run("advise", *arguments, PATH="/nowhere")
         assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        (["--cuda", "12.6.1"], "with CUDA 12.6.1 and cuDNN 9.5.0, as published"),
+        (["--cudnn", "9.5.0"], "with CUDA 12.6.1 and cuDNN 9.5.0, as published"),
+        (["--cuda", "none"], "on the processor"),
+    ],
+)
+def test_one_library_may_be_asked_for_alone(run: Run, words: list[str], first: str) -> None:
+    done = run("advise", "T4", *words)
+    assert done.stdout.splitlines()[0].endswith(first), done.stdout + done.stderr

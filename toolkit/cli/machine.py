@@ -79,7 +79,9 @@ def advise(
     if len(named) > 1:
         raise UsageError("a card is given twice", why=f"{name!r}, and {gpu!r} by --gpu", remedy="leave one out")
     machine = _describe_machine(settings, named[0] if named else "", driver=driver, glibc=machine_glibc)
-    card = AUTO if named or settings.card != NONE else NONE
+    # A card that is named goes before a lower layer's `none`, but not before that of a flag, such as `--cuda none`.
+    closed = settings.card == NONE and (not named or settings.sources["card"] == "flag")
+    card = NONE if closed else AUTO
     decision = decide(machine, asked, card=card, table=table)
     gpus = [advice.advise(table, device, machine, asked, card).to_json() for device in dict.fromkeys(machine.devices)]
     value = {"decision": decision.to_json(), "command": decision.way.command, "gpus": gpus}

@@ -65,7 +65,14 @@ _FIXED: Final = {
     ),
 }
 """Texts of which each word of a kind has one."""
-_SAMPLES: Final[Mapping[str, str]] = {"version": "1.2.3", "number": "3", "path": "x.h", "rest": "of x", "gpu": "sm_1", "ntstatus": "0xc0000409"}
+_SAMPLES: Final[Mapping[str, str]] = {
+    "version": "1.2.3",
+    "number": "3",
+    "path": "x.h",
+    "rest": "of x",
+    "gpu": "sm_1",
+    "ntstatus": "0xc0000409",
+}
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""
