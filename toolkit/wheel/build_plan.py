@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from toolkit.base import digest, project
 from toolkit.base.errors import PreflightError, ToolkitError, UnsupportedError, UsageError
+from toolkit.base.privacy import find_in_home, leave_out_home
 from toolkit.base.steps import Step, quote_fields, repeat
 from toolkit.versions import bounds, lock
 from toolkit.versions.lock import Lock
@@ -111,10 +112,13 @@ class BuildPlan(WheelPlan):
     def describe(self) -> dict[str, Any]:
         return {
             "arguments": dict(self.arguments),
-            "contexts": dict(self.contexts),
+            "contexts": self.describe_contexts(),
             "origins": dict(self.origins),
             **({"exact": True} if self.exact else {}),
         }
+
+    def describe_contexts(self) -> dict[str, str]:
+        return {name: leave_out_home(location) for name, location in self.contexts.items()}
 
     @classmethod
     def restore(cls, lock: Lock, value: Mapping[str, Any]) -> Self:
@@ -122,7 +126,7 @@ class BuildPlan(WheelPlan):
             lock=lock,
             digest=str(value["digest"]),
             arguments=dict(value["arguments"]),
-            contexts=dict(value["contexts"]),
+            contexts={name: find_in_home(location) for name, location in value["contexts"].items()},
             secrets={},
             origins=dict(value["origins"]),
             exact=bool(value.get("exact", False)),

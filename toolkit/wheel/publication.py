@@ -93,7 +93,7 @@ def _require_bazel(plan: BuildPlan, ran: build_documents.Program) -> None:
 def _describe_inputs(plan: BuildPlan) -> dict[str, Any]:
     return {
         "origins": plan.origins,
-        "contexts": plan.contexts,
+        "contexts": plan.describe_contexts(),
         "arguments": plan.arguments,
         "instructions": list(cpu_targets.list_instructions(plan.arguments.get("BAZEL_ARGUMENTS", "").split())),
     }

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from toolkit.base import digest, files, steps
 from toolkit.base.errors import IntegrityError
+from toolkit.base.privacy import leave_out_places
 from toolkit.base.steps import Plan, Step
 from toolkit.versions.lock import Lock, rank
 
@@ -69,8 +70,14 @@ class WheelPlan(ABC):
             raise IntegrityError(f"not {cls.TITLE}", why=repr(error)) from error
 
     def write(self, folder: Path, dist: Path) -> None:
-        """Write ``plan.json`` into the folder of a wheel, with the step that makes the wheel in ``dist``."""
-        value = {**Plan(steps=(self.step(dist),)).to_json(), self.KIND: self.to_json()}
+        """Write ``plan.json`` into the folder of a wheel, with the step that makes the wheel in ``dist``.
+
+        The step is for readers alone, and is published with the wheel. So it has no folders of this machine.
+        """
+        step = self.step(dist)
+        commands = tuple(tuple(map(leave_out_places, argv)) for argv in step.commands)
+        step = replace(step, commands=commands, outputs=tuple(map(leave_out_places, step.outputs)))
+        value = {**Plan(steps=(step,)).to_json(), self.KIND: self.to_json()}
         files.write_json(folder / steps.FILE, value)
 
     @classmethod

@@ -8,7 +8,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.makers.publication import LOCK, PLAN, TABLE, finish_build, publish
-from toolkit.base import manifest
+from toolkit.base import manifest, steps
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.base.findings import require
 from toolkit.base.privacy import leave_out_persons
@@ -53,9 +53,12 @@ def test_result_holds_everything(dist: Path) -> None:
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
-def test_the_records_of_a_wheel_name_no_place_person_or_host(dist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(dist.parent))
-    names = manifest.FILE, wheel_folder.SUMS, wheel_documents.BILL, wheel_documents.PROVENANCE, "build.log"
+def test_the_records_of_a_wheel_name_no_place_person_or_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    dist = tmp_path / "dist"
+    publish(finish_build(tmp_path / "staging"), dist)
+    documents = wheel_documents.BILL, wheel_documents.PROVENANCE, "build.log"
+    names = manifest.FILE, wheel_folder.SUMS, steps.FILE, *documents
     for text in ((dist / name).read_text() for name in names):
         assert leave_out_persons(text) == text
 
