@@ -6,7 +6,7 @@ from train.cluster.tf_config import read_cluster
 from train.command_line import HELP, call, find_value, make_app, parse
 from train.config.configuration import TrainConfig
 from train.errors import explaining_failures
-from train.record.reader import find_result
+from train.record.reader import COMPLETE, find_result
 from train.system import output
 from train.system.output import translate
 from train.system.program import explain
@@ -38,7 +38,7 @@ def _train(argv: Sequence[str], *, close_network: bool) -> int:
 
             load(config)  # loading writes the report, and refuses data if files would be left out
         if config.progress != "quiet":
-            _say(f"{config.run_dir} is complete; nothing to do", as_json=config.log_format == "json")
+            _say(f"{config.run_dir} {COMPLETE}", as_json=config.log_format == "json")
     if config.json and result:
         output.show_json(result)
     elif config.progress != "quiet" and result:

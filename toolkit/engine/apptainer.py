@@ -128,7 +128,7 @@ def find_version() -> str:
         other = shutil.which("singularity")
         raise EngineError(
             "there is no apptainer on this machine",
-            why=f"{other} is another program, with which this was never tried" if other else str(error),
+            why=f"{other} is another program, with which this was never tried" if other else "PATH has no such program",
             remedy="load its module or install it, or use --engine host",
         ) from error
     if answer.returncode:

@@ -73,7 +73,8 @@ def connect() -> docker.DockerClient:
         client.ping()
         version = client.version()
     except (DockerException, requests.RequestException, ValueError) as error:
-        raise EngineError("no container engine answers", why=str(error)[:400], remedy=START_IT) from error
+        why = "there is no socket of one" if "FileNotFoundError" in str(error) else str(error)[:400]
+        raise EngineError("no container engine answers", why=why, remedy=START_IT) from error
     api = tuple(int(part) for part in str(version["ApiVersion"]).split("."))
     if api < OLDEST_API and not is_podman(client):
         raise EngineError(

@@ -24,7 +24,7 @@ from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import Settings, require_own_platform
 from toolkit.versions.table import load_table
 from train.config.configuration import TrainConfig
-from train.record.reader import find_change, find_result
+from train.record.reader import COMPLETE, find_change, find_result
 
 if TYPE_CHECKING:
     from toolkit.wheel.inspection import Inspection
@@ -325,7 +325,7 @@ def train_task(
     def train() -> dict[str, Any]:
         if finished is not None:
             if not quiet:
-                console.say(f"{shorten(config.run_dir)} is complete; nothing to do")
+                console.say(f"{shorten(config.run_dir)} {COMPLETE}")
             return finished
         if (change := find_change(config)) and not quiet:  # the job in a container sees no other run
             console.say(change)

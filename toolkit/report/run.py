@@ -98,8 +98,10 @@ def _introduce(run: RunFolder) -> str:
     kernels = "native" if environment.get(reader.KERNELS) else "TensorFlow's"
     examples = run.value.get("data", {}).get("examples", {})
     epochs, steps, size = run.result.get("epochs"), run.result.get("steps"), environment.get("batch_size")
+    if is_number(count := examples.get("train")) and is_number(size):
+        size = min(size, count)  # of few images, a batch has all
     parts = [f"{epochs} epoch{'s' if epochs != 1 else ''}, {steps:,} steps of {size} images"]
-    parts += [f"{examples['train']:,} training images"] if is_number(examples.get("train")) else []
+    parts += [f"{count:,} training images"] if is_number(count) else []
     parts += [
         ", ".join(map(str, environment.get("devices") or [])),
         f"{environment.get('threads')} threads",

@@ -171,6 +171,6 @@ def _hold_out(split: Split, source: str, notes: list[str]) -> dict[str, Split]:
     held_out = (
         f"no test split: {len(chosen)} of {len(split)} images, {share}, {'is' if len(chosen) == 1 else 'are'} held out"
     )
-    rough = f"; each is {1 / len(chosen):.0%} of the test accuracy, which so few give only roughly"
+    rough = f"; one image more or less that is right changes the test accuracy by {1 / len(chosen):.0%}"
     notes.append(held_out + (rough if len(chosen) < FEW else ""))
     return {"train": split.take(np.delete(np.arange(len(split)), chosen)), "test": split.take(chosen)}

@@ -98,7 +98,7 @@ def _find_contradictions(pictures: Mapping[str, Sequence[_Picture]], source: str
         are = "image of {} is" if len(twofold) == 1 else "images of {} are"
         yield (
             f"{len(twofold)} {are.format(source)} in two classes, byte for byte, and no network can learn both: "
-            f"{_name([*twofold.values()])}"
+            f"{_name([*twofold.values()])}; delete each from the class to which it does not belong"
         )
 
 

@@ -421,6 +421,9 @@ def _read_array(data: bytes) -> tuple[str, tuple[int, ...], bytes]:
     return header["descr"], shape, body
 
 
+COMPLETE: Final = "is complete; nothing to do (to train longer, give more --epochs)"
+
+
 def find_result(config: TrainConfig) -> dict[str, Any] | None:
     """Return the manifest of a run of this configuration if it is complete."""
     try:

@@ -107,7 +107,8 @@ def _introduce(config: TrainConfig, inputs: reader.Inputs, manifest: Mapping[str
     yield f"| mean loss | {result['test_loss']:.4f} |"
     if "validation_accuracy" in result:
         yield f"| accuracy on validation images | {result['validation_accuracy']:.2%} |"
-    yield f"| trained for | {result['epochs']} epochs, {result['steps']} steps of {batch_size} images |"
+    batch = min(batch_size, manifest["data"]["examples"]["train"])  # of few images, a batch has all
+    yield f"| trained for | {result['epochs']} epochs, {result['steps']} steps of {batch} images |"
     if "continued_after" in manifest:
         yield f"| of these, by the run that it goes on from | {manifest['continued_after']} steps |"
     if "best_epoch" in result:
@@ -127,7 +128,7 @@ def _explain_use() -> Iterator[str]:
     yield "```sh"
     yield "toolkit predict RUN photo.jpg             # or: python -m train predict RUN photo.jpg"
     yield "toolkit evaluate RUN                      # accuracy, calibration, confusions on the test images"
-    yield "python -m train export RUN                # model.keras: bytes in, probabilities out, labels.txt beside it"
+    yield "toolkit export RUN                        # model.keras: bytes in, probabilities out, labels.txt beside it"
     yield "toolkit verify RUN                        # compares this folder with its record"
     yield "toolkit reproduce RUN                     # the same weights again"
     yield "```"

@@ -89,13 +89,18 @@ RECORDED_NATIVE: Final = ("tensorflow", "numpy", "kernels")
 """The same for a run with native kernels, which depends on neither processor nor threads."""
 
 
-_NOTE: Final = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
+_NOTE: Final = re.compile(
+    rb"I\d{4} |WARNING: All log messages before absl::InitializeLog"
+    rb"|.*(?:Unable to register cu\w+ factory|[Cc]omputation placer already registered|failed call to cuInit.*\(303\))"
+)
+"""Lines that say nothing to a user: notes, libraries that TensorFlow registers twice, and that there is no driver."""
 
 
 @contextmanager
 def hiding_notes() -> Iterator[None]:
-    """Keep TensorFlow's notes about its start from standard error, unless the caller has set TF_CPP_MIN_LOG_LEVEL.
+    """Keep from standard error what TensorFlow says of its start and means nothing.
 
+    Nothing is kept from a caller who has set TF_CPP_MIN_LOG_LEVEL.
     TensorFlow 2.21 writes some before it reads this variable. A process of its own passes on everything else, so that
     the last words of a library that aborts are not lost.
     """

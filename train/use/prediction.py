@@ -187,6 +187,8 @@ def collect(  # noqa: PLR0917
         predictions.append(shown)
         if not json:
             output.show(describe(shown, width))
+    if explain and not json:
+        output.say(f"explained in {output.translate(str(explain))}: red parts of a picture speak for its first class")
     for sentence in left_out:
         output.say(f"note: left out: {output.translate(sentence)}")
     bad = [prediction for prediction in predictions if prediction.problem]
