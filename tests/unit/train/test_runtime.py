@@ -16,6 +16,10 @@ from train.step import runtime
 
 PROGRESS = "train    1s  preparing\x1b[K"
 NOTE = "I0000 00:00:1795865114.906410    6207 port.cc:153] oneDNN custom operations are on."
+NO_DRIVER = (
+    "E external/local_xla/xla/stream_executor/cuda/cuda_platform.cc:51] failed call to cuInit: INTERNAL: CUDA error: "
+    "Failed call to cuInit: UNKNOWN ERROR (303)"
+)
 ERROR = "F0000 00:00:1795865114.906411    6207 cpu_feature_guard.cc:1] TensorFlow was compiled to use AVX instructions."
 
 
@@ -38,11 +42,18 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
         tf.config.experimental.enable_tensor_float_32_execution(False)
 
 
-@pytest.mark.parametrize(("level", "shown"), [(None, f"{ERROR}\n"), ("0", f"{NOTE}\n{ERROR}\n")])
+@pytest.mark.parametrize(
+    ("note", "level", "shown"),
+    [
+        (NOTE, None, f"{ERROR}\n"),
+        (NO_DRIVER, None, f"{ERROR}\n"),
+        (NOTE, "0", f"{NOTE}\n{ERROR}\n"),
+    ],
+)
 def test_notes_of_the_start_are_hidden_and_the_last_words_of_a_library_are_not(
-    level: str | None, shown: str, tmp_path: Path
+    note: str, level: str | None, shown: str, tmp_path: Path
 ) -> None:
-    lines = f"{PROGRESS}{NOTE}\n{ERROR}\n".encode()
+    lines = f"{PROGRESS}{note}\n{ERROR}\n".encode()
     (tmp_path / "tensorflow.py").write_text(f"import os\nos.write(2, {lines!r})\nos.abort()\n")
     variables = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     variables |= {"PYTHONPATH": f"{tmp_path}:{ROOT}"} | ({"TF_CPP_MIN_LOG_LEVEL": level} if level else {})
