@@ -156,7 +156,8 @@ def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
     """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
     package = words.get("package", "tensorflow")
     row = known["tensorflow"].get(read_minor(words["asked"]), {})
-    if not package.startswith("tensorflow") or "python" not in row:
+    passed = "last" in words and compare(words["last"], f">{words['asked']}") == ""
+    if not package.startswith("tensorflow") or "python" not in row or passed:
         return {"package": package}
     return {"package": package, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
 

@@ -43,9 +43,16 @@ _KINDS: Final[Mapping[str, str]] = {
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
+    "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
+    r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
+    r"|load_img|img_to_array|pad_sequences)(?!\w)",
+    "deviceimage": "device kernel image is invalid",
+    "enroot": r"(?:does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
+    r"|invalid image|manifest|url https|\[error\] url)",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
+    "deviceimage": ("device kernel image is invalid",),
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
     "refusal": (
@@ -72,6 +79,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "rest": "of x",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
+    "kerasname": "load_model",
 }
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
