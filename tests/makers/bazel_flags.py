@@ -20,6 +20,8 @@ FULL = Request(
     remote_executor="grpcs://executor.example",
     remote_instance="main",
     toolchain="0123456789abcdef",
+    machine="x86_64",
+    glibc="2.28",
 )
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from toolkit.wheel.build_plan import BuildPlan
     from toolkit.wheel.inspection import Inspection
 
-"""Where the wheels of environments, images and runs are looked for."""
-
 Names = tuple[str, ...]
 """Names that lead through the objects of a record to a value."""
 

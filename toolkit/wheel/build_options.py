@@ -2,7 +2,7 @@
 
 From a declaration follow the flag, its help, the build argument of plan and ``docker/Dockerfile``, and the parameter in
 the provenance. A Dockerfile cannot read Python, so `make pins` writes the arguments into it. The program in the
-container reads them; ``tests/unit/wheelbuild/test_options.py`` names what it does not read.
+container reads them.
 """
 
 import dataclasses

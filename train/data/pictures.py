@@ -22,9 +22,10 @@ from train.system.files import read_file, write_text
 from train.system.output import translate
 
 IMAGE: Final = "image"
+"""Name of the column of a table with the images, which are not decoded there."""
+
 SEEN: Final = ("digests", "shapes", "looks")
 """What `Pictures.look` finds out of each image."""
-"""Name of the column of a table with the images, which are not decoded there."""
 
 CHUNK: Final = 256
 """Images that are read at a time."""

@@ -129,6 +129,7 @@ def cuda_build(tf: Any) -> Iterator[None]:
 class Fault:
     check: Check  # the real one, with one thing broken
     says: str  # what it must say
+    probe: Probe  # what the real one calls
 
 
 def broken(name: str, probe: Probe, fault: Callable[[Any], Any], *, says: str, capability: str = "") -> Fault:
@@ -137,7 +138,7 @@ def broken(name: str, probe: Probe, fault: Callable[[Any], Any], *, says: str, c
         with fault(tf):
             return probe(Expectation(capability=capability))
 
-    return Fault(Check(name, f"fails: {name}", look, 60), says)
+    return Fault(Check(name, f"fails: {name}", look, 60), says, probe)
 
 
 NORM = ("compat.v1.nn", "fused_batch_norm")

@@ -1,5 +1,8 @@
+import ast
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from tests.unit.smoke.broken import BROKEN, Fault
 from tests.unit.smoke.conftest import Compiler
 from toolkit.smoke.checks.check import Outcome
+from toolkit.smoke.checks.cli import CHECKS
 from toolkit.smoke.checks.libraries import DLOPENED
 from toolkit.smoke.checks.supervisor import Supervisor
 
@@ -33,3 +37,18 @@ def test_the_fault_is_noticed(found: dict[str, Outcome], fault: Fault) -> None:
     assert fault.says in finding.evidence["why"], finding.evidence
     assert finding.remedy
     json.dumps(finding.as_dict(), allow_nan=False)
+
+
+def list_failing() -> Iterator[str]:
+    """Yield the functions that a test of this folder calls where a check must fail, or has in a table of such calls."""
+    yield from (f"{fault.probe.__module__.rpartition('.')[2]}.{fault.probe.__name__}" for fault in BROKEN)
+    for file in Path(__file__).parent.glob("test_*.py"):
+        for test in ast.walk(ast.parse(file.read_text())):
+            if isinstance(test, ast.FunctionDef) and "raises(Fail" in (text := ast.unparse(test)):
+                yield text
+
+
+def test_each_check_has_a_test_in_which_it_fails() -> None:
+    failing = " ".join(list_failing())
+    probes = {check.id: f"{check.probe.__module__.rpartition('.')[2]}.{check.probe.__name__}" for check in CHECKS}
+    assert [name for name, probe in probes.items() if not re.search(rf"\b{re.escape(probe)}\b", failing)] == []

@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 from tests.makers.data_files import assert_same, make_split, write_idx, write_parquet
 from train.cli import main
 from train.command_line import parse
+from train.config.presets import read_table
 from train.data import Dataset, Split, describe_oddities, load, sources
 from train.data.dataset import check
 from train.data.tables import explain
@@ -44,6 +45,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     copy: dict[str, Any] = deepcopy(sources.read_sources())
     monkeypatch.setattr(sources, "read_sources", lambda: copy)
     return copy
+
+
+def test_each_data_set_that_no_package_contains_has_a_source() -> None:
+    known = {name for name, facts in read_table("datasets").items() if not facts.get("embedded")}
+    assert known == sources.read_sources().keys()
 
 
 def promise(table: dict[str, Any], dataset: str, folder: Path, algorithm: str = "md5") -> None:

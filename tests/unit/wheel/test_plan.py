@@ -5,14 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.makers.build_request import OTHER
+from toolkit.base.console import Console
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.steps import Plan
 from toolkit.versions import lock
 from toolkit.versions.rules import choose_versions
+from toolkit.versions.settings import resolve
 from toolkit.versions.table import load_table
+from toolkit.wheel.build import plan_tasks
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
-from toolkit.wheel.build_options import BuildOptions
-from toolkit.wheel.build_plan import BuildPlan, plan
+from toolkit.wheel.build_options import BuildOptions, list_options
+from toolkit.wheel.build_plan import BuildPlan, plan, plan_wheel
 
 TABLE = load_table()
 SPEC = choose_versions(TABLE)
@@ -76,6 +80,22 @@ def test_what_does_not_change_the_result_does_not_change_the_digest(tmp_path: Pa
     )
     inputs = BuildInputs(ca_bundle=str(file), downloads=str(tmp_path))
     assert plan(LOCK, other, inputs).digest == plan(LOCK, BuildOptions()).digest
+
+
+@pytest.mark.parametrize("name", list_options())
+def test_each_option_changes_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    (tmp_path / OTHER.source).mkdir()
+    for file, text in ((f"{OTHER.source}/configure", ""), (f"{OTHER.source}/.bazelversion", SPEC.bazel)):
+        (tmp_path / file).write_text(text)
+    (tmp_path / OTHER.bazelrc).touch()
+    usual = BuildOptions(remote_executor="grpc://x" if name == "remote_instance_name" else "")
+    changed = replace(usual, **{name: getattr(OTHER, name)})
+    settings = resolve({}, environment={})
+    planned = [plan_wheel(settings, options, lock_file=Path("none")) for options in (usual, changed)]
+    tasks = [plan_tasks(each, settings, Console(), out=Path("out"), dry_run=True) for each in planned]
+    assert [task.step.commands for task in tasks[0]] != [task.step.commands for task in tasks[1]]
 
 
 def test_what_changes_the_result_changes_the_digest() -> None:

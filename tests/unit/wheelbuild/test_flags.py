@@ -77,6 +77,12 @@ def test_each_flag_has_a_row_and_each_row_a_flag(tmp_path: Path, written: str) -
     assert sorted(ROWS.keys() - emitted) == [], "nothing emits this any more"
 
 
+def test_each_argument_changes_a_flag_of_bazel_but_for_two_that_the_image_follows() -> None:
+    other = {name: value + 1 if isinstance(value, int) else value[1:] for name, value in vars(FULL).items()}
+    changed = {name: Request(**{**vars(FULL), name: value}) for name, value in {**other, "machine": "aarch64"}.items()}
+    assert {name for name, request in changed.items() if compose(request) == compose()} == {"tensorflow", "glibc"}
+
+
 def test_each_row_names_a_line_of_a_source_and_each_source_is_named() -> None:
     places = [place for rows in (ROWS, TABLE["configure"]) for places in rows.values() for place in places]
     named = [match["source"] for match in map(PLACE.fullmatch, places) if match]

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 from wheelbuild.request import read_request
 
-from tests.makers.build_request import GIVEN
+from tests.makers.build_request import GIVEN, OTHER
 from toolkit.base import project
 from toolkit.base.errors import UsageError
 from toolkit.cli import app
@@ -16,25 +16,6 @@ from toolkit.versions.settings import Settings
 from toolkit.wheel import build_plan
 from toolkit.wheel.build_options import BuildOptions, list_options
 from tools import dockerfile
-
-OTHER = BuildOptions(
-    compute_capability=("8.0", "9.0"),
-    source="tree",
-    bazel="docker-image://bazel",
-    bazel_argument=("--copt=-O1", "--keep_going"),
-    cpu_target="x86-64-v3",
-    jobs=3,
-    memory=5,
-    remote_cache="grpc://cache:1",
-    remote_executor="grpc://executor:2",
-    remote_instance_name="main",
-    bazelrc="secrets",
-    cache="other",
-    apt_snapshot="20261121T000000Z",
-    exact=True,
-    prove_kernels="20",
-)
-"""A value for each option that is not its default."""
 
 ORDER = ["BAZEL_JOBS", "BAZEL_MEMORY"]
 
