@@ -83,6 +83,12 @@ def test_each_failure_that_the_code_names_has_a_row() -> None:
     assert {*named} <= diagnosis.load().rows.keys()
 
 
+def test_each_failure_is_found_alone_as_among_the_others() -> None:
+    assert {name: diagnosis.load_row(name).reference for name in ROWS} == {
+        name: row.reference for name, row in ROWS.items()
+    }
+
+
 def test_an_ordinary_log_has_nothing() -> None:
     result = read(ORDINARY * 50)
     assert (result.causes, result.unknown, result.misfits) == ([], False, [])

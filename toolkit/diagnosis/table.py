@@ -170,12 +170,8 @@ class FailureTable:
 
 @functools.cache
 def load() -> FailureTable:
-    data = yaml.load(PATH.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
-    kinds = yaml.load(KINDS.read_bytes(), _Loader)["kinds"]  # noqa: S506 - a safe loader, written in C
-    told = [*data["failures"], *kinds, *_list_cases()]
-    rows = {row.id: row for row in map(_build, told)}
-    if len(rows) != len(told):
-        raise ValueError("two failures have the same id")
+    data = _read(PATH)
+    rows = {name: _build(row) for name, row in _read_rows().items()}
     named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
@@ -194,26 +190,30 @@ def load() -> FailureTable:
 @functools.cache
 def load_row(name: str) -> Row:
     """Return one row by its id, without what a search needs of the others. Raises KeyError if there is none."""
-    (row,) = yaml.load(_split()[name], _Loader)  # noqa: S506 - a safe loader, written in C
-    return _build(row)
+    return _build(_read_rows()[name])
 
 
 def list_known() -> Mapping[str, str]:
     """Return the id of each row that the version table has too, by its id there."""
-    found = {name: _KNOWN.search(text) for name, text in _split().items()}
-    return {match[1]: name for name, match in found.items() if match}
+    return {row["known"]: name for name, row in _read_rows().items() if row.get("known")}
 
 
 @functools.cache
-def _split() -> Mapping[str, str]:
-    """Return the text of each row by its id."""
-    texts = (PATH.read_text(encoding="utf-8").partition("\nfailures:\n")[2], KINDS.read_text(encoding="utf-8"))
-    rows = [row for text in texts for row in _ROWS.split(text)]
-    return {row.partition("\n")[0]: f"  - id: {row}" for row in rows}
+def _read(path: Path) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
+    return told
 
 
-_KNOWN: Final = re.compile(r"^    known: (\S+)$", re.MULTILINE)
-_ROWS: Final = re.compile(r"^  - id: ", re.MULTILINE)
+@functools.cache
+def _read_rows() -> Mapping[str, Mapping[str, Any]]:
+    """Return what the files say of each row, by its id. Raises ValueError if two have the same."""
+    told = [*_read(PATH)["failures"], *_read(KINDS)["kinds"], *_list_cases()]
+    rows = {row["id"]: row for row in told}
+    if len(rows) != len(told):
+        raise ValueError("two failures have the same id")
+    return rows
+
+
 _SIGN: Final = ("when", "each")
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
 _RANK: Final = ("general", "fallback", "harmless", "stops", "follows", "unless")
@@ -236,7 +236,7 @@ def _answer(answer: Mapping[str, Any]) -> Answer:
 
 def _list_cases() -> Iterator[dict[str, Any]]:
     """Yield the rows of usage.yaml, which are kinds."""
-    for family in yaml.load(USAGE.read_bytes(), _Loader)["families"]:  # noqa: S506 - a safe loader, written in C
+    for family in _read(USAGE)["families"]:
         for case in family["cases"]:
             sample = Pattern(case["lines"][0]).sample
             examples = ["\n".join([sample, *case.get("near", ())])]
