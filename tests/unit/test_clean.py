@@ -5,7 +5,7 @@ import pytest
 
 from tests.command import Run
 from toolkit.base import naming
-from toolkit.engine import host
+from toolkit.engine import local
 from toolkit.records import clean
 
 NAME = "environment-cpu-0123456789ab"
@@ -30,7 +30,7 @@ def test_only_names_of_ours_are_found(tmp_path: Path) -> None:
 
 def test_an_environment_in_use_is_kept(tmp_path: Path) -> None:
     folder = _make(tmp_path, NAME)
-    with host.using(folder):
+    with local.using(folder):
         (item,) = clean.find(None, tmp_path)
         assert item.used
     (item,) = clean.find(None, tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.base.errors import PreflightError
-from toolkit.engine import host
+from toolkit.engine import local
 from train.config.resolution import resolve
 from train.run import job
 
@@ -18,7 +18,7 @@ def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(PreflightError, match="cannot lock") as caught, host.using(tmp_path / "environment"):
+    with pytest.raises(PreflightError, match="cannot lock") as caught, local.using(tmp_path / "environment"):
         pass
     assert caught.value.why == "No locks available"
     with pytest.raises(PreflightError, match="cannot lock") as refused:

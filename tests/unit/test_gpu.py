@@ -32,7 +32,7 @@ def play() -> Play:
         folder = f"{ROOT / 'tests/fixtures/driver'}{os.pathsep}" if machine else ""
         return {"PATH": folder + os.environ["PATH"], "PLAYED_GPU": machine}
 
-    if shutil.which("nvidia-smi") or host.has_gpu():
+    if shutil.which("nvidia-smi") or gpus.has_gpu():
         pytest.skip("this machine has a GPU of its own")
     return play
 

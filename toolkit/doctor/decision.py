@@ -13,7 +13,7 @@ it out. It takes the first of these that is left:
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.doctor.cards import find_card, find_note
@@ -24,7 +24,7 @@ from toolkit.versions import grafts, numbers, rules
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.set import NONE, OPEN, TITLES, VERSIONS, Set
 from toolkit.versions.sets import find_locked
-from toolkit.versions.settings import is_contained
+from toolkit.versions.settings import EngineName, is_contained
 from toolkit.versions.table import Locked, Table, load_table
 
 Kind = Literal["published", "graft", "build", "cpu"]
@@ -611,9 +611,10 @@ class _Decider:
             older = [item for item in self.table.published if item.cuda and item.glibc]
             older = [item for item in older if here >= numbers.parse(item.glibc)]
             most = f", which takes {older[-1].tensorflow} at most" if older else ""
+            containers = filter(is_contained, get_args(EngineName))
             yield (
                 f"TensorFlow {chosen.tensorflow} needs glibc {chosen.glibc}, and this machine has "
-                f"{self.machine.glibc}: use --engine docker or apptainer in place of the host engine{most}"
+                f"{self.machine.glibc}: use --engine {_join(containers, 'or')} in place of the host engine{most}"
             )
         elif here < numbers.parse(self.table.job_glibc):
             yield (

@@ -21,7 +21,7 @@ from typing import Any
 from toolkit.base.errors import UsageError
 from toolkit.doctor import cards
 from toolkit.doctor.machine import Device, Fault, Machine
-from toolkit.engine.host import find_driver_program
+from toolkit.engine.gpus import find_driver_program
 from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import read_yaml

@@ -1,30 +1,23 @@
 """Implements the engine for hosts without Docker: Apptainer runs the training image, from an archive of `docker save`.
 
-https://apptainer.org/docs/user/main/docker_and_oci.html lists how its containers differ from Docker's by default, and
-https://github.com/moby/moby/tree/master/image/spec describes the archive.
+https://apptainer.org/docs/user/main/docker_and_oci.html lists how its containers differ from Docker's by default.
 """
 
-import gzip
-import hashlib
-import json
 import os
 import re
 import shutil
 import signal
 import stat
 import subprocess
-import tarfile
-import zlib
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from toolkit.base import digest, files, manifest, naming, processes, project, seals
 from toolkit.base.console import Console
-from toolkit.base.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError, UsageError
+from toolkit.base.errors import BuildError, EngineError, PreflightError, ToolkitError, UsageError
 from toolkit.base.steps import quote_fields
 from toolkit.engine import (
     Commands,
@@ -37,12 +30,12 @@ from toolkit.engine import (
     Network,
     Platform,
     custody,
+    docker_archive,
     gpus,
-    host,
+    local,
 )
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
-from toolkit.versions.set import VERSIONS, Set
 from train.system.progress import Work
 
 SIF: Final = "image.sif"
@@ -53,71 +46,6 @@ REFUSED: Final = 255
 
 _COPIES: Final = 3
 """Space for an image by the size of its archive: the unpacked layers, their files, and the image."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Archive:
-    """An image in an archive of `docker save`."""
-
-    name: str
-    identity: str  # digest of the image's configuration, which names its layers: the engine's image id
-    labels: Mapping[str, str]
-    layers: Mapping[str, str]  # the digest that each layer has when unpacked, by its name in the archive
-
-    @property
-    def versions(self) -> Set:
-        return Set.of({name: self.labels.get(f"{naming.LABEL_PREFIX}.{name}") for name in VERSIONS})
-
-
-def read_archive(path: Path) -> Archive:
-    """Read what an archive says of its image. Raises UsageError if there is none, or it is no archive of one image."""
-    try:
-        with tarfile.open(path) as stored:
-            (entry,) = json.loads(_read(stored, "manifest.json"))
-            content = _read(stored, entry["Config"])
-        config = json.loads(content)
-        return Archive(
-            name=(entry.get("RepoTags") or [path.name])[0],
-            identity=digest.digest_bytes(content),
-            labels=config["config"].get("Labels") or {},
-            layers=dict(zip(entry["Layers"], config["rootfs"]["diff_ids"], strict=True)),
-        )
-    except (OSError, EOFError, tarfile.TarError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"{path} is not an archive of one image",
-            why=getattr(error, "strerror", None) or str(error),
-            remedy="`docker save --output FILE NAME` writes one, and is complete when the command has ended",
-        ) from error
-
-
-def verify_archive(path: Path, archive: Archive) -> None:
-    """Raise an IntegrityError if a layer is not the one that the image names, which apptainer does not check."""
-    with tarfile.open(path) as stored:
-        for name, promised in archive.layers.items():
-            value = _digest_layer(stored, name)
-            if value != promised:
-                raise IntegrityError(
-                    f"{path} is damaged",
-                    why=f"its layer {name} has {value}, and the image names {promised}",
-                    remedy="copy it again, or write it again by `docker save`",
-                )
-
-
-def _digest_layer(stored: tarfile.TarFile, name: str) -> str:
-    try:
-        stream: Any = stored.extractfile(name)
-        if stream.peek(2)[:2] == b"\x1f\x8b":
-            stream = gzip.GzipFile(fileobj=stream)
-        return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, EOFError, tarfile.TarError, zlib.error, LookupError, AttributeError) as error:
-        return f"no content ({error})"
-
-
-def _read(stored: tarfile.TarFile, name: str) -> bytes:
-    member = stored.extractfile(name)
-    if member is None:
-        raise LookupError(f"{name} is not a file in it")
-    return member.read()
 
 
 def find_version() -> str:
@@ -166,7 +94,7 @@ class ApptainerEngine:
         self._examined: dict[Path, Custody] = {}
 
     def has_gpu(self) -> bool:
-        return host.has_gpu()
+        return gpus.has_gpu()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - the archive is here, and has its own wheel
         return Platform()
@@ -181,8 +109,8 @@ class ApptainerEngine:
                 why="apptainer runs an image that another machine has built, with the TensorFlow in it",
                 remedy="where Docker is: `toolkit build-image`, `docker save --output FILE NAME`; here: --archive FILE",
             )
-        archive = read_archive(self._archive)
-        _require_same(archive, spec, self._archive)
+        archive = docker_archive.read(self._archive)
+        docker_archive.require_same(archive, spec, self._archive)
         folder = self._state / f"image-apptainer-{digest.shorten(archive.identity)}"
         build = (
             "apptainer",
@@ -223,7 +151,7 @@ class ApptainerEngine:
         damaged, and PreflightError if there is too little disk.
         """
         version = find_version()  # before anything is written
-        environment = host.prepare(plan, partial(self.find, plan), partial(self._make, plan, console, version))
+        environment = local.prepare(plan, partial(self.find, plan), partial(self._make, plan, console, version))
         custody.renew(plan.folder, self._examined.get(plan.folder))
         return environment
 
@@ -240,8 +168,8 @@ class ApptainerEngine:
         # Their values may be secrets, which no argument may hold.
         secrets = {f"APPTAINERENV_{name}": os.environ[name] for name in job.inherit if name in os.environ}
         argv = self.commands(environment.reference, job)[-1]
-        with host.using(environment.folder):
-            code = host.follow(argv, job, listener, variables={**os.environ, **secrets}, stop=_stop)
+        with local.using(environment.folder):
+            code = local.follow(argv, job, listener, variables={**os.environ, **secrets}, stop=_stop)
         if code == REFUSED:
             raise EngineError(
                 f"apptainer could not run {job.title}",
@@ -254,9 +182,9 @@ class ApptainerEngine:
         examined = self._examined.pop(plan.folder, None)
         if examined and examined.doubt:
             console.heading("image", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
-        archive, log = read_archive(self._archive), plan.folder / "build.log"
-        host.require_space(self._state, _COPIES * self._archive.stat().st_size)
-        verify_archive(self._archive, archive)
+        archive, log = docker_archive.read(self._archive), plan.folder / "build.log"
+        local.require_space(self._state, _COPIES * self._archive.stat().st_size)
+        docker_archive.verify(self._archive, archive)
         seals.make_key()  # before minutes are spent
         custody.clear(plan.folder)
         plan.folder.mkdir(mode=0o755)
@@ -350,23 +278,6 @@ def _stop(process: subprocess.Popen[str], *, grace: float) -> None:
         processes.stop(process, grace=10)
 
 
-def _require_same(archive: Archive, spec: EnvironmentSpec, path: Path) -> None:
-    held = archive.versions
-    if archive.labels.get(naming.OWNER_LABEL) != "toolkit" or not held.tensorflow:
-        raise UsageError(
-            f"the image {archive.name} in {path} has no labels of the toolkit",
-            why="the job and the checks need an image of `toolkit build-image`",
-            remedy="save such an image",
-        )
-    if replace(held, python="").named() != replace(spec, python="").named():
-        options = " ".join(held.flags())
-        raise UsageError(
-            f"the image in {path} has other versions than those asked for",
-            why=f"asked for: {spec.describe()}",
-            remedy=f"give {options}, or the archive of another image",
-        )
-
-
 def _build(argv: tuple[str, ...], staging: files.Staging, log: Path) -> int:
     variables = {**os.environ, "APPTAINER_TMPDIR": str(staging.path), "APPTAINER_CACHEDIR": str(staging.path)}
     with (
@@ -384,7 +295,7 @@ def _build(argv: tuple[str, ...], staging: files.Staging, log: Path) -> int:
         return process.wait()
 
 
-def _describe(archive: Archive, made: Path, version: str) -> dict[str, Any]:
+def _describe(archive: docker_archive.Archive, made: Path, version: str) -> dict[str, Any]:
     return {
         "tag": archive.name,
         "plan": archive.labels.get(naming.PLAN_LABEL),

@@ -1,12 +1,37 @@
-"""Says which GPUs of this machine a job may use: those that the caller was granted by CUDA_VISIBLE_DEVICES."""
+"""Says whether this machine has GPUs, and which a job may use: those that CUDA_VISIBLE_DEVICES grants the caller."""
 
 import os
+import shutil
 from itertools import takewhile
+from pathlib import Path
 
 from toolkit.engine import Job
 
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _NONE = "-1"
+
+
+def hides_gpus() -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs from the programs of this user."""
+    granted = os.environ.get(_VISIBLE)
+    return granted is not None and granted.strip().partition(",")[0] in {"", _NONE}
+
+
+def find_driver_program(root: Path = Path("/")) -> str | None:
+    """Return the path of nvidia-smi, or None. WSL and Colab keep it in folders that are not in every PATH."""
+    places = (os.environ.get("PATH", os.defpath), str(root / "usr/lib/wsl/lib"), str(root / "opt/bin"))
+    return shutil.which("nvidia-smi", path=os.pathsep.join(places))
+
+
+def has_gpu(devices: Path = Path("/dev")) -> bool:
+    """Return whether there is a device file of a GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
+
+    In WSL the file is there for GPUs of all makers, and NVIDIA's driver has a library for CUDA beside it.
+    """
+    if hides_gpus():
+        return False
+    wsl = (devices / "dxg").exists() and Path("/usr/lib/wsl/lib/libcuda.so.1").exists()
+    return wsl or (devices / "nvmap").exists() or any(True for _ in devices.glob("nvidia[0-9]*"))
 
 
 def grant(numbers: str) -> None:

@@ -1,14 +1,11 @@
 """Implements the host engine: virtual environments with the same locked sets as the images; jobs are not isolated."""
 
-import fcntl
 import os
 import platform
 import re
-import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +13,6 @@ from typing import Any, Final
 from toolkit import __version__
 from toolkit.base import digest, files, interpreters, manifest, processes, project, seals
 from toolkit.base.console import Console
-from toolkit.base.errors import PreflightError
 from toolkit.engine import (
     Commands,
     Environment,
@@ -29,14 +25,13 @@ from toolkit.engine import (
     Platform,
     content,
     custody,
-    deadline,
     gpus,
+    local,
     packages,
 )
 from toolkit.engine.custody import Custody
 from toolkit.engine.user import chown_job_files
 from toolkit.engine.uv import Downloads, Uv
-from train.system import signals
 from train.system.progress import Work
 
 NEEDED_BYTES: Final = {"cpu": 3 << 30, "cuda": 8 << 30}
@@ -66,7 +61,7 @@ class HostEngine:
         self._uv = Uv(ca_bundle=ca_bundle, packages=downloads)
 
     def has_gpu(self) -> bool:
-        return has_gpu()
+        return gpus.has_gpu()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - there is nothing to fetch
         """Return the C library of this machine. The Python stays empty: the spec chooses it."""
@@ -104,7 +99,7 @@ class HostEngine:
         examined = self._examined.get(plan.folder)
         if examined is None or examined.doubt:  # another command may have made it anew meanwhile
             examined = self._examined[plan.folder] = examine(plan.folder, plan.digest)
-        return None if examined.doubt else _describe(plan, reused=True)
+        return None if examined.doubt else local.describe(plan, reused=True)
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
         """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
@@ -112,7 +107,7 @@ class HostEngine:
         Raises BuildError if uv failed, IntegrityError if a package is not the locked one, and PreflightError if
         there is too little disk, or if others can change what the state folder holds.
         """
-        environment = prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
+        environment = local.prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
         custody.renew(plan.folder, self._examined.get(plan.folder))
         return environment
 
@@ -144,76 +139,11 @@ class HostEngine:
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         since = time.time() - CLOCK_SECONDS
-        with using(environment.folder):
+        with local.using(environment.folder):
             try:
-                return follow(self.commands(environment.reference, job)[0], job, listener)
+                return local.follow(self.commands(environment.reference, job)[0], job, listener)
             finally:
                 chown_job_files(job, since)
-
-
-def hides_gpus() -> bool:
-    """Return whether CUDA_VISIBLE_DEVICES hides all GPUs from the programs of this user."""
-    granted = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return granted is not None and granted.strip().partition(",")[0] in {"", "-1"}
-
-
-def find_driver_program(root: Path = Path("/")) -> str | None:
-    """Return the path of nvidia-smi, or None. WSL and Colab keep it in folders that are not in every PATH."""
-    places = (os.environ.get("PATH", os.defpath), str(root / "usr/lib/wsl/lib"), str(root / "opt/bin"))
-    return shutil.which("nvidia-smi", path=os.pathsep.join(places))
-
-
-def has_gpu(devices: Path = Path("/dev")) -> bool:
-    """Return whether there is a device file of a GPU, and CUDA_VISIBLE_DEVICES does not hide all GPUs.
-
-    In WSL the file is there for GPUs of all makers, and NVIDIA's driver has a library for CUDA beside it.
-    """
-    if hides_gpus():
-        return False
-    wsl = (devices / "dxg").exists() and Path("/usr/lib/wsl/lib/libcuda.so.1").exists()
-    return wsl or (devices / "nvmap").exists() or any(True for _ in devices.glob("nvidia[0-9]*"))
-
-
-def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
-    """Return the environment that ``find`` finds, or make it while no other command makes or uses it.
-
-    A plan with ``force`` is always made again.
-    """
-    custody.open_state(plan.folder.parent)
-    with using(plan.folder):  # which jobs may do at the same time
-        environment = None if plan.force else find()
-    if environment is None:
-        with making(plan.folder):
-            environment = None if plan.force else find()
-            if environment is None:
-                make()
-    return environment or _describe(plan, reused=False)
-
-
-def follow(
-    argv: Sequence[str],
-    job: Job,
-    listener: Listener | None,
-    *,
-    variables: Mapping[str, str] | None = None,
-    stop: Callable[..., object] = processes.stop,
-) -> int:
-    """Run a job's command to its end, as :meth:`Engine.run` does. ``stop`` ends its process within ``grace`` s."""
-
-    def end(process: "subprocess.Popen[str]") -> None:
-        stop(process, grace=job.grace)
-        if signals.is_raised() and process.returncode == signals.INTERRUPTED:
-            signals.mark_told()  # the job itself has said so on standard error
-
-    out = subprocess.PIPE if listener else None
-    with (
-        processes.starting(argv, end, env=variables, stdin=subprocess.DEVNULL, stdout=out) as process,
-        deadline(job, lambda: stop(process, grace=job.grace)),
-    ):
-        for line in process.stdout or ():
-            if listener:
-                listener(line.rstrip("\n"))
-        return processes.shell_code(process.wait())
 
 
 def interpreter(folder: Path) -> Path:
@@ -235,36 +165,6 @@ def find_cuda(folder: Path) -> dict[str, str]:
 def omit_tensorflow(locked: str) -> str:
     entries = re.split(r"(?m)^(?=\S)", locked)
     return "".join(entry for entry in entries if not re.match(r"tensorflow(-cpu)?==", entry))
-
-
-def making(folder: Path) -> AbstractContextManager[None]:
-    """Hold the exclusive lock of an environment while it is made. A second command waits for it."""
-    return _lock(folder, fcntl.LOCK_EX)
-
-
-def using(folder: Path) -> AbstractContextManager[None]:
-    """Hold a shared lock of an environment, so that no command replaces or removes it while a job uses it."""
-    return _lock(folder, fcntl.LOCK_SH)
-
-
-@contextmanager
-def _lock(folder: Path, how: int) -> Iterator[None]:
-    # filelock is not used, because it has no shared locks.
-    # A link in its place would let a folder that somebody brought along empty any file.
-    with files.open_own(folder.with_name(f"{folder.name}.lock")) as stream:
-        files.lock_file(stream, how)
-        yield
-
-
-def _describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
-    return Environment(
-        kind=plan.kind,
-        digest=plan.digest,
-        reference=plan.reference,
-        folder=plan.folder,
-        reused=reused,
-        instructions=plan.spec.instructions,
-    )
 
 
 def _list_steps(spec: EnvironmentSpec, folder: Path) -> tuple[tuple[str, ...], ...]:
@@ -296,7 +196,7 @@ def _warm(folder: Path) -> Commands:
 
 def _make(plan: EnvironmentPlan, uv: Uv, console: Console) -> None:
     spec, folder = plan.spec, plan.folder
-    require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
+    local.require_space(folder.parent, NEEDED_BYTES["cuda" if spec.cuda else "cpu"])
     seals.make_key()  # before minutes are spent
     custody.clear(folder)
     folder.mkdir(mode=0o755)
@@ -352,15 +252,3 @@ def examine(folder: Path, identity: str) -> Custody:
 def _find_python(version: str) -> str:
     """Return the path of a Python of this machine, or its version, which uv then downloads."""
     return str(interpreters.search(version) or version)
-
-
-def require_space(folder: Path, needed: int, remedy: str = "run `toolkit clean`, or set TOOLKIT_STATE to one") -> None:
-    """Raise a PreflightError if the disk of a folder, which need not exist yet, has fewer free bytes than needed."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise PreflightError(
-            f"too little disk at {folder}: {free / 2**30:.1f} GiB free, {needed / 2**30:.0f} GiB needed",
-            remedy=f"free space, or take a folder on a larger disk: {remedy}",
-        )

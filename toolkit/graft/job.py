@@ -10,7 +10,7 @@ from toolkit.base import digest, files, project, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.base.steps import Task
-from toolkit.engine.host import require_space
+from toolkit.engine.local import require_space
 from toolkit.graft import sources, transplant
 from toolkit.graft.assembly import Assembler
 from toolkit.graft.graft_plan import NVCC, GraftPlan

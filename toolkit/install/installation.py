@@ -16,7 +16,7 @@ from toolkit.base import digest, files, interpreters, project, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError
 from toolkit.base.interpreters import Interpreter
-from toolkit.engine.host import require_space
+from toolkit.engine.local import require_space
 from toolkit.engine.uv import Downloads, Uv
 from toolkit.graft import search_paths
 from toolkit.graft.search_paths import NOTE

@@ -13,7 +13,7 @@ from toolkit.base.console import Console
 from toolkit.base.errors import GpuError, ToolkitError, UsageError
 from toolkit.base.project import DIST, shorten
 from toolkit.engine import gpus
-from toolkit.engine.host import hides_gpus
+from toolkit.engine.gpus import hides_gpus
 from toolkit.jobs.engines import choose_engine
 from toolkit.versions.set import LIBRARIES, Set
 from toolkit.versions.settings import Settings, find_own_platform
@@ -229,10 +229,10 @@ def keep(wishes: Wishes) -> Chosen:
 
 def _take_archive(settings: Settings) -> Settings:
     """Return the settings with the versions of the image in the archive, if they can be read."""
-    from toolkit.engine.apptainer import read_archive
+    from toolkit.engine import docker_archive
 
     try:
-        held = read_archive(Path(settings.archive)).versions
+        held = docker_archive.read(Path(settings.archive)).versions
     except UsageError:  # the engine says so
         return settings
     return settings.take(replace(held, python=settings.python)) if held.tensorflow else settings

@@ -17,14 +17,15 @@ class EngineChoice:
 
 
 def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -> EngineChoice:
-    """Choose an engine. ``auto`` takes Apptainer for an archive, else Docker if it can build here, else the host.
+    """Choose an engine.
 
-    Raises EngineError or PreflightError.
+    For an archive, ``auto`` takes the first of :data:`PACKERS`. Without one it takes Docker if it can build here, else
+    the host. Raises EngineError or PreflightError.
     """
     if settings.engine == "host":
         return EngineChoice(engine=make_host_engine(settings), why="asked for")
     if settings.engine in PACKERS or (settings.engine == "auto" and settings.archive):
-        packer = PACKERS.get(settings.engine, PACKERS["apptainer"])
+        packer = PACKERS.get(settings.engine) or next(iter(PACKERS.values()))
         return EngineChoice(engine=packer.make(Path(settings.state), settings.archive), why="asked for")
     try:
         return _choose_docker(settings, target=target, tag=tag)

@@ -11,7 +11,7 @@ from toolkit.base.errors import GpuError, IntegrityError, ToolkitError, Unsuppor
 from toolkit.base.project import shorten
 from toolkit.base.steps import Step, Task
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
-from toolkit.engine.host import find_driver_program, has_gpu, hides_gpus
+from toolkit.engine.gpus import find_driver_program, has_gpu, hides_gpus
 from toolkit.jobs import training_job
 from toolkit.jobs.choice import Chosen, Runner
 from toolkit.jobs.engines import adopt_image, choose_engine

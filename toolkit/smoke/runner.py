@@ -13,7 +13,7 @@ from toolkit.base import digest, files, findings, interpreters, programs, signin
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, GpuError, UnsupportedError, UsageError
 from toolkit.base.findings import Finding, State
-from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount
+from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount, local
 from toolkit.smoke.checks.check import Expectation
 from train.system.output import printable
 from train.system.progress import Work
@@ -275,8 +275,6 @@ def run_in(folder: Path, expectation: Expectation, console: Console) -> Report:
     Raises UsageError if there is no Python in it, UnsupportedError if that is too old for the checks, PreflightError if
     it does not run, and CheckError if the checks did not finish. A failed check is only reported.
     """
-    from toolkit.engine import host  # loads more than a container engine needs
-
     python = interpreters.ask(interpreters.find(folder))
     if tuple(int(part) for part in python.version.split(".")[:2]) < OLDEST_PYTHON:
         oldest = ".".join(str(part) for part in OLDEST_PYTHON)
@@ -287,7 +285,7 @@ def run_in(folder: Path, expectation: Expectation, console: Console) -> Report:
     job = plan(expectation)
     (command,) = commands_in(python.path, job)
     return _run_checks(
-        lambda job, listener: host.follow(command, job, listener),
+        lambda job, listener: local.follow(command, job, listener),
         job,
         console,
         no_python=CheckError(f"{python.path} is gone", remedy="run the checks again"),

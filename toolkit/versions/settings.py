@@ -79,7 +79,9 @@ class Settings(Set):
         choices=("auto", NONE),
     )
     engine: EngineName = _default("Engine that runs the jobs.", "auto", choices=get_args(EngineName))
-    archive: str = _default("`docker save` of the image, for apptainer.", "", personal=True, metavar="FILE")
+    archive: str = _default(
+        "`docker save` of the image, for engines that build none.", "", personal=True, metavar="FILE"
+    )
     base_image: str = _pinned("base_image", help="Base image of all stages.", personal=True, metavar="REF")
     glibc: str = _default(
         "Oldest glibc that a built wheel runs on: 2.28; by default that of the base image.", "", metavar="X.Y"

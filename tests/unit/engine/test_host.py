@@ -13,7 +13,7 @@ from toolkit.base import manifest, project
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_file
 from toolkit.base.errors import BuildError, CheckError, IntegrityError
-from toolkit.engine import Environment, EnvironmentSpec, Job, host, packages, uv
+from toolkit.engine import Environment, EnvironmentSpec, Job, local, packages, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
 from toolkit.versions.settings import resolve
@@ -89,8 +89,8 @@ def test_an_environment_is_made_once_and_again_where_it_is_not_whole(
 
     _lock(wheelhouse)
     first = _prepare(engine)
-    with host.using(first.folder), monkeypatch.context() as patch:  # as the job of another command does
-        patch.setattr(host, "making", refuse)
+    with local.using(first.folder), monkeypatch.context() as patch:  # as the job of another command does
+        patch.setattr(local, "making", refuse)
         second = _prepare(engine)
     assert (first.reused, second.reused) == (False, True)
     record = manifest.read(first.folder)
