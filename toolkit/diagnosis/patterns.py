@@ -2,6 +2,7 @@
 
 A pattern is a part of a line, written as programs print it. Upper and lower case do not count.
 ``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.
+A word between grave accents may also stand there bare or in other quotes, as web pages and other releases write it.
 ``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
 ``{name:tag}`` stand for such words alone.
 """
@@ -15,7 +16,7 @@ from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Final, Generic, TypeVar
 
-_PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}")
+_PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`")
 _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
@@ -36,6 +37,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "tool": r"(?:patchelf|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg|python3?(?:\.\d+)?)",
     "refusal": r"(?:invalid (?:generic resource|trackable resource|partition |account or|qos spec)|step requested gres"
     r"|parameter --gres|requested (?:node|partition) configuration|more processors requested"
+    r"|requested gres option|invalid gres spec|no partition specified|memory required by task"
     r"|memory specification can not|slurm_mem_per_node are|--mem-per-[cg]pu are mutually).*",
     "container": r"[0-9a-f]{12}",
     "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
@@ -65,6 +67,10 @@ _FIXED: Final = {
         "more processors requested",
         "memory specification can not",
         "invalid partition ",
+        "requested gres option",
+        "invalid gres spec",
+        "no partition specified",
+        "memory required by task",
         "invalid account or",
         "invalid qos spec",
         "slurm_mem_per_node are",
@@ -108,6 +114,8 @@ class Pattern:
             position = match.end()
             if match[0] == "*":
                 sources.append("")
+            elif match[4] is not None:
+                sources[-1] += f"[`'\"]?{re.escape(match[4].lower())}[`'\"]?"
             elif match[1] is not None:
                 sources[-1] += f"(?:{'|'.join(re.escape(word.lower()) for word in match[1].split('|'))})"
             else:
@@ -123,7 +131,10 @@ class Pattern:
     @property
     def sample(self) -> str:
         """A line that matches."""
-        return _PIECE.sub(lambda it: it[1].split("|")[0] if it[1] else _SAMPLES.get(it[3], "x"), self._inner)
+        return _PIECE.sub(
+            lambda it: it[1].split("|")[0] if it[1] else it[4] or _SAMPLES.get(it[3], "x"),
+            self._inner,
+        )
 
     @property
     def _anchored(self) -> bool:
@@ -141,6 +152,8 @@ class Pattern:
                 runs.append(tuple(match[1].split("|")))
             elif match[3] in _FIXED:
                 runs.append(_FIXED[match[3]])
+            elif match[4] is not None:
+                runs.append((match[4],))
             position = match.end()
         runs.append((self._inner[position:],))
         for run in runs:
