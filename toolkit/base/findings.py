@@ -1,6 +1,7 @@
 """Defines findings, the outcomes of the checks of `doctor`, `smoke`, `verify` and `reproduce`, and their table."""
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -67,17 +68,16 @@ def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
 
 def summarize(findings: Sequence[Finding], by: str = "") -> str:
     """Say in one line whether all holds that could be looked at, and how much that was; ``by``: on whose word."""
-    count = {state: sum(item.state == state for item in findings) for state in ("ok", "fail", "absent", "skipped")}
-    parts = [f"{count['ok']} of {len(findings)} findings hold"]
-    parts += [f"{count['skipped']} not looked for"] if count["skipped"] else []
-    unsigned = sum(item.word == UNSIGNED for item in findings)
-    parts += [f"{count['absent'] - unsigned} not on this machine"] if count["absent"] > unsigned else []
-    parts += [f"{unsigned} not signed"] if unsigned else []
-    parts += [f"{count['fail']} {_fail(count['fail'])}"] if count["fail"] else []
-    return f"{'not verified' if count['fail'] or unsigned else f'verified{by}'}: {', '.join(parts)}"
+    count = Counter(item.word for item in findings if item.state != "fail")
+    failed = sum(item.state == "fail" for item in findings)
+    parts = [f"{count['ok']} of {len(findings)} findings hold"] if count["ok"] else []
+    parts += [f"{count[word]} {word}" for word in ("skipped", "absent", UNSIGNED) if count[word]]
+    noun = "" if count["ok"] else f"finding{'s' * (failed > 1)} "
+    parts += [f"{failed} {noun}{say_fail(failed)}"] if failed else []
+    return f"{'not verified' if failed or count[UNSIGNED] else f'verified{by}'}: {', '.join(parts)}"
 
 
-def _fail(count: int) -> str:
+def say_fail(count: int) -> str:
     return "does not hold" if count == 1 else "do not hold"
 
 
@@ -91,7 +91,7 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
     wrong = list_wrong(findings, strict=strict)
     if wrong:
         raise CheckError(
-            f"{len(wrong)} of {len(findings)} findings {_fail(len(wrong))}",
+            f"{len(wrong)} of {len(findings)} findings {say_fail(len(wrong))}",
             why="; ".join(f"{item.id}: {item.evidence}" for item in wrong),
             remedy="; ".join(dict.fromkeys(item.remedy or remedy for item in wrong)),
         )

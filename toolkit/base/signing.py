@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,9 @@ STATEMENT: Final = "https://in-toto.io/Statement/v1"
 
 LARGEST: Final = 16 << 20
 """Bytes of the largest envelope that is read; one of an environment with 100 packages has 30 kB."""
+
+CHANGED: Final = "do not use it: fetch it again from whoever signed it"
+"""What to do if a signature does not hold, and nothing better is known."""
 
 _FIELDS: Final = {"_type", "subject", "predicateType", "predicate"}
 
@@ -190,7 +193,7 @@ def verify(record: Path, expected: Statement, policy: Policy, *, whole: bool = T
         signatories, statement = read(record, expected.kind, policy)
         compare(statement, expected, record, whole=whole)
     except IntegrityError as error:
-        return check("signature", False, error.what)
+        return replace(check("signature", False, error.what), remedy=error.remedy or CHANGED)
     names = ", ".join(dict.fromkeys(f"{each.name} (key {each.key.keyid[:8]})" for each in signatories))
     return check("signature", True, f"{names} signed {len(expected.subjects)} digests")
 
@@ -240,7 +243,10 @@ def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signa
     known = [signatory for signatory in policy if signatory.key.keyid in envelope.signatures]
     if not known:
         ids = ", ".join(keyid[:8] for keyid in envelope.signatures)
-        raise IntegrityError(f"signed by key {ids}, which is not trusted")
+        raise IntegrityError(
+            f"signed by key {ids}, which is not trusted",
+            remedy=f"ask who owns key {ids}; if you trust that signer, add `--trust THEIR.pub`",
+        )
     for signatory in known:
         if not holds(envelope, signatory.key):
             raise IntegrityError(f"the signature is not that of {signatory.name} for this statement")
@@ -251,7 +257,9 @@ def require_allowed(known: Iterable[Signatory], kind: str) -> Signatories:
     """Return those that may sign a kind. Raises IntegrityError if none of them may."""
     if not (allowed := tuple(signatory for signatory in known if kind in signatory.may)):
         rights = "; ".join(f"{signatory.name} may sign {', '.join(signatory.may)}" for signatory in known)
-        raise IntegrityError(f"{rights}: not {kind}")
+        raise IntegrityError(
+            f"{rights}: not {kind}", remedy=f"let a signer with `may: [{kind}]` sign it, or change the policy"
+        )
     return allowed
 
 

@@ -54,7 +54,10 @@ def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> t
     from toolkit.base import findings, signing
 
     artifact, all_findings = outcome.artifact, outcome.findings
-    console.say(findings.render(all_findings).rstrip())
+    # Without all signatures there are no other findings, and the error at the end says which of them fail.
+    shown = [item for item in all_findings if outcome.signatures_hold or item.state == "ok"]
+    if shown:
+        console.say(findings.render(shown).rstrip())
     value: dict[str, object] = {"kind": artifact.kind, "findings": [finding.as_dict() for finding in all_findings]}
     value |= artifact.describe_place()
     if outcome.signatures_hold and (trust := artifact.describe_trust()):
@@ -63,8 +66,7 @@ def _describe(console: "Console", outcome: "Verification", *, signed: bool) -> t
     if not signed and not artifact.reference:
         value["signature"] = signing.describe(artifact.path)
         console.heading("signature", signing.describe(artifact.path))
-    by = "" if signed or artifact.reference else " by its records alone"
-    return value, f"{artifact.kind} {artifact.name}: {findings.summarize(all_findings, by)}"
+    return value, f"{artifact.kind} {artifact.name}: {outcome.summarize()}"
 
 
 @command()
@@ -83,12 +85,16 @@ def sign(
     """
     from toolkit import records
     from toolkit.base import keys
-    from toolkit.records import attestation
+    from toolkit.records import attestation, verification
 
     signer = keys.load(key)
     artifact = records.find(target, Path(session.settings.state))
     done = attestation.sign(artifact, signer, replace=replace)
     session.console.result({"key": signer.public_key.keyid, "done": done}, done)
+    if unsigned := verification.list_unsigned(artifact):
+        session.console.say("`verify --trust` asks for a signature of what it was made from too:")
+        for behind in unsigned:
+            session.console.say(f"  {behind.describe_signing(key)}")
 
 
 @command()

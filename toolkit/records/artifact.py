@@ -4,9 +4,10 @@ An artifact knows its own record alone: what it says of files, who signed it, an
 :class:`Link` is a place in the chain. It holds the findings about one artifact, and the links behind it.
 """
 
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -143,12 +144,20 @@ class Artifact(ABC):
         """Check its own signatures alone."""
         try:
             place = self.locate()
-            if not signing.locate(place).exists():
-                missing = f"the {self.noun} is not signed: {place}"
-                return Finding(id="signature", state="absent", evidence=missing, unsigned=True)
+        except ToolkitError as error:
+            return replace(check("signature", False, error.what), remedy=error.remedy)
+        if not signing.locate(place).exists():
+            missing = f"the {self.noun} is not signed: {place}"
+            remedy = f"if it is yours, `{self.describe_signing()}`; if not, ask whoever made it to sign it"
+            return Finding(id="signature", state="absent", evidence=missing, remedy=remedy, unsigned=True)
+        try:
             return signing.verify(place, self.make_statement(), policy)
         except ToolkitError as error:
-            return check("signature", False, error.what)
+            return replace(check("signature", False, error.what), remedy=signing.CHANGED)
+
+    def describe_signing(self, key: str = "KEY") -> str:
+        """Return the command that signs it."""
+        return shlex.join(["toolkit", "sign", self.name, "--key", key])
 
 
 @dataclass(kw_only=True)
@@ -172,6 +181,12 @@ class Link:
         yield self
         for link in (*self.reports, *self.parents):
             yield from link.walk()
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether what a record names, or the record of that, is not on this machine."""
+        behind = (*self.joints, *(item for item in self.findings if item.id == "manifest"))
+        return any(item.state == "absent" for item in behind)
 
     def list_signable(self) -> list["Link"]:
         """Return this link, and those behind it that are on this machine; of reports, those that are signed."""

@@ -1,7 +1,7 @@
 """Compares an image with its record: one of Docker, or one that is a file."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -130,7 +130,10 @@ class Image(Artifact):
             why = "it was not built here, or the record was removed"
             return [
                 check("id", True, image.id),
-                absent("manifest", f"no record in {self.state} is of this image: {why}"),
+                replace(
+                    absent("manifest", f"no record in {self.state} is of this image, so no signature: {why}"),
+                    remedy="verify it where it was built, or fetch its record, a folder of `.toolkit` there, too",
+                ),
                 _check_own_label(image),
             ]
         _require_facts(record, folder)

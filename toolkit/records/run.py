@@ -227,7 +227,7 @@ def _check_environment_named(parent: Link, used: str) -> Finding:
         other = manifest.read(named)
         if other:
             return check("parent", False, f"{named} is {other.digest}, and the run names {identity}")
-        return absent("parent", f"environment {parent.named.get('reference')} {identity}")
+        return _miss_parent(f"environment {parent.named.get('reference')} {identity}")
     folder = parent.artifact.folder
     record = manifest.read(folder)
     version = _read_version((record.parent or {}).get("name", "")) if record else ""
@@ -242,7 +242,7 @@ def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
         record = manifest.read(parent.artifact.folder) if parent.artifact else None
         if record is None:
             parent.here = False
-            return absent("parent", name)
+            return _miss_parent(name)
         version = record.facts.get("labels", {}).get(f"{naming.LABEL_PREFIX}.tensorflow", "")
         return _check_version(f"image {identity}", version, used)
     try:
@@ -255,11 +255,16 @@ def _check_image_named(parent: Link, state: Path, used: str) -> Finding:
         parent.here = False
         if other:
             return check("parent", False, f"{reference} is {other.id} now, and the run names {identity}")
-        return absent("parent", name)
+        return _miss_parent(name)
     if parent.artifact is None:
         parent.artifact = Image(folder=Path(), state=state, reference=identity)
         parent.parents = parent.artifact.list_parents()
     return _check_version(f"image {identity}", image.labels.get(f"{naming.LABEL_PREFIX}.tensorflow", ""), used)
+
+
+def _miss_parent(name: str) -> Finding:
+    remedy = "verify it where it was trained, or fetch that environment or image, with its folder in `.toolkit`, too"
+    return replace(absent("parent", name), remedy=remedy)
 
 
 def _check_version(name: str, version: str, used: str) -> Finding:

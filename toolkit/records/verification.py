@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from toolkit.base import findings, manifest
+from toolkit.base import findings, manifest, signing
 from toolkit.base.errors import IntegrityError
 from toolkit.base.findings import Finding, prefix
 from toolkit.base.signing import Policy
@@ -44,6 +44,16 @@ class Verification:
         reports = [item for link in self._list_signed_reports() for item in _name(link.kind, link.findings)]
         return [*self.signatures, *reports, *self.root.list_findings()]
 
+    def summarize(self) -> str:
+        """Say in one line whether it holds, on whose word, and what behind it could not be checked here."""
+        if wrong := sum(item.state != "ok" for item in self.signatures):
+            held = f"{wrong} of {len(self.signatures)} signatures {findings.say_fail(wrong)}"
+            return f"not verified: {held}, so nothing else was checked"
+        by = "" if self.policy or self.artifact.reference else " by its records alone"
+        if missing := " and the ".join(dict.fromkeys(link.kind for link in self.root.walk() if link.is_missing)):
+            by += f", except the {missing} behind it, which cannot be checked here"
+        return findings.summarize(self.findings, by)
+
     def _list_signed_reports(self) -> list[Link]:
         links = self.root.list_signable() if self.policy else []
         return [link for link in links if link is not self.root and isinstance(link.artifact, SmokeReport)]
@@ -64,7 +74,7 @@ class Verification:
 
         With ``strict``, a link that is not on this machine is a failure too.
         """
-        require_signed(self.signatures)
+        require_signed(self.artifact, self.signatures)
         findings.require(self.findings, remedy=self.artifact.remedy, strict=strict)
 
 
@@ -87,19 +97,23 @@ def check_signatures(root: Link, policy: Policy) -> None:
         link.signature = link.artifact.check_signature(policy) if link.artifact else None
 
 
+def list_unsigned(artifact: Artifact) -> list[Artifact]:
+    """Return what an artifact was made from, where it is on this machine and nobody has signed it."""
+    behind = [link.artifact for link in trace(artifact).list_signable() if link.artifact]
+    return [item for item in dict.fromkeys(behind[1:]) if not signing.locate(item.path).exists()]
+
+
 def _name(kind: str, items: Sequence[Finding]) -> Sequence[Finding]:
     return prefix(kind, items) if kind else items
 
 
-def require_signed(signatures: Sequence[Finding]) -> None:
+def require_signed(artifact: Artifact, signatures: Sequence[Finding]) -> None:
     """Raise IntegrityError unless all signatures hold."""
-    missing = [item for item in signatures if item.state != "ok"]
-    if missing:
-        usual = "`toolkit sign` signs what is yours; what a stranger changed, make or fetch again"
+    if missing := [item for item in signatures if item.state != "ok"]:
         raise IntegrityError(
-            f"{len(missing)} of {len(signatures)} findings of --trust do not hold",
+            f"{artifact.noun} {artifact.name} is not signed as --trust asks",
             why="; ".join(f"{item.id}: {item.evidence}" for item in missing),
-            remedy="; ".join(dict.fromkeys(item.remedy or usual for item in missing)),
+            remedy="; ".join(dict.fromkeys(item.remedy for item in missing)),
         )
 
 
@@ -117,7 +131,7 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     verification = Verification(artifact=artifact, root=trace(artifact), policy=policy)
     root = verification.root
     root.signature = artifact.check_signature(policy)
-    require_signed(verification.signatures)
+    require_signed(artifact, verification.signatures)
     if isinstance(artifact, Run):
         root.findings = artifact.check()  # the command asks for the environment by itself
     else:

@@ -260,7 +260,7 @@ def read_predicate(path: Path) -> Mapping[str, Any]:
     """Return the predicate of a wheel's provenance, which is signed too. Raises IntegrityError if there is none."""
     predicate = _read(path / wheel_documents.PROVENANCE).get("predicate")
     if not isinstance(predicate, dict):
-        raise IntegrityError(f"{path} has no readable {wheel_documents.PROVENANCE}", remedy="build the wheel again")
+        raise IntegrityError(f"{path} has no readable {wheel_documents.PROVENANCE}", remedy=signing.CHANGED)
     return predicate
 
 

@@ -354,6 +354,26 @@ FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
 }
 
 
+REMEDIES = {
+    "byte flipped in the wheel": "do not use it: fetch it again from whoever signed it",
+    "no provenance any more": "do not use it: fetch it again from whoever signed it",
+    "another key's id": "do not use it: fetch it again from whoever signed it",
+    "stripped signature": "if it is yours, `toolkit sign {wheel} --key KEY`; if not, ask whoever made it to sign it",
+    "key not in the policy": "ask who owns key {stranger}; if you trust that signer, add `--trust THEIR.pub`",
+    "key for another kind": "let a signer with `may: [wheel]` sign it, or change the policy",
+}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+def test_each_kind_of_forgery_has_its_remedy_and_is_told_once(world: World, name: str) -> None:
+    _, forge, _, evidence = FORGERIES[name]
+    forge(world)
+    done = world.verify(world.wheel)
+    remedy = REMEDIES[name].format(wheel=world.wheel, stranger=world.signers["stranger"].public_key.keyid[:8])
+    assert done.output.count(remedy) == done.output.count(evidence) == 1, done.output
+    assert "not verified: 1 of 1 signatures does not hold, so nothing else was checked" in done.output
+
+
 @pytest.mark.parametrize("name", FORGERIES)
 def test_each_forgery_is_named(world: World, name: str) -> None:
     target, forge, code, evidence = FORGERIES[name]

@@ -151,6 +151,29 @@ def write_key(world: World, who: str = "stranger") -> str:
     return str(path)
 
 
+def test_whoever_signs_a_run_hears_what_else_needs_a_signature(world: World) -> None:
+    for record in (world.run, world.environment):
+        signing.discard(record)
+    key = write_key(world, "builder")
+    for record in (world.run, world.environment):
+        done = CliRunner().invoke(app, ["sign", str(record), "--key", key])
+        assert done.exit_code == 0, done.output
+        behind = f"  toolkit sign {world.environment.relative_to(world.root)} --key {key}"
+        assert (behind in done.output) == (record == world.run), done.output
+    assert world.verify(world.run, trust=("builder.pub", "checker.pub")).exit_code == 0
+
+
+def test_an_image_without_its_record_is_an_exception_that_the_result_names(world: World) -> None:
+    run_in_image(world)
+    shutil.rmtree(world.image)
+    done = world.verify(world.run)
+    assert done.exit_code == 0, done.output
+    assert "verified, except the image behind it, which cannot be checked here: " in done.output
+    strict = world.verify(world.run, "--strict")
+    assert strict.exit_code == 7, strict.output
+    assert "fetch its record, a folder of `.toolkit` there, too" in strict.output
+
+
 def test_what_does_not_hold_is_not_signed(world: World) -> None:
     signing.discard(world.run)
     path = world.run / "metrics.csv"
