@@ -90,8 +90,7 @@ class DriverRules:
             "minor": f", and driver {device.driver} runs CUDA {cuda} by minor-version compatibility",
             "too-old": f", but driver {device.driver} is too old: it takes {self.name_least(device, cuda)} or later",
             "too-new": f", but driver {device.driver} is too new for the card",
-            "unknown": f"; its driver is not known: {self.name_own(device, cuda)} or later runs CUDA {cuda} for sure, "
-            f"{self.name_least(device, cuda)} or later perhaps",
+            "unknown": f"; its driver is not known: it takes {self.name_least(device, cuda)} or later",
             "n/a": "",
         }[fit]
 
