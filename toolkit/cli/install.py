@@ -167,6 +167,8 @@ def _install(
     console.heading("install", f"{planned.changes.summarize()} in {place.folder}")
     console.add({"environment": str(place.folder), "changes": planned.changes.to_json(), **resolved.to_json()})
     if dry_run:
+        if not place.new:
+            installation.foretell_repair(python.packages, console)
         console.result({"dry_run": True}, "nothing was changed: this is a dry run")
         return
     names = [change.describe() for change in planned.changes.changed] + list(planned.changes.broken)
@@ -208,7 +210,10 @@ def _graft(
     how = f"fetched from {source.registry}, or made if it has none" if source.registry else "made for that first"
     question = f"a wheel is {how}, in {DIST}: {estimate_graft(load_table())}"
     if not dry_run and not yes and not (DIST / planned.name).exists() and not _ask(session, [question], "make it?"):
-        raise UsageError("nothing was installed: the card needs that wheel", remedy="--card none installs the CPU set")
+        raise UsageError(
+            "nothing was installed: the card needs that wheel",
+            remedy="type the same again and answer y, or give --yes; --card none installs one for the processor",
+        )
     return obtain_graft(planned, order(session, DIST, source, dry_run=dry_run))
 
 
@@ -234,7 +239,7 @@ def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
         raise UsageError(
             "nothing was changed: that needs an answer, and there is no terminal to ask on",
             why="; ".join(lines),
-            remedy="give --yes, or a folder for a new environment with --into DIR",
+            remedy="give --yes; --dry-run says what would be done",
         )
     return session.console.ask("\n".join([*(f"  {line}" for line in lines), question]))
 

@@ -282,6 +282,16 @@ def repair_installed(site_packages: Path) -> list[Repaired]:
     return done
 
 
+def list_repairs(site_packages: Path) -> list[Repaired]:
+    """Return what :func:`repair_installed` would do, and change nothing."""
+    found = [(row[0], _read_correction(site_packages, row[0])) for _, _, row in _list_libraries(site_packages)]
+    return [_describe_repair(name, correction) for name, correction in found if correction]
+
+
+def _describe_repair(name: str, correction: Correction) -> Repaired:
+    return Repaired(name=name, added=correction.added, impossible=correction.impossible)
+
+
 def _list_libraries(site_packages: Path) -> Iterator[tuple[Path, list[list[str]], list[str]]]:
     """Yield each library of an installed TensorFlow: its RECORD, all rows of that, and its row."""
     for record in sorted(site_packages.glob("*.dist-info/RECORD")):
@@ -305,7 +315,7 @@ def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: 
     path, correction = site_packages / row[0], _read_correction(site_packages, row[0])
     if correction is None:
         return []
-    repaired = Repaired(name=row[0], added=correction.added, impossible=correction.impossible)
+    repaired = _describe_repair(row[0], correction)
     if not correction.words:
         return [repaired]
     try:

@@ -218,6 +218,13 @@ def repair(packages: Path, console: Console) -> None:
             console.say(f"{library.name} does not find {', '.join(library.impossible)}: set LD_LIBRARY_PATH")
 
 
+def foretell_repair(packages: Path, console: Console) -> None:
+    """Say what :func:`repair` would change."""
+    for library in search_paths.list_repairs(packages):
+        if library.added:
+            console.heading("repair", f"{library.name} would be corrected: it does not find {', '.join(library.added)}")
+
+
 @contextmanager
 def locking(folder: Path) -> Iterator[int]:
     """Hold the lock of an environment while it is changed, and yield its descriptor, which uv inherits.

@@ -59,7 +59,10 @@ def test_a_library_is_found_after_the_repair_and_not_before(
     site = install(tmp_path, loader, gcc)
     before = ctypes.CDLL(str(shutil.copy(site / LOADER, site / "tensorflow/before.so")))
     assert before[OPEN](b"libcusolver.so.11") == 0
+    foretold = search_paths.list_repairs(site)
+    assert (site / LOADER).read_bytes() == loader
     (repaired,) = search_paths.repair_installed(site)
+    assert [repaired] == foretold
     assert (repaired.added, repaired.impossible) == (("cusolver",), ())
     changed = (site / LOADER).read_bytes()
     assert len(changed) == len(loader)
