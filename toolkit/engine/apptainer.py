@@ -9,7 +9,6 @@ import shutil
 import signal
 import stat
 import subprocess
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ from toolkit.engine import (
     Job,
     Listener,
     Mount,
-    Network,
     Platform,
     custody,
     docker_archive,
@@ -36,6 +34,7 @@ from toolkit.engine import (
 )
 from toolkit.engine.container import make_folders, name_mounts
 from toolkit.engine.custody import Custody
+from toolkit.engine.local import LocalEngine
 from train.system.progress import Work
 
 SIF: Final = "image.sif"
@@ -83,18 +82,14 @@ def _has_setuid() -> bool:
     return Path(output.strip(), "apptainer", "bin", "starter-suid").is_file()
 
 
-class ApptainerEngine:
+class ApptainerEngine(LocalEngine):
     """Runs jobs by Apptainer, which only `prepare` asks for: another machine may print the plan."""
 
     name = "apptainer"
 
     def __init__(self, state: Path, archive: str) -> None:
-        self._state = state.resolve()
+        super().__init__(state)
         self._archive = Path(archive)
-        self._examined: dict[Path, Custody] = {}
-
-    def has_gpu(self) -> bool:
-        return gpus.has_gpu()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - the archive is here, and has its own wheel
         return Platform()
@@ -131,38 +126,13 @@ class ApptainerEngine:
             origin=f"of {archive.name} in {self._archive}",
         )
 
-    def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the image if this user has made it, and it has not changed since.
-
-        Raises PreflightError if others can change what the state folder holds.
-        """
-        seals.require_own(self._state)
-        if find(plan.folder) is None:
-            return None
-        examined = self._examined.get(plan.folder)
-        if examined is None or examined.doubt:  # another command may have made it anew meanwhile
-            examined = self._examined[plan.folder] = examine(plan.folder, plan.digest)
-        return None if examined.doubt else find(plan.folder)
-
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make the image, with its manifest last, so that an incomplete one is made again.
-
-        Raises EngineError if apptainer does not run here, BuildError if it failed, IntegrityError if the archive is
-        damaged, and PreflightError if there is too little disk.
-        """
-        version = find_version()  # before anything is written
-        environment = local.prepare(plan, partial(self.find, plan), partial(self._make, plan, console, version))
-        custody.renew(plan.folder, self._examined.get(plan.folder))
-        return environment
+        """Make the image, as every engine of this kind does. Raises EngineError if apptainer does not run here."""
+        find_version()  # before anything is written
+        return super().prepare(plan, console)
 
     def commands(self, reference: str, job: Job) -> Commands:
         return (*make_folders(job.mounts), describe(reference, job))
-
-    def plan_network(self) -> Network:
-        return Network()
-
-    def join(self, network: Network) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
-        return nullcontext()
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         # Their values may be secrets, which no argument may hold.
@@ -178,10 +148,13 @@ class ApptainerEngine:
             )
         return code
 
-    def _make(self, plan: EnvironmentPlan, console: Console, version: str) -> None:
-        examined = self._examined.pop(plan.folder, None)
-        if examined and examined.doubt:
-            console.heading("image", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
+    def _read(self, plan: EnvironmentPlan) -> Environment | None:
+        return find(plan.folder)
+
+    def _examine(self, plan: EnvironmentPlan) -> Custody:
+        return examine(plan.folder, plan.digest)
+
+    def _make(self, plan: EnvironmentPlan, console: Console) -> None:
         archive, log = docker_archive.read(self._archive), plan.folder / "build.log"
         local.require_space(self._state, _COPIES * self._archive.stat().st_size)
         docker_archive.verify(self._archive, archive)
@@ -196,7 +169,7 @@ class ApptainerEngine:
                 code = _build((*argv[:-2], str(made), argv[-1]), staging, log)
             if code:
                 raise _explain(log, code)
-            facts = _describe(archive, made, version)
+            facts = _describe(archive, made, find_version())
             made.replace(plan.folder / SIF)
             fingerprint = _read_fingerprint(plan.folder)
         wheel, lock = archive.labels.get(naming.WHEEL_LABEL), archive.labels.get(naming.LOCK_LABEL)

@@ -5,7 +5,7 @@ import platform
 import re
 import subprocess
 import time
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,6 @@ from toolkit.engine import (
     Job,
     Listener,
     Mount,
-    Network,
     Platform,
     content,
     custody,
@@ -30,6 +29,7 @@ from toolkit.engine import (
     packages,
 )
 from toolkit.engine.custody import Custody
+from toolkit.engine.local import LocalEngine
 from toolkit.engine.user import chown_job_files
 from toolkit.engine.uv import Downloads, Uv
 from train.system.progress import Work
@@ -51,17 +51,13 @@ The second one compiles SciPy and pandas, which Keras needs at its end, while th
 """
 
 
-class HostEngine:
+class HostEngine(LocalEngine):
     name = "host"
 
     def __init__(self, state: Path, ca_bundle: str = "", downloads: Path | None = None) -> None:
         """``ca_bundle``: PEM file. ``downloads``: folder of Python packages that are taken in place of an index."""
-        self._state = state.resolve()
-        self._examined: dict[Path, Custody] = {}
+        super().__init__(state)
         self._uv = Uv(ca_bundle=ca_bundle, packages=downloads)
-
-    def has_gpu(self) -> bool:
-        return gpus.has_gpu()
 
     def find_platform(self, *, fetch: bool) -> Platform:  # noqa: ARG002 - there is nothing to fetch
         """Return the C library of this machine. The Python stays empty: the spec chooses it."""
@@ -88,33 +84,14 @@ class HostEngine:
             commands=(*(self._uv.shown(*step) for step in _list_steps(spec, folder)), *_warm(folder)),
         )
 
-    def find(self, plan: EnvironmentPlan) -> Environment | None:
-        """Return the environment if this user has made it, and nothing in it has changed since.
+    def _read(self, plan: EnvironmentPlan) -> Environment | None:
+        made = manifest.read(plan.folder) is not None and interpreter(plan.folder).exists()
+        return local.describe(plan, reused=True) if made else None
 
-        Raises PreflightError if others can change what the state folder holds.
-        """
-        seals.require_own(self._state)
-        if manifest.read(plan.folder) is None or not interpreter(plan.folder).exists():
-            return None
-        examined = self._examined.get(plan.folder)
-        if examined is None or examined.doubt:  # another command may have made it anew meanwhile
-            examined = self._examined[plan.folder] = examine(plan.folder, plan.digest)
-        return None if examined.doubt else local.describe(plan, reused=True)
-
-    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
-        """Make an environment, with its manifest and seal last, so that an incomplete one is made again.
-
-        Raises BuildError if uv failed, IntegrityError if a package is not the locked one, and PreflightError if
-        there is too little disk, or if others can change what the state folder holds.
-        """
-        environment = local.prepare(plan, partial(self.find, plan), partial(self._make, plan, console))
-        custody.renew(plan.folder, self._examined.get(plan.folder))
-        return environment
+    def _examine(self, plan: EnvironmentPlan) -> Custody:
+        return examine(plan.folder, plan.digest)
 
     def _make(self, plan: EnvironmentPlan, console: Console) -> None:
-        examined = self._examined.pop(plan.folder, None)
-        if examined and examined.doubt:
-            console.heading("venv", f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
         _make(plan, self._uv, console)
 
     def commands(self, reference: str, job: Job) -> Commands:
@@ -130,12 +107,6 @@ class HostEngine:
         }
         named = [f"{name}={value}" for name, value in variables.items()]
         return (("env", *unset, *named, str(interpreter(folder)), *arguments),)
-
-    def plan_network(self) -> Network:
-        return Network()
-
-    def join(self, network: Network) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
-        return nullcontext()
 
     def run(self, environment: Environment, job: Job, listener: Listener | None = None) -> int:
         since = time.time() - CLOCK_SECONDS

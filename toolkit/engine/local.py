@@ -3,30 +3,82 @@
 import fcntl
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from toolkit.base import files, processes
+from toolkit.base import files, processes, project, seals
+from toolkit.base.console import Console
 from toolkit.base.errors import PreflightError
-from toolkit.engine import Environment, EnvironmentPlan, Job, Listener, custody, deadline
+from toolkit.engine import Environment, EnvironmentPlan, Job, Listener, Network, custody, deadline, gpus
+from toolkit.engine.custody import Custody
 from train.system import signals
 
 
-def prepare(plan: EnvironmentPlan, find: Callable[[], Environment | None], make: Callable[[], object]) -> Environment:
-    """Return the environment that ``find`` finds, or make it while no other command makes or uses it.
+class LocalEngine(ABC):
+    """An engine whose environments are folders of this machine, and whose jobs are its processes."""
 
-    A plan with ``force`` is always made again.
-    """
-    custody.open_state(plan.folder.parent)
-    with using(plan.folder):  # which jobs may do at the same time
-        environment = None if plan.force else find()
-    if environment is None:
-        with making(plan.folder):
-            environment = None if plan.force else find()
-            if environment is None:
-                make()
-    return environment or describe(plan, reused=False)
+    def __init__(self, state: Path) -> None:
+        self._state = state.resolve()
+        self._examined: dict[Path, Custody] = {}
+
+    @abstractmethod
+    def _read(self, plan: EnvironmentPlan) -> Environment | None:
+        """Return the environment of a plan if it is there and was made completely."""
+
+    @abstractmethod
+    def _examine(self, plan: EnvironmentPlan) -> Custody:
+        """Return whether the environment of a plan may be used."""
+
+    @abstractmethod
+    def _make(self, plan: EnvironmentPlan, console: Console) -> None: ...
+
+    def has_gpu(self) -> bool:
+        return gpus.has_gpu()
+
+    def plan_network(self) -> Network:
+        return Network()
+
+    def join(self, network: Network) -> AbstractContextManager[None]:  # noqa: ARG002 - the host's network exists
+        return nullcontext()
+
+    def find(self, plan: EnvironmentPlan) -> Environment | None:
+        """Return the environment if this user has made it, and nothing in it has changed since.
+
+        Raises PreflightError if others can change what the state folder holds.
+        """
+        seals.require_own(self._state)
+        found = self._read(plan)
+        if found is None:
+            return None
+        examined = self._examined.get(plan.folder)
+        if examined is None or examined.doubt:  # another command may have made it anew meanwhile
+            examined = self._examined[plan.folder] = self._examine(plan)
+        return None if examined.doubt else found
+
+    def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:
+        """Return the environment of a plan, or make it while no other command makes or uses it.
+
+        Its manifest and seal are written last, so that an incomplete one is made again. A plan with ``force`` is always
+        made again. Raises BuildError if it could not be made, IntegrityError if a package or an archive has other bytes
+        than were promised, and PreflightError if there is too little disk, or if others can change what the state
+        folder holds.
+        """
+        custody.open_state(plan.folder.parent)
+        with using(plan.folder):  # which jobs may do at the same time
+            environment = None if plan.force else self.find(plan)
+        if environment is None:
+            with making(plan.folder):
+                environment = None if plan.force else self.find(plan)
+                if environment is None:
+                    examined = self._examined.pop(plan.folder, None)
+                    if examined and examined.doubt:
+                        kind = "image" if plan.kind == "image" else "venv"
+                        console.heading(kind, f"{project.shorten(plan.folder)} is made anew: {examined.doubt}")
+                    self._make(plan, console)
+        custody.renew(plan.folder, self._examined.get(plan.folder))
+        return environment or describe(plan, reused=False)
 
 
 def describe(plan: EnvironmentPlan, *, reused: bool) -> Environment:
