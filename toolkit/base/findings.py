@@ -1,16 +1,21 @@
 """Defines findings, the outcomes of the checks of `doctor`, `smoke`, `verify` and `reproduce`, and their table."""
 
 import io
+import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from toolkit.base.errors import CheckError
 from train.system.output import printable
 
 State = Literal["ok", "fail", "absent", "skipped", "unneeded"]
 UNSIGNED = "unsigned"
+LONGEST: Final = len("sha256:") + 64
+"""Letters of a digest."""
+
 _STYLES = {
     UNSIGNED: "yellow",
     "ok": "green",
@@ -62,16 +67,21 @@ def absent(name: str, evidence: str) -> Finding:
     return Finding(id=name, state="absent", evidence=evidence)
 
 
+def skipped(name: str, evidence: str) -> Finding:
+    return Finding(id=name, state="skipped", evidence=evidence)
+
+
 def prefix(name: str, findings: Iterable[Finding]) -> list[Finding]:
     return [replace(item, id=f"{name}.{item.id}") for item in findings]
 
 
 def summarize(findings: Sequence[Finding], by: str = "") -> str:
     """Say in one line whether all holds that could be looked at, and how much that was; ``by``: on whose word."""
-    count = Counter(item.word for item in findings if item.state != "fail")
-    failed = sum(item.state == "fail" for item in findings)
+    count = Counter(item.word for item in findings)
+    failed = count["fail"]
     parts = [f"{count['ok']} of {len(findings)} findings hold"] if count["ok"] else []
     parts += [f"{count[word]} {word}" for word in ("skipped", "absent", UNSIGNED) if count[word]]
+    parts += [f"{count['warn']} warning{'s' * (count['warn'] > 1)}"] if count["warn"] else []
     noun = "" if count["ok"] else f"finding{'s' * (failed > 1)} "
     parts += [f"{failed} {noun}{say_fail(failed)}"] if failed else []
     return f"{'not verified' if failed or count[UNSIGNED] else f'verified{by}'}: {', '.join(parts)}"
@@ -82,8 +92,8 @@ def say_fail(count: int) -> str:
 
 
 def list_wrong(findings: Sequence[Finding], *, strict: bool = False) -> list[Finding]:
-    """Return the findings that fail; with ``strict`` also those that are ``absent``."""
-    return [item for item in findings if item.state == "fail" or (strict and item.state == "absent")]
+    """Return the findings that fail; with ``strict`` also warnings, and those that are ``absent``."""
+    return [item for item in findings if item.level == "fail" or (strict and item.state in {"fail", "absent"})]
 
 
 def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -> None:
@@ -97,12 +107,23 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
         )
 
 
-def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False) -> str:
+def _shorten(text: str) -> str:
+    return re.sub("(sha256:[0-9a-f]{12})[0-9a-f]{52}", r"\1…", printable(text))
+
+
+def render(findings: Sequence[Finding], *, width: int = 0, color: bool = False) -> str:
+    """Return the table of findings, as wide as the terminal, but at most 100 columns, unless ``width`` says otherwise.
+
+    Where a digest has no room in a line, its first 12 digits stand for it.
+    """
     # Importing rich takes 0.1 s, which `toolkit --help` must not pay.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    width = width or min(100, shutil.get_terminal_size((100, 24)).columns)
+    room = width - max((len(item.word) + len(item.id) for item in findings), default=0) - 4
+    shown = _shorten if room < LONGEST else printable
     timed = any(item.seconds is not None for item in findings)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("", "check", "result"):
@@ -113,7 +134,7 @@ def render(findings: Sequence[Finding], *, width: int = 100, color: bool = False
         word = item.word
         text = Text(printable(item.title))
         if item.evidence:
-            text.append(f"{chr(10) * bool(item.title)}{printable(item.evidence)}", _STYLES[word] if item.title else "")
+            text.append(f"{chr(10) * bool(item.title)}{shown(item.evidence)}", _STYLES[word] if item.title else "")
         if item.remedy:
             text.append(f"\ntry: {printable(item.remedy)}")
         seconds = [] if not timed else ["" if item.seconds is None else f"{item.seconds:.2f}"]

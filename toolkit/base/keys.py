@@ -54,6 +54,11 @@ def make(path: Path, kind: Type = "ed25519") -> str:
     return str(made.public_key.keyid)
 
 
+def shorten(identity: str) -> str:
+    """Return as much of a key's id as two people compare: 128 bits, so that nobody finds another key with the same."""
+    return identity[:32]
+
+
 def would_be_published(path: Path) -> bool:
     """Return whether a file lies in a git work tree, and nothing keeps ``git add .`` from taking it."""
     try:

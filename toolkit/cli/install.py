@@ -62,12 +62,13 @@ def install(
     """Install a TensorFlow, and exactly the NVIDIA packages that it needs, into an environment of your own.
 
     That is the active venv or conda environment, or the one of --into. If the card needs a graft, it is made first;
-    with --from, it is downloaded from a registry that has it. Your packages keep their versions if TensorFlow runs with
-    them. What would change is said first, and needs --yes or an answer. Each package is checked by its hash, and
-    nothing is touched before everything is downloaded. At the end, the checks of `toolkit smoke` run there (exit code
-    7: one failed).
+    with --from, it is downloaded from a registry that has it. With --trust, a wheel that you name is refused unless
+    it is signed (exit code 8). Your packages keep their versions if TensorFlow runs with them. What would change is
+    said first, and needs --yes or an answer. Each package is checked by its hash, and nothing is touched before
+    everything is downloaded. At the end, the checks of `toolkit smoke` run there (exit code 7: one failed).
     """
     from toolkit.install import installation, target
+    from toolkit.jobs.choice import read_wheel_option
 
     if undo:
         place = target.find(into, system=system)
@@ -80,9 +81,12 @@ def install(
         session.console.result({"environment": str(place.folder)}, f"undone: {place.folder} has what it had before")
         return
     file = str(wheel) if wheel else None
-    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
     if file and from_:
         raise UsageError("--wheel and --from exclude each other", remedy="leave one of them out")
+    named = read_wheel_option(file)
+    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=named is not None)
+    if named and trust:
+        source.require_trusted(named.parent, "")
     if requirements or pyproject:
         _write(session, into, file, requirements=requirements, project=pyproject, source=source, yes=yes)
     else:

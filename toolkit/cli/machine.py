@@ -1,4 +1,3 @@
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +29,7 @@ def doctor(
 
     console, settings = session.console, session.settings
     findings = doctor.examine(settings, offline=offline)
-    lines = [render(findings, width=min(100, shutil.get_terminal_size((100, 24)).columns)).rstrip()]
+    lines = [render(findings).rstrip()]
     listed = [
         {**item.as_dict(), "level": item.level, "summary": item.evidence, "facts": dict(item.facts)}
         for item in findings

@@ -38,7 +38,7 @@ def write_page(session: Session, folder: Path) -> str:
     Returns its path, or an empty text if it cannot be written.
     """
     from toolkit.base.manifest import FILE
-    from toolkit.jobs.training_job import PAGE
+    from toolkit.records.run import PAGE
 
     page = folder / PAGE
     try:

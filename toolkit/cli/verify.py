@@ -23,7 +23,8 @@ def verify(
         ),
     ],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail too where a link of the chain is not on this machine.")
+        bool,
+        typer.Option("--strict", help="Fail too for what is absent, and for files of a run that no record covers."),
     ] = False,
     trust: Trust = None,
 ) -> None:
@@ -31,18 +32,22 @@ def verify(
 
     It reads records, files and signatures, and runs nothing: `toolkit reproduce` builds or trains again.
 
-    Each finding is ok, fail, or absent: a link of the chain is not on this machine and cannot be checked. Exit code 0:
-    nothing failed, and with --strict nothing is absent either; 7: a finding failed; 8: the record itself is missing or
-    damaged, or with --trust a signature is. Without --trust no signature is checked: whoever can write a folder can
+    Each finding is ok, fail, absent (a link of the chain is not on this machine), skipped (the check was not made) or
+    warn (a file is there that no record covers). Exit code 0: nothing failed, and with --strict nothing is absent or
+    warned of either; 7: a finding failed; 8: the record itself is missing or damaged, or with --trust a signature is.
+    Without --trust no signature is checked: whoever can write a folder can
     write a record that fits it.
 
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where.
     """
     from toolkit import records
+    from toolkit.base import keys
     from toolkit.records import verification
 
     policy = records.read_policy(trust or ())
+    for signatory in policy:
+        session.console.heading("key", f"{signatory.name}, key {keys.shorten(signatory.key.keyid)}")
     outcome = verification.verify(records.find(target, Path(session.settings.state)), policy)
     value, text = _describe(session.console, outcome, signed=bool(policy))
     session.console.result(value, text)
@@ -116,4 +121,4 @@ def make_key(
             f"{file} lies in a git work tree, and `git add .` would publish it: move it elsewhere, or write its name "
             "into .git/info/exclude"
         )
-    session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {made[:8]}")
+    session.console.result({"key": made, "private": str(file), "public": public}, f"{public}  key {keys.shorten(made)}")

@@ -11,6 +11,7 @@ from toolkit.base.errors import JobError
 from toolkit.base.manifest import FILE
 from toolkit.base.project import shorten
 from toolkit.engine import Engine, Environment, Job, Mount
+from toolkit.records.run import PAGE
 from toolkit.versions.settings import Settings
 from train.command_line import find_config, parse
 from train.config.configuration import TrainConfig
@@ -21,9 +22,6 @@ GRACE_SECONDS = 60
 """Time in which a stopped job can finish a step and write a checkpoint, as in compose.yaml."""
 
 RUNS = "/runs"
-
-PAGE = "report.html"
-"""The page in the folder of a run, as ``toolkit.report`` writes it."""
 
 SHOWN = (PAGE, "curves.png", "metrics.csv", FILE)
 """Files of a run's folder that the command names at its end."""

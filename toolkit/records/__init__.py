@@ -59,6 +59,8 @@ KINDS: Final[Sequence[type[Artifact]]] = (
 
 KindT = TypeVar("KindT", bound=Artifact)
 
+_OF_ENVIRONMENT: Final = "`toolkit install` leaves a record in an environment where it installs something"
+_OF_WHEEL: Final = "a wheel is verified with its records: give the folder that it was published in, such as dist/NAME"
 _REMEDY: Final = "give a folder of dist, of runs or of the state folder, a report of it, or an image as NAME:TAG"
 
 
@@ -83,13 +85,15 @@ def find(text: str, state: Path) -> Artifact:
         folder /= FOLDER
     by_content = [kind for kind in KINDS if any(any(folder.glob(mark)) for mark in kind.marks)]
     chosen = _recognize(folder, KINDS) or next(iter(by_content), None)
-    if chosen is None:
+    if chosen is None or (path.suffix == ".whl" and not (folder / FILE).exists()):
         *nouns, last = dict.fromkeys(kind.noun for kind in KINDS)
         raise IntegrityError(
             f"{folder} holds no {', '.join(nouns)} or {last}",
             why=f"its {FILE} is missing, cannot be read, or is of a kind that this program does not know",
-            remedy="`toolkit install` leaves a record in an environment where it installs something"
+            remedy=_OF_ENVIRONMENT
             if (folder / "bin" / "python").exists()
+            else _OF_WHEEL
+            if path.suffix == ".whl"
             else _REMEDY,
         )
     if others := [kind.kind for kind in by_content if kind.kind != chosen.kind]:

@@ -27,7 +27,7 @@ def sign(artifact: Artifact, signer: "Signer", *, fresh: bool = False, replace: 
 
 
 def _require_sound(artifact: Artifact, before: Statement) -> None:
-    findings.require(compare(artifact).list_findings(), remedy="only what holds is signed")
+    findings.require(compare(artifact).list_findings(), remedy=f"only what holds is signed: {artifact.remedy}")
     if artifact.make_statement() != before:
         raise IntegrityError(
             f"{artifact.path} has changed while it was verified", remedy="find out why, and sign it then"

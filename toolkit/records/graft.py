@@ -29,7 +29,7 @@ class Graft(Wheel):
     pinned_by = "plan"  # which holds the lock
     title = "Grafted wheel"
     home = "dist"
-    remedy = "graft the wheel again"
+    remedy = "fetch or graft the wheel again"
     required = (("graft", "mode"), ("graft", "libraries"))
 
     @classmethod

@@ -2,16 +2,18 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any, Final
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from toolkit.base import digest, files, manifest, naming, signing
 from toolkit.base.errors import EngineError, IntegrityError, PreflightError, ToolkitError
-from toolkit.base.findings import Finding, absent, check
+from toolkit.base.findings import Finding, absent, check, skipped
 from toolkit.base.signing import Statement
 from toolkit.engine.packed import names_packed
 from toolkit.records import origins
@@ -23,8 +25,24 @@ from train.config.configuration import digest_fields
 from train.record import metrics, reader
 from train.record.reader import RunRecord, SavedState
 
-OTHERS = "others"
-"""Name of the finding about files of a run that no record covers."""
+PAGE: Final = "report.html"
+"""The page in the folder of a run, as ``toolkit.report`` writes it."""
+
+OTHERS, ADDED = "others", "added"
+"""Names of the findings about files of a run that no record covers: those of the toolkit, and all else."""
+
+_WRITTEN: Final = (
+    PAGE,
+    "README.md",
+    reader.CURVES,
+    "checkpoints/step-*",
+    "tb/*",
+    "export/*",
+    "wandb/*",
+    "*.id",
+    "failure*.txt",
+)
+"""What the toolkit writes into the folder of a run, and the record does not cover."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +65,8 @@ class Run(Artifact):
 
     def summarize(self, record: object) -> str:
         match record:
-            case {"status": "complete", "result": {"test_accuracy": float(accuracy), "epochs": int(epochs)}}:
-                return f"complete: test accuracy {accuracy:.2%} after {epochs} epochs"
+            case {"status": "complete", "result": {"test_accuracy": float(), "epochs": int()} as result}:
+                return f"complete: {_describe_result(result)}"
         progress = "no epoch"
         with suppress(OSError):
             if epochs_done := metrics.read_epochs(self.folder / metrics.CSV):
@@ -128,7 +146,7 @@ def check_run(record: RunRecord) -> list[Finding]:
     status = record.value.get("status")
     saved, findings = _check_checkpoint(record)
     return [
-        check("manifest", status == "complete", f"schema {record.value['schema']}, {status}"),
+        check("manifest", status == "complete", f"{_name_run(record)}, {status}"),
         _compare("config", reader.check_config, record),
         *findings,
         _check_environment(record, saved),
@@ -137,6 +155,19 @@ def check_run(record: RunRecord) -> list[Finding]:
         *(_compare_files(name, record) for name in ("pictures", "drawn") if record.value.get(name)),
         *_list_others(record, saved),
     ]
+
+
+def _name_run(record: RunRecord) -> str:
+    """Return what a reader tells a run by, whatever its folder is called."""
+    return (
+        f"run {record.value['config_sha256'][:8]} of {record.value.get('dataset')}, {_describe_result(record.result)}"
+    )
+
+
+def _describe_result(result: Mapping[str, Any]) -> str:
+    accuracy, epochs = result.get("test_accuracy"), result.get("epochs")
+    share = f"{accuracy:.2%}" if isinstance(accuracy, float) else "not known"
+    return f"test accuracy {share} after {epochs} epoch{'s' * (epochs != 1)}"
 
 
 def _compare_files(field: str, record: RunRecord) -> Finding:
@@ -160,12 +191,22 @@ def _list_others(record: RunRecord, saved: SavedState | None) -> list[Finding]:
         if path.is_symlink() or not path.is_dir()
     )
     left = [path for path in paths if str(path) not in covered and path.name != signing.ENVELOPE]
-    if not left:
-        return []
-    below = Counter(path.parts[0] for path in left if len(path.parts) > 1)
-    names = [path.name for path in left if len(path.parts) == 1]
-    names += [f"{name}/ ({count} file{'s' * (count > 1)})" for name, count in below.items()]
-    return [Finding(id=OTHERS, state="skipped", evidence=f"not looked at, no record covers them: {', '.join(names)}")]
+    usual = [path for path in left if any(fnmatch(str(path), pattern) for pattern in _WRITTEN)]
+    added = [path for path in left if path not in usual]
+    found = []
+    if usual:
+        found = [skipped(OTHERS, f"no record covers them: {_name_files(usual)}")]
+    if added:
+        finding = check(ADDED, False, f"not covered by the record: {_name_files(added)}")
+        remedy = "the toolkit does not write them: ask who added them, or remove them"
+        found.append(replace(finding, remedy=remedy, advisory=True))
+    return found
+
+
+def _name_files(paths: Sequence[Path]) -> str:
+    below = Counter(path.parts[0] for path in paths if len(path.parts) > 1)
+    names = [path.name for path in paths if len(path.parts) == 1]
+    return ", ".join([*names, *(f"{name}/ ({count} file{'s' * (count > 1)})" for name, count in below.items())])
 
 
 def _compare(name: str, compare: Callable[[RunRecord], str], record: RunRecord, *needed: str) -> Finding:
@@ -184,20 +225,20 @@ def _check_checkpoint(record: RunRecord) -> tuple[SavedState | None, list[Findin
     try:
         saved = reader.read_newest_state(record.folder)
     except IntegrityError as error:
-        unread = absent("weights", "not read: the checkpoint that should hold them is damaged")
+        unread = skipped("weights", "not read: the checkpoint that should hold them is damaged")
         return None, [check("checkpoint", False, f"{error.what}: {error.why}"), unread]
     if saved is None:
-        unread = absent("weights", "not read: there is no checkpoint")
+        unread = skipped("weights", "not read: there is no checkpoint")
         return None, [absent("checkpoint", "there is no checkpoint here"), unread]
     run = saved.position.get("config_sha256")
     # A manifest whose digest and configuration disagree fails as `config`, not here.
     if run not in {record.value["config_sha256"], digest_fields(record.config)}:
-        unread = absent("weights", "not read: the checkpoint is that of another run")
+        unread = skipped("weights", "not read: the checkpoint is that of another run")
         return saved, [check("checkpoint", False, f"{saved.path.name} is of a run with configuration {run}"), unread]
     step, steps = saved.position.get("step"), record.result["steps"]
     last = check("checkpoint", step == steps, f"{saved.path.name} is of step {step}, the run ended after {steps}")
     if step != steps:
-        return saved, [last, absent("weights", "not read: the checkpoint is not that of the end")]
+        return saved, [last, skipped("weights", "not read: the checkpoint is not that of the end")]
     recorded = record.value["weights_sha256"]
     try:
         weights = reader.digest_weights(saved)
@@ -211,7 +252,7 @@ def _check_environment(record: RunRecord, saved: SavedState | None) -> Finding:
     if record.value.get("data", {}).get("sha256") != record.environment.get("data_sha256"):
         return check("environment", False, "the manifest has two digests of the data")
     if saved is None:
-        return absent("environment", "no checkpoint to compare the manifest with")
+        return skipped("environment", "there is no checkpoint to compare the manifest with")
     other = reader.compare_environments(saved.position.get("environment", {}), record.environment)
     if other and record.resumed:
         # A run may be resumed in another environment, so a difference is no failure.

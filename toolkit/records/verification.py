@@ -13,7 +13,8 @@ from toolkit.base import findings, manifest, signing
 from toolkit.base.errors import IntegrityError
 from toolkit.base.findings import Finding, prefix
 from toolkit.base.signing import Policy
-from toolkit.records import Artifact, Link, Run, SmokeReport, Wheel, find, trace
+from toolkit.records import Artifact, InstalledEnvironment, Link, Run, SmokeReport, Wheel, find, trace
+from toolkit.records.run import ADDED
 
 _SIGNED: Final = "the record of what it holds is signed"
 """Why the code of a wheel is not read."""
@@ -52,7 +53,8 @@ class Verification:
         by = "" if self.policy or self.artifact.reference else " by its records alone"
         if missing := " and the ".join(dict.fromkeys(link.kind for link in self.root.walk() if link.is_missing)):
             by += f", except the {missing} behind it, which cannot be checked here"
-        return findings.summarize(self.findings, by)
+        added = [f"; {item.evidence}" for item in self.findings if item.id == ADDED]
+        return findings.summarize(self.findings, by) + "".join(added)
 
     def _list_signed_reports(self) -> list[Link]:
         links = self.root.list_signable() if self.policy else []
@@ -125,6 +127,10 @@ def require_trusted(place: Path, identity: str, *, state: Path, policy: Policy) 
     another finding fails; and what :func:`toolkit.records.find` and :meth:`toolkit.records.Link.compare` raise.
     """
     artifact = find(str(place), state)
+    if isinstance(artifact, InstalledEnvironment):  # its signature covers an environment, and nothing beside it
+        raise IntegrityError(
+            f"{place} is an environment of `toolkit install`", remedy="keep the wheel in its own folder"
+        )
     record = manifest.read(artifact.folder)
     if identity and record and record.digest != identity:  # whoever can name images can name another one so
         raise IntegrityError(f"the record in {artifact.folder} is of {record.digest}, not of {identity}")

@@ -21,7 +21,7 @@ from toolkit.base.project import DIST
 from toolkit.base.signing import Statement
 from toolkit.records.artifact import UNREADABLE, Artifact, Facts
 from toolkit.versions.settings import Settings
-from toolkit.wheel import wheel_documents, wheel_folder
+from toolkit.wheel import archive, wheel_documents, wheel_folder
 from toolkit.wheel.wheel_plan import WheelPlan
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class BuiltWheel(Wheel):
     pinned_by = "lock"
     title = "Wheel"
     home = "dist"
-    remedy = "build the wheel again"
+    remedy = archive.REMEDY
     marks = ("*.whl",)
     required = (("auditwheel", "platform"), ("bazel", "executed"), ("bazel", "runners"))
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from toolkit import records
 from toolkit.base import files, manifest
 from toolkit.base.errors import IntegrityError, UsageError
-from toolkit.jobs.training_job import PAGE
 from toolkit.records import Run
+from toolkit.records.run import PAGE
 from toolkit.report import artifact, comparison, page, run
 from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Page

@@ -171,7 +171,7 @@ def write_junit(report: Report, path: Path) -> None:
     files.write_atomically(path, ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")
 
 
-def render(report: Report, *, width: int = 100, color: bool = False) -> str:
+def render(report: Report, *, width: int = 0, color: bool = False) -> str:
     versions = printable(f"TensorFlow {report.tensorflow or '?'}, Python {report.python}")
     return f"{findings.render(report.checks, width=width, color=color)}\n{versions}: {report.summary}\n"
 

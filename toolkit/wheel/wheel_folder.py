@@ -17,6 +17,7 @@ from toolkit.base.manifest import Manifest
 from toolkit.base.signing import ENVELOPE
 from toolkit.engine import custody
 from toolkit.versions.set import Set
+from toolkit.wheel.archive import REMEDY
 from toolkit.wheel.wheel_plan import WheelPlan
 from train.system.files import read_text, require_size
 
@@ -245,9 +246,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
     try:
         lines = read_text(folder / SUMS).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise IntegrityError(
-            f"{folder} has no readable {SUMS}", why=str(error), remedy="build the wheel again"
-        ) from error
+        raise IntegrityError(f"{folder} has no readable {SUMS}", why=str(error), remedy=REMEDY) from error
     listed = {}
     for line in lines:
         match = _LINE.fullmatch(line)
@@ -276,4 +275,4 @@ def _is_plain(path: Path) -> bool:
 
 
 def _complain(folder: Path, why: str) -> IntegrityError:
-    return IntegrityError(f"{folder.name} has changed since it was made", why=why, remedy="build the wheel again")
+    return IntegrityError(f"{folder.name} has changed since it was made", why=why, remedy=REMEDY)

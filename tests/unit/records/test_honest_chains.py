@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 from tests.makers.publication import finish_build, publish
 from tests.unit.records import maker
 from tests.unit.records.forging import run_in_image
-from tests.unit.records.signed import IMAGE, SMOKE, TAG, World
-from toolkit.base import signing
-from toolkit.cli import app
-from toolkit.records import attestation, compare, find
+from tests.unit.records.signed import IMAGE, SMOKE, TAG, World, flip
+from toolkit.base import manifest, signing
+from toolkit.cli import app, install
+from toolkit.records import attestation, compare, find, own_environment
 from toolkit.wheel import wheel_folder
 
 Change = Callable[[World], object]
+WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 
 
 def move(kind: str) -> Change:
@@ -174,13 +175,55 @@ def test_an_image_without_its_record_is_an_exception_that_the_result_names(world
     assert "fetch its record, a folder of `.toolkit` there, too" in strict.output
 
 
+def hide_behind_an_environment(world: World) -> None:
+    record = world.wheel / own_environment.FOLDER
+    record.mkdir()
+    value = {"schema": 1, "kind": "environment", "digest": "sha256:0", "parent": None, "facts": {"engine": "install"}}
+    (record / manifest.FILE).write_text(json.dumps(value))
+
+
+WHEELS: dict[str, tuple[Change, str]] = {
+    "signed": (lambda world: None, ""),
+    "changed": (lambda world: flip(world.archive), f"{WHL} is not what was signed"),
+    "unsigned": (lambda world: signing.discard(world.wheel), "the wheel is not signed"),
+    "beside a record of something else": (hide_behind_an_environment, "is an environment of `toolkit install`"),
+}
+
+
+@pytest.mark.parametrize("name", WHEELS)
+def test_install_takes_a_named_wheel_by_its_signature(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, wrong = WHEELS[name]
+    change(world)
+    taken: list[str] = []
+    monkeypatch.setattr(install, "_install", lambda _session, _place, _into, named, **_others: taken.append(named))
+    done = CliRunner().invoke(app, ["install", "--into", "env", "--wheel", str(world.wheel), "--trust", "policy.yaml"])
+    assert (done.exit_code, taken) == ((8, []) if wrong else (0, [str(world.wheel)])), done.output
+    assert wrong in done.output
+
+
+def test_a_wheel_alone_is_verified_in_its_folder(world: World) -> None:
+    alone = Path(shutil.copy(world.archive, world.root))
+    done = world.verify(alone)
+    assert done.exit_code == 8, done.output
+    assert "give the folder that it was published in, such as dist/NAME" in done.output
+
+
+def test_both_sides_see_the_same_id_of_a_key(world: World) -> None:
+    made = CliRunner().invoke(app, ["key", "new", "mine"]).stdout.split()
+    signing.discard(world.wheel)
+    assert CliRunner().invoke(app, ["sign", str(world.wheel), "--key", "mine"]).exit_code == 0
+    done = world.verify(world.wheel, trust=("mine.pub",))
+    assert f"mine.pub, key {made[-1]}\n" in done.stderr
+    assert f"(key {made[-1][:8]}) signed" in done.stderr
+
+
 def test_what_does_not_hold_is_not_signed(world: World) -> None:
     signing.discard(world.run)
     path = world.run / "metrics.csv"
     path.write_text(path.read_text().replace("\n2,", "\n3,"))
     done = CliRunner().invoke(app, ["sign", str(world.run), "--key", write_key(world)])
     assert done.exit_code == 7, done.output
-    assert "only what holds is signed" in done.output
+    assert "only what holds is signed: `toolkit reproduce` runs it again" in done.output
     assert not signing.locate(world.run).exists()
 
 

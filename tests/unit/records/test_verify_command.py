@@ -17,11 +17,28 @@ def test_a_run_and_its_environment(toolkit: Run, run: Path, state: Path) -> None
     for place in (run, run / "manifest.json"):
         done = toolkit("verify", str(place), "--strict", **variables)
         assert done.returncode == 0, done.stderr
+        assert f"run {run.name[-8:]} of digits, test accuracy " in done.stderr
         assert ": verified by its records alone: 16 of 17 findings hold, 1 skipped" in done.stdout
     done = toolkit("verify", str(maker.plan_environment(state).folder), "--json", **variables)
     value = json.loads(done.stdout)
     assert (done.returncode, value["kind"]) == (0, "environment")
     assert {item["state"] for item in value["findings"]} == {"ok"}
+
+
+def test_a_file_that_the_toolkit_does_not_write_is_named_and_an_error_only_when_asked(
+    toolkit: Run, run: Path, state: Path
+) -> None:
+    for name in ("tb/events", "export/model.onnx", "report.html"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch()
+    assert toolkit("verify", str(run), "--strict", TOOLKIT_STATE=str(state)).returncode == 0
+    (run / "extra.txt").touch()
+    done = toolkit("verify", str(run), TOOLKIT_STATE=str(state))
+    assert done.returncode == 0, done.stderr
+    assert "16 of 18 findings hold, 1 skipped, 1 warning; not covered by the record: extra.txt\n" in done.stdout
+    strict = toolkit("verify", str(run), "--strict", TOOLKIT_STATE=str(state))
+    assert strict.returncode == 7
+    assert "ask who added them, or remove them" in strict.stderr
 
 
 def test_what_fails_is_named_and_the_code_is_7(toolkit: Run, run: Path, state: Path) -> None:
