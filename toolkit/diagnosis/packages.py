@@ -124,7 +124,7 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
 
 
 def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:
-    """Return the name that a module does not have, or the module if that is not there as a whole."""
+    """Return what is missing: a name of a module, or the module itself if all of it is."""
     whole = row["names"] == [_ANY] and (module == row["module"] or module.startswith(f"{row['module']}."))
     return module if name == _ANY or whole else f"{module}.{name}"
 

@@ -1,7 +1,7 @@
 """Describes a container once, for the SDK and for the printed command. compose.yaml has the same options.
 
-Its user is that of :mod:`toolkit.engine.user`, as with compose by the ``.env`` of ``toolkit doctor --write-env``, so
-that either can continue a run.
+It runs as the user whom :mod:`toolkit.engine.user` chooses. Compose reads the same user from the ``.env`` that
+``toolkit doctor --write-env`` writes, so that either of them can continue a run of the other.
 """
 
 import json

@@ -77,7 +77,7 @@ def compare(first: Path, second: Path) -> list[Difference]:
 
 
 def _group_members(archive: zipfile.ZipFile) -> dict[str, list[zipfile.ZipInfo]]:
-    """Return the members by name. A name may stand twice, and programs differ in which of them they take."""
+    """Return the members by name. A zip may hold a name twice, and programs disagree which entry counts."""
     members: dict[str, list[zipfile.ZipInfo]] = {}
     for item in archive.infolist():
         members.setdefault(item.filename, []).append(item)

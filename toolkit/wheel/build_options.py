@@ -109,7 +109,7 @@ class BuildOptions:
         "Name of the caches that builds share.", "tensorflow", metavar="NAME", argument="CACHE_ID", completed=True
     )
     exact: bool = _option(
-        "Let the extra and-cuda require the very versions of CUDA and cuDNN that it is built with.",
+        "Make `pip install WHEEL[and-cuda]` install exactly the CUDA and cuDNN of this build.",
         False,
         name="--exact",
     )

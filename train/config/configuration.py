@@ -149,7 +149,7 @@ class TrainConfig:
     flip: bool = option("Training", "Mirror images, where the data set does not forbid it.", True)
     warm_up: float = option("Training", "Epochs in which the learning rate rises to its highest.", 0.0, least=0)
     label_smoothing: float = option(
-        "Training", "Share of a target that all classes get.", 0.0, share="a target that all classes get"
+        "Training", "Share of each target that is spread evenly over all classes.", 0.0, share="a target that is spread"
     )
     class_weights: ClassWeights = option(
         "Training", "balanced: the fewer images a class has, the more each of them counts.", "equal"

@@ -247,9 +247,10 @@ def _reduce(image: "Image", tags: Any, *, signed: bool) -> "Image":
 
 
 def _whiten(image: "Image", content: bytes) -> "Image":
-    """Return a PNG of 16 bits with white in place of its transparent colour, of which all bits count.
+    """Return a PNG with 16 bits a channel, with white in place of its transparent colour.
 
-    Pillow keeps the higher byte of each number. Read as of the other byte order, a file gives the lower ones.
+    A pixel is transparent only if all 16 bits of each channel fit, and Pillow keeps the higher 8 alone. The lower 8 are
+    what it keeps of the same file when it reads the bytes of each number in the other order.
     """
     flat = np.array(image)
     with _import_pillow().open(io.BytesIO(content), formats=["PNG"]) as again:

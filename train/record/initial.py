@@ -168,6 +168,7 @@ def _digest_state(place: Path) -> str:
     saved = _read_state(place, "go on from", remedy="take a run that still has its checkpoints")
     if reader.read_record(place).value["weights_sha256"] != reader.digest_weights(saved):
         raise IntegrityError(
-            f"the newest checkpoint of {place} is not that of its end", remedy=f"look at it by: toolkit verify {place}"
+            f"the newest checkpoint of {place} has other weights than those with which the run ended",
+            remedy=f"see what has changed: toolkit verify {place}",
         )
     return reader.digest_weights(saved, everything=True)
