@@ -66,5 +66,5 @@ def test_a_dry_run_refuses_what_the_real_run_refuses(
     with pytest.raises(IntegrityError):
         pipeline.choose_environment(
             choice.keep(choice.Wishes(settings=settings, wheel=str(dist))),
-            choice.Runner(console=Console(verbosity=-1), dry_run=dry_run),
+            choice.Manner(console=Console(verbosity=-1), dry_run=dry_run),
         )

@@ -103,7 +103,7 @@ def test_images_and_jobs_are_made_on_a_machine_of_their_platform(
     monkeypatch: pytest.MonkeyPatch, here: str, asked: str
 ) -> None:
     given = replace(settings.resolve({"platform": asked}, environment={}), engine="docker")
-    how = choice.Runner(console=Console(json=False, verbosity=-1))
+    how = choice.Manner(console=Console(json=False, verbosity=-1))
     monkeypatch.setattr(settings, "find_own_platform", lambda: here)
     with pytest.raises(PreflightError, match=f"jobs are made for {asked} only on a machine of that platform"):
         pipeline.choose_environment(choice.Chosen(settings=given), how)

@@ -229,7 +229,7 @@ def build_image(
     if options.apt_snapshot:
         raise UsageError("--apt-snapshot is for --target bazel-worker", remedy="leave it out")
     console, key = session.console, load_key(sign_)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     chosen = choice.choose(choice.Wishes(settings=session.settings, wheel=wheel), how)
     resolved = pipeline.choose_environment(chosen, how, target=target, tag=tag, runs=False)
     prepared = pipeline.environment_task(resolved)

@@ -23,14 +23,14 @@ def try_card(session: Session, dry_run: DryRun = False) -> None:
     Exit code 7: a step did not work; 12: all before the card worked, and no card can be used here.
     """
     from toolkit.jobs import card_test
-    from toolkit.jobs.choice import Runner
+    from toolkit.jobs.choice import Manner
 
     def make(planned: "GraftPlan") -> "FinishedWheel | None":
         return obtain_graft(planned, order(session, DIST, dry_run=dry_run))
 
     card_test.CardTest(
         settings=replace(session.settings, state=str(card_test.FOLDER / "state")),
-        how=Runner(console=session.console, dry_run=dry_run),
+        how=Manner(console=session.console, dry_run=dry_run),
         make_graft=make,
         report=card_test.CardReport(path=card_test.REPORT, console=session.console, writes=not dry_run),
     ).run()

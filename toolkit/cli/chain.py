@@ -27,7 +27,7 @@ from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
-    from toolkit.jobs.choice import Chosen, Runner, Wishes
+    from toolkit.jobs.choice import Chosen, Manner, Wishes
     from toolkit.records.obtaining import WheelSource
     from train.config.configuration import TrainConfig
 
@@ -84,7 +84,7 @@ def up(
     _require_one_way({"--card": card, builds: build, "--wheel": wheel})
     _require_one_way({"--from": from_, "--wheel": wheel})
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=session.console, dry_run=dry_run, require_trusted=origin.require_trusted)
+    how = choice.Manner(console=session.console, dry_run=dry_run, require_trusted=origin.require_trusted)
     chosen: choice.Chosen | None
     if build:
         chosen = _build_wheel(session, wishes, how, options, origin, key)
@@ -120,7 +120,7 @@ def _require_one_way(given: Mapping[str, object]) -> None:
 def _train(
     session: Session,
     chosen: "Chosen",
-    how: "Runner",
+    how: "Manner",
     arguments: Sequence[str],
     config: "TrainConfig",
     key: "Signer | None",
@@ -169,7 +169,7 @@ def _train(
 
 
 def _fit_cards(
-    session: Session, chosen: "Chosen", how: "Runner", origin: "WheelSource", key: "Signer | None"
+    session: Session, chosen: "Chosen", how: "Manner", origin: "WheelSource", key: "Signer | None"
 ) -> "Chosen | None":
     """Graft the wheel if that of the set has no machine code for one of the cards. None if a dry run ends here."""
     from toolkit.jobs import pipeline
@@ -186,7 +186,7 @@ def _fit_cards(
 def _build_wheel(
     session: Session,
     wishes: "Wishes",
-    how: "Runner",
+    how: "Manner",
     options: BuildOptions,
     origin: "WheelSource",
     key: "Signer | None",

@@ -190,9 +190,9 @@ def _decide(
 
     A graft that the card needs is fetched or made first. None if a dry run ends before it.
     """
-    from toolkit.jobs.choice import Runner, Wishes, choose_to_install
+    from toolkit.jobs.choice import Manner, Wishes, choose_to_install
 
-    how = Runner(console=session.console, dry_run=dry_run, require_trusted=source.require_trusted)
+    how = Manner(console=session.console, dry_run=dry_run, require_trusted=source.require_trusted)
     wishes = Wishes(settings=session.settings, wheel=wheel)
     chosen = choose_to_install(wishes, place.python.minor if place else "", how)
     if chosen.decision:

@@ -65,7 +65,7 @@ def slurm(
         driver = batch.ask_driver(request)
         unknown = "no node says it now: give --driver, which nvidia-smi names there"
         console.heading("driver", f"{driver}, as a node says; --driver spares the question" if driver else unknown)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver)
     if gpu and settings.card == "auto" and wishes.leaves_versions:
         raise UsageError(

@@ -68,7 +68,7 @@ def reproduce(
     from toolkit.jobs import choice, reproduction
 
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=session.console, dry_run=dry_run)
+    how = choice.Manner(console=session.console, dry_run=dry_run)
     repeated = reproduction.plan(artifact.folder, wishes, how, data_dir=data_dir, source=source)
     _train_again(session, repeated, keep=keep, dry_run=dry_run)
 

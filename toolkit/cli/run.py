@@ -88,7 +88,7 @@ def smoke(
         )
     gpu = {"gpu": True, "cpu": False}.get(device)
     wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     if image is None:
         resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     else:
@@ -164,7 +164,7 @@ def train(
     arguments = [dataset, *context.args]
     config, key = training_job.read_arguments(arguments, settings), load_key(sign_)
     wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     prepared = pipeline.environment_task(resolved)
     trained = pipeline.train_task(resolved, prepared, arguments, config)

@@ -136,7 +136,7 @@ def serve(
     words = tuple(word for name, value in values for word in (f"--{name}", str(value)))
     serving = inference.Serving(host=host, port=port, token_file=token_file, seconds=timeout, options=words)
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     network = resolved.engine.plan_network()
     job = replace(inference.plan_serving(run, serving, network), gpu=resolved.gpu)
@@ -154,7 +154,7 @@ def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, d
 
     console = session.console
     wishes = choice.Wishes(settings=session.settings, wheel=wheel, gpu=gpu)
-    how = choice.Runner(console=console, dry_run=dry_run)
+    how = choice.Manner(console=console, dry_run=dry_run)
     resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     prepared = pipeline.environment_task(resolved)
     job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))

@@ -190,7 +190,7 @@ def digest_recipe() -> str:
     return digest.digest_paths(project.ROOT, [project.locate(name) for name in _RECIPE])
 
 
-def _select(base: Locked | None, name: str) -> sources.Locked:
+def _select(base: Locked | None, name: str) -> sources.LockedPackage:
     if base is None:
         raise ValueError("there is no published wheel")
     return sources.select(project.locate(f"docker/requirements/{base.requirements}.txt"), name)

@@ -27,7 +27,7 @@ _TAIL_LINES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked:
+class LockedPackage:
     """A package of a locked set: its version, and the hashes of its files for all Pythons."""
 
     name: str
@@ -43,16 +43,16 @@ class Locked:
         return digest.digest_value([self.entry.split()[0], sorted(self.digests)])
 
 
-def select(locked: Path, name: str) -> Locked:
+def select(locked: Path, name: str) -> LockedPackage:
     """Return a package of a locked set. Raises BuildError if it is not there."""
     entries = re.split(r"(?m)^(?=\S)", locked.read_text())
     entry = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
     if entry is None:
         raise BuildError(f"{locked.name} does not hold {name}", remedy="make the set again: toolkit lock")
-    return Locked(name=name, entry=entry)
+    return LockedPackage(name=name, entry=entry)
 
 
-def fetch(package: Locked, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
+def fetch(package: LockedPackage, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:
     """Return the wheel of a locked package for a Python. It is downloaded unless the cache has it already.
 
     Raises IntegrityError if a file does not have one of the hashes, BuildError if pip fails, and PreflightError if

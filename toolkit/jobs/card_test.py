@@ -100,7 +100,7 @@ class CardReport:
 @dataclass(frozen=True, kw_only=True)
 class CardTest:
     settings: Settings
-    how: choice.Runner
+    how: choice.Manner
     make_graft: Callable[[GraftPlan], FinishedWheel | None]
     report: CardReport
 
@@ -158,7 +158,9 @@ class CardTest:
         self.report.facts += [f"decision: {decision.way.describe()}, because {decision.way.reason}", *decision.lines()]
         return decision.way.describe()
 
-    def _list_tasks(self, resolved: pipeline.ReadyEnvironment, prepared: Task[Any], device: str) -> Sequence[Task[Any]]:
+    def _list_tasks(
+        self, resolved: pipeline.ResolvedEnvironment, prepared: Task[Any], device: str
+    ) -> Sequence[Task[Any]]:
         on_card = device == "card"
         there = replace(resolved, chosen=replace(resolved.chosen, gpu=on_card))
         settings = there.chosen.settings

@@ -65,8 +65,8 @@ class Wishes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runner:
-    """How a command works."""
+class Manner:
+    """How a command works: where it tells what it does, whether it does it, and what it trusts."""
 
     console: Console
     dry_run: bool = False  # only print what would run; no image is pulled
@@ -104,7 +104,7 @@ class Chosen:
         )
 
 
-def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
+def choose(wishes: Wishes, how: Manner, dist: Path = DIST) -> Chosen:
     """Return the set that fits the GPUs of this machine, or the card that is named, and the wheel that it needs.
 
     It prints the cards and the decision. Versions and a wheel that the user named stay as they are. If the decision is
@@ -113,7 +113,7 @@ def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
     Raises GpuError if a GPU was asked for and cannot be used, UnsupportedError if what was asked for does not fit the
     card, and IntegrityError if a wheel was found that may not be taken unasked.
     """
-    settings, console = wishes.settings, runner.console
+    settings, console = wishes.settings, how.console
     if settings.card == "none" and wishes.gpu:
         raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
     if (wishes.gpu is False or settings.card == "none") and not wishes.elsewhere:
@@ -127,7 +127,7 @@ def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
     found = None
     if not read_wheel_option(wishes.wheel) and decision.take_wheel().uses_gpu:
         asked = settings.take(settings.versions.merge(decision.versions))
-        decision, found = _find_wheel(decision, asked, dist, asked.python, runner)
+        decision, found = _find_wheel(decision, asked, dist, asked.python, how)
     way = decision.way
     if wishes.gpu and not decision.uses_gpu:
         raise GpuError(
@@ -140,7 +140,7 @@ def choose(wishes: Wishes, runner: Runner, dist: Path = DIST) -> Chosen:
     return _tell(_apply(decision, wishes).take(found), console)
 
 
-def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = DIST) -> Chosen:
+def choose_to_install(wishes: Wishes, python: str, how: Manner, dist: Path = DIST) -> Chosen:
     """Return what is installed into an environment of the user's own, which has no engine around it.
 
     ``python``: that of the environment, or empty. Raises UsageError if the wheel would have to be built, which takes
@@ -155,10 +155,10 @@ def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = 
     machine = _read_machine(replace(wishes, settings=replace(settings, engine="host")))
     locked = any(python in item.python for item in load_table().published)
     decision = decide(machine, settings.asked.merge(Set(python=python if locked else "")), card=settings.card)
-    way, console, found = decision.way, runner.console, None
+    way, console, found = decision.way, how.console, None
     if way.kind != "cpu":
         settings = settings.take(replace(way.versions, python=python or settings.python))
-        decision, found = _find_wheel(decision, settings, dist, python or settings.asked.python, runner)
+        decision, found = _find_wheel(decision, settings, dist, python or settings.asked.python, how)
     console.heading("card", f"{describe_cards(decision.devices) if decision.devices else 'none'}: {way.reason}")
     until = ["until then it computes on the processor"] if decision.remedy and way.kind != "cpu" else []
     for line in (*decision.lines(), *until):
@@ -174,7 +174,7 @@ def choose_to_install(wishes: Wishes, python: str, runner: Runner, dist: Path = 
 
 
 def _find_wheel(
-    decision: "Decision", settings: Settings, dist: Path, python: str, runner: Runner
+    decision: "Decision", settings: Settings, dist: Path, python: str, how: Manner
 ) -> "tuple[Decision, wheel_folder.FinishedWheel | GraftPlan | None]":
     """Return the wheel of ``dist`` that serves a decision, or the plan of the graft that has to be made.
 
@@ -190,7 +190,7 @@ def _find_wheel(
     need = wheel_folder.Need(
         versions=replace(decision.versions, python=python), capabilities=decision.capabilities, plan=planned
     )
-    found = wheel_folder.search(need, dist, runner.require_trusted)
+    found = wheel_folder.search(need, dist, how.require_trusted)
     return (decision.take_wheel(), found) if found else (decision, planned)
 
 

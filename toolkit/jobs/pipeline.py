@@ -13,7 +13,7 @@ from toolkit.base.steps import Step, Task
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
 from toolkit.engine.gpus import find_driver_program, has_gpu, hides_gpus
 from toolkit.jobs import training_job
-from toolkit.jobs.choice import Chosen, Runner
+from toolkit.jobs.choice import Chosen, Manner
 from toolkit.jobs.engines import adopt_image, choose_engine
 from toolkit.smoke import runner
 from toolkit.smoke.checks.check import Expectation
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadyEnvironment:
+class ResolvedEnvironment:
     chosen: Chosen
-    how: Runner
+    how: Manner
     engine: Engine
     why: str
     plan: EnvironmentPlan | None  # how the environment is made; None if an existing one was chosen
@@ -66,8 +66,8 @@ class ReadyEnvironment:
 
 
 def choose_environment(
-    chosen: Chosen, how: Runner, *, target: str = "train", tag: str = "", runs: bool = True
-) -> ReadyEnvironment:
+    chosen: Chosen, how: Manner, *, target: str = "train", tag: str = "", runs: bool = True
+) -> ResolvedEnvironment:
     """Choose the engine and the environment, and check a user's wheel against the base image.
 
     A missing base image is pulled, except in a dry run. If the set and the GPUs do not go together, a line says so.
@@ -99,7 +99,7 @@ def choose_environment(
     existing = choice.engine.find(plan)
     if existing and not _is_trusted(how, existing.folder, existing):
         plan, existing = replace(plan, force=True), None
-    resolved = ReadyEnvironment(
+    resolved = ResolvedEnvironment(
         chosen=chosen, how=how, engine=choice.engine, why=choice.why, plan=plan, existing=existing
     )
     if line := _describe_gpu(resolved, runs=runs):
@@ -156,7 +156,7 @@ def find_wheel_set(inspected: "Inspection", wheel: Path, python: str) -> Set | N
     return unused.find_set(Set(tensorflow=inspected.public_version, python=python, cuda=inspected.build.cuda))
 
 
-def _describe_gpu(resolved: ReadyEnvironment, *, runs: bool) -> str:
+def _describe_gpu(resolved: ResolvedEnvironment, *, runs: bool) -> str:
     """Return one line if the set and the GPUs of this machine do not go together; empty if there is nothing to say."""
     chosen = resolved.chosen
     if chosen.gpu is False:
@@ -169,7 +169,7 @@ def _describe_gpu(resolved: ReadyEnvironment, *, runs: bool) -> str:
     return "" if not runs or resolved.engine.has_gpu() else _describe_missing(resolved)
 
 
-def _describe_missing(resolved: ReadyEnvironment) -> str:
+def _describe_missing(resolved: ResolvedEnvironment) -> str:
     """Return one line that says what becomes of jobs of a set for CUDA, where the engine has no GPU."""
     why = f"the {resolved.engine.name} engine shows no GPU here"
     if resolved.chosen.gpu:
@@ -177,7 +177,7 @@ def _describe_missing(resolved: ReadyEnvironment) -> str:
     return f"{why}: this set for CUDA computes on the processor; `toolkit doctor` says what is missing"
 
 
-def _describe_unused(resolved: ReadyEnvironment) -> str:
+def _describe_unused(resolved: ResolvedEnvironment) -> str:
     """Return one line about a GPU that a set or a wheel of the user's own choice leaves unused."""
     plan, settings = resolved.plan, resolved.chosen.settings
     chosen = settings.asks("tensorflow") or settings.asks("cuda")
@@ -195,7 +195,7 @@ def _describe_unused(resolved: ReadyEnvironment) -> str:
     return unused.describe_unused(settings, why, f"{flags} uses it" if flags else "")
 
 
-def _is_trusted(how: Runner, place: Path, environment: Environment) -> bool:
+def _is_trusted(how: Manner, place: Path, environment: Environment) -> bool:
     """Return whether an environment, or a report about it, may be reused; say why not."""
     try:
         how.require_trusted(place, environment.digest)
@@ -251,13 +251,13 @@ def use_wheel(spec: EnvironmentSpec, path: Path, platform: Platform, *, machine:
     )
 
 
-def choose_image(chosen: Chosen, how: Runner, reference: str) -> ReadyEnvironment:
+def choose_image(chosen: Chosen, how: Manner, reference: str) -> ResolvedEnvironment:
     """Return an existing image as the environment. Raises EngineError, and UsageError if there is none."""
     engine, environment = adopt_image(chosen.settings, reference)
-    return ReadyEnvironment(chosen=chosen, how=how, engine=engine, why="asked for", plan=None, existing=environment)
+    return ResolvedEnvironment(chosen=chosen, how=how, engine=engine, why="asked for", plan=None, existing=environment)
 
 
-def environment_task(resolved: ReadyEnvironment) -> Task[Environment]:
+def environment_task(resolved: ResolvedEnvironment) -> Task[Environment]:
     plan, existing, console = resolved.plan, resolved.existing, resolved.how.console
     if plan is None:
         if existing is None:
@@ -277,7 +277,7 @@ def environment_task(resolved: ReadyEnvironment) -> Task[Environment]:
 
 
 def smoke_task(
-    resolved: ReadyEnvironment,
+    resolved: ResolvedEnvironment,
     prepared: Task[Environment],
     expectation: Expectation,
     *,
@@ -304,7 +304,7 @@ def smoke_task(
 
 
 def train_task(
-    resolved: ReadyEnvironment,
+    resolved: ResolvedEnvironment,
     prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,
@@ -313,7 +313,7 @@ def train_task(
 ) -> Task[dict[str, Any]]:
     """Return the task that trains, by ``run`` or as one job, or that returns the manifest of a finished run.
 
-    Raises what ``require_trusted`` of the runner raises of a finished run.
+    Raises what ``require_trusted`` of `how` raises of a finished run.
     """
     console = resolved.how.console
     finished = find_result(config)

@@ -27,7 +27,7 @@ from toolkit.base.steps import Step, Task
 from toolkit.engine import Engine, Environment, Job, Mount, gpus, host
 from toolkit.engine.packed import find_packer
 from toolkit.jobs import engines, pipeline, training_job
-from toolkit.jobs.choice import Runner, Wishes, keep
+from toolkit.jobs.choice import Manner, Wishes, keep
 from toolkit.records import comparison
 from toolkit.records.comparison import Comparison
 from toolkit.records.origins import flatten
@@ -46,7 +46,7 @@ PROBE = project.ROOT / "train" / "use" / "probe.py"
 class Reproduction:
     record: RunRecord
     arguments: tuple[str, ...]
-    resolved: pipeline.ReadyEnvironment
+    resolved: pipeline.ResolvedEnvironment
 
     def choose_folder(self) -> Path:
         base = Path(self.resolved.chosen.settings.runs) / f"{self.record.folder.resolve().name}-again"
@@ -67,7 +67,7 @@ class Outcome:
 def plan(
     target: Path,
     wishes: Wishes,
-    how: Runner,
+    how: Manner,
     *,
     data_dir: str,
     source: str = "",
@@ -182,7 +182,7 @@ def _find(record: RunRecord, place: _Place, given: str) -> list[str]:
     return [place.passed, path] if path else []
 
 
-def _choose_environment(record: RunRecord, wishes: Wishes, how: Runner) -> pipeline.ReadyEnvironment:
+def _choose_environment(record: RunRecord, wishes: Wishes, how: Manner) -> pipeline.ResolvedEnvironment:
     """Return the run's own environment if it exists here and the user asked for no other, else a plan for one."""
     link, settings = record.parent, wishes.settings
     named = wishes.wheel or any(settings.sources[name] == "flag" for name in ("engine", *VERSIONS))
@@ -190,7 +190,7 @@ def _choose_environment(record: RunRecord, wishes: Wishes, how: Runner) -> pipel
     if recorded:
         engine, used = recorded
         how.console.heading(used.kind, f"the run's own {used.reference}")
-        return pipeline.ReadyEnvironment(
+        return pipeline.ResolvedEnvironment(
             chosen=keep(wishes), how=how, engine=engine, why="the run's own", plan=None, existing=used
         )
     if link and settings.sources["engine"] == "default":

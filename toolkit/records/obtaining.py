@@ -23,7 +23,7 @@ class WheelSource:
 
     registry: str = ""  # empty: no registry is asked
     policy: Policy = field(default_factory=Policy)  # empty: no signature is required
-    # raises IntegrityError unless a folder is signed as the policy asks; see toolkit.jobs.choice.Runner
+    # raises IntegrityError unless a folder is signed as the policy asks; see toolkit.jobs.choice.Manner
     require_trusted: Callable[[Path, str], object] = wheel_folder.require_own
 
     def find(self, plan: WheelPlan, dist: Path) -> FinishedWheel | None:

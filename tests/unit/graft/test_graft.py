@@ -211,10 +211,10 @@ def test_the_extra_requires_what_the_cards_allow(
     assert ("--exact" in planned.step(Path("dist")).commands[0]) == exact
 
 
-def make_index(folder: Path) -> tuple[Path, sources.Locked]:
+def make_index(folder: Path) -> tuple[Path, sources.LockedPackage]:
     made = maker.make_tensorflow(folder, tag="cp311-cp311-manylinux_2_17_x86_64")
     value = sources.digest.digest_file(made).removeprefix("sha256:")
-    return made, sources.Locked(name="tensorflow", entry=f"tensorflow==2.21.0 \\\n    --hash=sha256:{value}\n")
+    return made, sources.LockedPackage(name="tensorflow", entry=f"tensorflow==2.21.0 \\\n    --hash=sha256:{value}\n")
 
 
 def test_a_download_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from toolkit.base.errors import GpuError, UnsupportedError, UsageError
 from toolkit.doctor import reading
 from toolkit.doctor.machine import Device, Machine
 from toolkit.install import choice
-from toolkit.jobs.choice import Chosen, Runner, Wishes, choose, choose_to_install
+from toolkit.jobs.choice import Chosen, Manner, Wishes, choose, choose_to_install
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -54,7 +54,7 @@ def play(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
 
 def take(python: str, dist: Path, **flags: str) -> Chosen:
     wishes = Wishes(settings=resolve(flags))
-    return choose_to_install(wishes, python, Runner(console=Console(verbosity=-1)), dist)
+    return choose_to_install(wishes, python, Manner(console=Console(verbosity=-1)), dist)
 
 
 BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="580.65.06")
@@ -87,7 +87,7 @@ def test_a_card_that_needs_a_build_takes_the_finished_one_for_every_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     play(monkeypatch, Device(name="NVIDIA GeForce GTX 970", capability="5.2", driver="560.35.03"))
-    wishes, runner = Wishes(settings=resolve({"engine": "host"})), Runner(console=Console(verbosity=-1))
+    wishes, runner = Wishes(settings=resolve({"engine": "host"})), Manner(console=Console(verbosity=-1))
     assert not choose(wishes, runner, tmp_path).settings.cuda
     with pytest.raises(UsageError, match="no published wheel"):
         take("3.11", tmp_path)

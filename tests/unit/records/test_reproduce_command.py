@@ -259,7 +259,7 @@ def test_an_interrupt_leaves_nothing_and_says_that_nothing_goes_on(
 
     settings = resolve({}, environment={"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(run.parent)})
     console = Console(verbosity=-1)
-    found = reproduction.plan(run, choice.Wishes(settings=settings), choice.Runner(console=console), data_dir="")
+    found = reproduction.plan(run, choice.Wishes(settings=settings), choice.Manner(console=console), data_dir="")
     monkeypatch.setattr(reproduction, "probe", lambda *_: found.record.environment)
     monkeypatch.setattr(training_job, "run", stop)
     with pytest.raises(InterruptionError) as caught:

@@ -14,7 +14,7 @@ from toolkit.base import manifest, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.graft import assembly
-from toolkit.jobs.choice import Runner, Wishes, choose, choose_to_install
+from toolkit.jobs.choice import Manner, Wishes, choose, choose_to_install
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -31,7 +31,7 @@ def _wish(folder: Path) -> Wishes:
     return Wishes(settings=resolve({}, file=folder / "toolkit.yaml"))
 
 
-SILENT = Runner(console=Console(verbosity=-1))
+SILENT = Manner(console=Console(verbosity=-1))
 
 
 @pytest.fixture
