@@ -1,14 +1,15 @@
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from toolkit.base.errors import UsageError
 from toolkit.base.project import DIST
 from toolkit.cli.command import AllowUnsigned, DryRun, From, Out, Session, Sign, Trust, Wheel, command
-from toolkit.cli.results import load_key, order, read_origin, sign
+from toolkit.cli.results import load_key, sign
+from toolkit.jobs.wheels import obtain_wheel, order, plan_wheel, read_origin
 from toolkit.versions.set import VERSIONS
 from toolkit.wheel.build_options import BuildOptions
 
@@ -17,8 +18,6 @@ SET = (*VERSIONS, "base_image", "glibc", "ca_bundle")
 
 if TYPE_CHECKING:
     from toolkit.base.console import Console
-    from toolkit.base.steps import Task
-    from toolkit.records.obtaining import Order
     from toolkit.wheel.build_plan import PlannedWheel
     from toolkit.wheel.wheel_folder import FinishedWheel
 
@@ -65,39 +64,22 @@ def build_wheel(
     if archives_only and not collect:
         raise UsageError("--archives-only is for --collect", remedy="give --collect DIR too")
     if collect:
-        _collect(session, plan_wheel(session, options), collect, archives_only=archives_only, dry_run=dry_run)
+        _collect(
+            session,
+            plan_wheel(session.settings, session.console, options),
+            collect,
+            archives_only=archives_only,
+            dry_run=dry_run,
+        )
         return
     key = load_key(sign_)
-    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
-    planned = plan_wheel(session, options)
-    wheel = obtain_wheel(planned, order(session, out, source, key, dry_run=dry_run))
+    source = read_origin(session.settings, from_, trust, allow_unsigned=allow_unsigned)
+    planned = plan_wheel(session.settings, session.console, options)
+    wheel = obtain_wheel(planned, order(session.settings, session.console, out, source, key, dry_run=dry_run))
     if wheel and dry_run:
         print_plan(Plan(steps=()), session.console)
     elif wheel:
         _report_wheel(session.console, planned, wheel)
-
-
-def plan_wheel(session: Session, options: BuildOptions) -> "PlannedWheel":
-    """Plan the wheel of a command. Raises what :func:`toolkit.wheel.build_plan.plan_wheel` raises."""
-    from toolkit.versions.lock import FILE
-    from toolkit.versions.table import load_table
-    from toolkit.wheel import build_plan
-
-    advisories = load_table().list_advisories(session.settings.tensorflow)
-    session.console.add({"advisories": [advisory.id for advisory in advisories]})
-    return build_plan.plan_wheel(session.settings, options, lock_file=Path(FILE))
-
-
-def obtain_wheel(planned: "PlannedWheel", order: "Order") -> "FinishedWheel | None":
-    """Reuse, download or build a wheel. Returns None in a dry run if it would have to be built."""
-    from toolkit.records import obtaining
-
-    def make() -> "list[Task[Any]]":
-        from toolkit.wheel import build  # slow to load, and a finished wheel does not need it
-
-        return build.plan_tasks(planned, order.settings, order.console, out=order.out, dry_run=order.dry_run)
-
-    return obtaining.obtain(planned.plan, make, order)
 
 
 def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedWheel") -> None:

@@ -3,8 +3,7 @@ from typing import TYPE_CHECKING
 
 from toolkit.base.project import DIST
 from toolkit.cli.command import DryRun, Session, command
-from toolkit.cli.graft import obtain_graft
-from toolkit.cli.results import order
+from toolkit.jobs.wheels import obtain_graft, order
 from toolkit.versions.set import VERSIONS
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def try_card(session: Session, dry_run: DryRun = False) -> None:
     from toolkit.jobs.choice import Manner
 
     def make(planned: "GraftPlan") -> "FinishedWheel | None":
-        return obtain_graft(planned, order(session, DIST, dry_run=dry_run))
+        return obtain_graft(planned, order(session.settings, session.console, DIST, dry_run=dry_run))
 
     card_test.CardTest(
         settings=replace(session.settings, state=str(card_test.FOLDER / "state")),

@@ -7,7 +7,6 @@ import typer
 
 from toolkit.base.errors import UsageError
 from toolkit.base.project import DIST
-from toolkit.cli.build import obtain_wheel, plan_wheel
 from toolkit.cli.command import (
     ENVIRONMENT,
     AllowUnsigned,
@@ -21,8 +20,8 @@ from toolkit.cli.command import (
     Wheel,
     command,
 )
-from toolkit.cli.graft import obtain_graft
-from toolkit.cli.results import load_key, order, read_origin, sign, write_page
+from toolkit.cli.results import load_key, sign, write_page
+from toolkit.jobs.wheels import obtain_graft, obtain_wheel, order, plan_wheel, read_origin
 from toolkit.wheel.build_options import BuildOptions
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def up(
     begun = monotonic()
     arguments = [dataset, *context.args]
     config, key = training_job.read_arguments(arguments, session.settings), load_key(sign_)
-    origin = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
+    origin = read_origin(session.settings, from_, trust, allow_unsigned=allow_unsigned, reuses=True)
     card = session.settings.card if session.settings.card not in {"auto", "none"} else ""
     build = from_source or bool(from_ and options != BuildOptions())
     builds = "--from-source" if from_source else "options of a build"
@@ -179,7 +178,9 @@ def _fit_cards(
             sign(session, key, (chosen.wheel.parent, False))
         return chosen
     pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
-    wheel = obtain_graft(chosen.missing, order(session, DIST, origin, key, dry_run=how.dry_run))
+    wheel = obtain_graft(
+        chosen.missing, order(session.settings, session.console, DIST, origin, key, dry_run=how.dry_run)
+    )
     return chosen.take(wheel) if wheel else None
 
 
@@ -194,8 +195,8 @@ def _build_wheel(
     """Download, build or reuse the wheel; return the choice that has it, or None if a dry run ends here."""
     from toolkit.jobs import choice
 
-    planned = plan_wheel(session, options)
-    wheel = obtain_wheel(planned, order(session, DIST, origin, key, dry_run=how.dry_run))
+    planned = plan_wheel(session.settings, session.console, options)
+    wheel = obtain_wheel(planned, order(session.settings, session.console, DIST, origin, key, dry_run=how.dry_run))
     if wheel is None:
         return None
     built = planned.plan.lock.versions

@@ -8,12 +8,11 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.base.project import DIST
 from toolkit.cli.command import AllowUnsigned, DryRun, From, Out, Session, Sign, Trust, command
-from toolkit.cli.results import load_key, order, read_origin
+from toolkit.cli.results import load_key
+from toolkit.jobs.wheels import obtain_graft, order, read_origin
 
 if TYPE_CHECKING:
-    from toolkit.graft.graft_plan import GraftPlan, Mode
-    from toolkit.records.obtaining import Order
-    from toolkit.wheel.wheel_folder import FinishedWheel
+    from toolkit.graft.graft_plan import Mode
 
 Cards = Annotated[
     list[str] | None, typer.Option("--gpu", metavar="NAME", help="A card such as `RTX 5090`; repeatable.")
@@ -70,7 +69,7 @@ def graft(
     from toolkit.wheel import inspection
 
     console, settings, key = session.console, session.settings, load_key(sign_)
-    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned)
+    source = read_origin(settings, from_, trust, allow_unsigned=allow_unsigned)
     if only and repair:
         raise UsageError("--only and --repair exclude each other", remedy="leave one of them out")
     mode: Mode = "only" if only else "repair" if repair else "keep"
@@ -81,7 +80,7 @@ def graft(
         exact=exact,
     )
     planned = graft_plan.plan_graft(load_table(), settings, request)
-    grafted = obtain_graft(planned, order(session, out, source, key, dry_run=dry_run))
+    grafted = obtain_graft(planned, order(settings, console, out, source, key, dry_run=dry_run))
     if grafted is None:
         return
     if dry_run:
@@ -114,14 +113,3 @@ def _describe_left(graft: Mapping[str, Any]) -> str:
     for item in graft["libraries"]:
         left.update(item["left"])
     return "".join(f"left:      {count} {reason}\n" for reason, count in sorted(left.items()))
-
-
-def obtain_graft(planned: "GraftPlan", order: "Order") -> "FinishedWheel | None":
-    """Reuse or make a grafted wheel. Returns None in a dry run if it would have to be made."""
-    from toolkit.graft import job
-    from toolkit.records import obtaining
-
-    order.console.heading("plan", planned.summarize())
-    return obtaining.obtain(
-        planned, lambda: [job.plan_task(planned, order.settings, order.console, out=order.out)], order
-    )

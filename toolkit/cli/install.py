@@ -8,7 +8,7 @@ import typer
 from toolkit.base.errors import UsageError
 from toolkit.base.project import DIST
 from toolkit.cli.command import AllowUnsigned, From, Session, Trust, command
-from toolkit.cli.results import order, read_origin
+from toolkit.jobs.wheels import obtain_graft, order, read_origin
 from toolkit.versions.set import VERSIONS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def install(
     if file and from_:
         raise UsageError("--wheel and --from exclude each other", remedy="leave one of them out")
     named = read_wheel_option(file)
-    source = read_origin(session, from_, trust, allow_unsigned=allow_unsigned, reuses=named is not None)
+    source = read_origin(session.settings, from_, trust, allow_unsigned=allow_unsigned, reuses=named is not None)
     if named and trust:
         source.require_trusted(named.parent, "")
     if requirements or pyproject:
@@ -207,7 +207,6 @@ def _graft(
     session: Session, planned: "GraftPlan", *, source: "WheelSource", yes: bool, dry_run: bool
 ) -> "FinishedWheel | None":
     """Fetch or make a wheel of a plan. None in a dry run. Raises UsageError if nobody agrees to it."""
-    from toolkit.cli.graft import obtain_graft
     from toolkit.doctor.advice import estimate_graft
     from toolkit.versions.table import load_table
 
@@ -218,7 +217,7 @@ def _graft(
             "nothing was installed: the card needs that wheel",
             remedy="type the same again and answer y, or give --yes; --card none installs one for the processor",
         )
-    return obtain_graft(planned, order(session, DIST, source, dry_run=dry_run))
+    return obtain_graft(planned, order(session.settings, session.console, DIST, source, dry_run=dry_run))
 
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":

@@ -1,7 +1,5 @@
-"""What a command does with what it made or found: where a wheel comes from, who signs, and the page of a run."""
+"""What a command does with what it made or found: it signs it, writes the page of a run, and judges a second one."""
 
-import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +8,6 @@ from toolkit.cli.command import Session
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
-    from toolkit.records.obtaining import Order, WheelSource
     from toolkit.records.rebuild import Level
 
 
@@ -51,49 +48,6 @@ def write_page(session: Session, folder: Path) -> str:
         return ""
     session.console.add({"report": str(page)})
     return str(page)
-
-
-def read_origin(
-    session: Session, registry: str, trust: Sequence[Path] | None, *, allow_unsigned: bool, reuses: bool = False
-) -> "WheelSource":
-    """Return what --from, --trust and --allow-unsigned ask for. Raises UsageError if they do not go together.
-
-    ``reuses``: whether --trust is for what the command reuses too, and may stand alone.
-    """
-    if not registry and (allow_unsigned or (trust and not reuses)):
-        raise UsageError("--trust and --allow-unsigned are for --from", remedy="leave them out, or name a registry")
-    if registry and bool(trust) == allow_unsigned:
-        raise UsageError(
-            "--from needs --trust or --allow-unsigned, and not both",
-            why="whoever can write to the registry could otherwise choose the wheel",
-            remedy="--trust KEY.pub, or a policy of who may sign what",
-        )
-    from toolkit.records.obtaining import WheelSource
-
-    if not trust:
-        return WheelSource(registry)
-    from toolkit import records
-    from toolkit.records import verification
-
-    policy = records.read_policy(trust)
-    state = Path(session.settings.state)
-    return WheelSource(registry, policy, functools.partial(verification.require_trusted, state=state, policy=policy))
-
-
-def order(
-    session: Session, out: Path, source: "WheelSource | None" = None, key: "Signer | None" = None, *, dry_run: bool
-) -> "Order":
-    """Return how this command obtains a wheel. Without a ``source``, no registry is asked."""
-    from toolkit.records.obtaining import Order, WheelSource
-
-    return Order(
-        settings=session.settings,
-        console=session.console,
-        out=out,
-        source=source or WheelSource(),
-        key=key,
-        dry_run=dry_run,
-    )
 
 
 def read_level(text: str) -> "Level":
