@@ -84,16 +84,16 @@ def lock(
     from the version table, with hashes, and written to docker/requirements.
     """
     from toolkit.versions import lock
-    from toolkit.wheel import build_inputs
+    from toolkit.wheel import lock_file
 
     console, path = session.console, Path(lock.FILE)
-    request = build_inputs.LockRequest(
+    request = lock_file.LockRequest(
         settings=session.settings,
         capabilities=options.compute_capability,
         apt_snapshot=options.apt_snapshot,
         day=exclude_newer,
     )
-    shown = build_inputs.check_lock(request, path) if check else build_inputs.write_lock(request, path, console)
+    shown = lock_file.check(request, path) if check else lock_file.write(request, path, console)
     known = f"{len(shown.pins) - len(shown.floating)} of {len(shown.pins)} pins are known"
     lines = [f"{path}: {known}; {lock.describe_pinning(shown.floating)}"]
     lines += [f"  run-time set {name}" for name in shown.sets]

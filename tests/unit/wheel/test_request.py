@@ -8,7 +8,7 @@ from toolkit.base.console import Console
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import lock
 from toolkit.versions.settings import Settings
-from toolkit.wheel import build_inputs
+from toolkit.wheel import build_inputs, lock_file
 
 
 @pytest.fixture
@@ -84,14 +84,14 @@ def test_a_lock_keeps_the_day_that_another_command_has_written_meanwhile(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     path, known, days = tmp_path / lock.FILE, lock.name_set, ["20261121T000000Z"]
-    asking = build_inputs.LockRequest(settings=Settings())
+    asking = lock_file.LockRequest(settings=Settings())
 
     def write_another(name: str) -> dict[str, str]:
         if days:
-            build_inputs.write_lock(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
+            lock_file.write(replace(asking, apt_snapshot=days.pop()), path, Console(verbosity=-1))
         return known(name)
 
     monkeypatch.setattr(lock, "name_set", write_another)
-    written = build_inputs.write_lock(asking, path, Console(verbosity=-1))
+    written = lock_file.write(asking, path, Console(verbosity=-1))
     assert written.pins["apt-snapshot"] == "20261121T000000Z"
     assert lock.read(path) == written
