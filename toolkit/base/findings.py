@@ -108,7 +108,7 @@ def require(findings: Sequence[Finding], *, remedy: str, strict: bool = False) -
 
 
 def _shorten(text: str) -> str:
-    return re.sub("(sha256:[0-9a-f]{12})[0-9a-f]{52}", r"\1…", printable(text))
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1…", printable(text))
 
 
 def render(findings: Sequence[Finding], *, width: int = 0, color: bool = False) -> str:

@@ -242,7 +242,7 @@ def describe(record: Path) -> str:
 def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signatories:
     known = [signatory for signatory in policy if signatory.key.keyid in envelope.signatures]
     if not known:
-        ids = ", ".join(keyid[:8] for keyid in envelope.signatures)
+        ids = ", ".join(map(keys.shorten, envelope.signatures))
         raise IntegrityError(
             f"signed by key {ids}, which is not trusted",
             remedy=f"ask who owns key {ids}; if you trust that signer, add `--trust THEIR.pub`",

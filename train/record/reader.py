@@ -304,7 +304,8 @@ def check_epochs(record: RunRecord) -> str:
             raise IntegrityError(f"epoch {epoch.epoch} of {metrics.CSV} is not that of {metrics.LINES}")
     if len(drawn) != len(epochs):
         raise IntegrityError(f"{metrics.LINES} has {len(drawn)} epochs, {metrics.CSV} has {len(epochs)}")
-    return f"{len(epochs)} epochs, {watched} accuracy {evaluated.test_accuracy:.2%} at the end, as in the manifest"
+    count = f"{len(epochs)} epoch{'s' * (len(epochs) != 1)}"
+    return f"{count}, {watched} accuracy {evaluated.test_accuracy:.2%} at the end, as in the manifest"
 
 
 def check_confusion(record: RunRecord) -> str:

@@ -369,7 +369,7 @@ def test_each_kind_of_forgery_has_its_remedy_and_is_told_once(world: World, name
     _, forge, _, evidence = FORGERIES[name]
     forge(world)
     done = world.verify(world.wheel)
-    remedy = REMEDIES[name].format(wheel=world.wheel, stranger=world.signers["stranger"].public_key.keyid[:8])
+    remedy = REMEDIES[name].format(wheel=world.wheel, stranger=world.signers["stranger"].public_key.keyid[:32])
     assert done.output.count(remedy) == done.output.count(evidence) == 1, done.output
     assert "not verified: 1 of 1 signatures does not hold, so nothing else was checked" in done.output
 

@@ -41,6 +41,14 @@ def test_a_file_that_the_toolkit_does_not_write_is_named_and_an_error_only_when_
     assert "ask who added them, or remove them" in strict.stderr
 
 
+def test_the_table_fits_the_terminal_and_breaks_no_digest(toolkit: Run, run: Path, state: Path) -> None:
+    weights = json.loads((run / "manifest.json").read_text())["weights_sha256"]
+    for columns, shown in (("80", f"{weights[:12]}…"), ("120", weights)):
+        said = toolkit("verify", str(run), TOOLKIT_STATE=str(state), COLUMNS=columns).stderr
+        assert shown in said
+        assert max(len(line) for line in said.splitlines()) <= min(100, int(columns))
+
+
 def test_what_fails_is_named_and_the_code_is_7(toolkit: Run, run: Path, state: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value.update(weights_sha256="0" * 64))
     done = toolkit("verify", str(run), "--json", TOOLKIT_STATE=str(state))
