@@ -154,7 +154,7 @@ def test_other_bits_and_a_missing_profile_are_failures(tmp_path: Path) -> None:
         card_test._compare_runs(value, tmp_path, value)
     (tmp_path / "host.xplane.pb").touch()
     assert card_test._compare_runs(value, tmp_path, value) == (
-        "the same bits; 100.00% after 1 epochs on Tesla T4, 320 images/s, 1 MB of the process, 2 MB of the device, "
+        "the same bits; 100.00% after 1 epoch on Tesla T4, 320 images/s, 1 MB of the process, 2 MB of the device, "
         "weights aaaaaaaa"
     )
 

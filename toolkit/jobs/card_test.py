@@ -226,7 +226,8 @@ def _describe_run(value: dict[str, Any]) -> str:
     used = [("process", "process_peak_bytes"), ("device", "device_peak_bytes")]
     peaks = ", ".join(f"{result[key] / 1e6:,.0f} MB of the {name}" for name, key in used if key in result)
     return (
-        f"{result['test_accuracy']:.2%} after {result['epochs']} epochs on {', '.join(value['hardware']['devices'])}, "
+        f"{result['test_accuracy']:.2%} after {result['epochs']} epoch{'s' * (result['epochs'] != 1)} on "
+        f"{', '.join(value['hardware']['devices'])}, "
         f"{rate:,.0f} images/s, {peaks}, weights {value['weights_sha256'][:8]}"
     )
 
