@@ -236,7 +236,7 @@ def describe(record: Path) -> str:
         ids = [keyid[:8] for keyid in _read_envelope(path).signatures]
     except IntegrityError as error:
         return printable(error.what)
-    return f"by key {printable(', '.join(ids))}, not checked: --trust names the keys to trust"
+    return f"by key {printable(', '.join(ids))}, not checked (`toolkit verify --trust` checks whose it is)"
 
 
 def _require_signatory(envelope: "Envelope", kind: str, policy: Policy) -> Signatories:

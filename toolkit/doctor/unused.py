@@ -27,8 +27,12 @@ def name_flags(settings: Settings, machine: Machine | None = None) -> str:
     decision = _decide(machine or most, settings)
     if decision is None or decision.way.kind != "published" or not decision.uses_gpu:
         return ""
+    return name_set(decision.versions, settings)
+
+
+def name_set(chosen: Set, settings: Settings) -> str:
+    """Return the options by which a set is chosen: its TensorFlow too, if it is not the one that is taken without."""
     implied = settings.asked.tensorflow or load_table().default.tensorflow
-    chosen = decision.versions
     other = chosen.tensorflow if chosen.tensorflow != implied else ""
     return " ".join(replace(chosen.libraries, tensorflow=other).flags())
 

@@ -136,13 +136,14 @@ def _find_wheel_flags(settings: Settings, wheel: Path) -> str | None:
 
     Empty: no set is known for it.
     """
+    from toolkit.doctor import unused
     from toolkit.wheel import inspection
 
     inspected = inspection.inspect(wheel)
     if not inspected.build.is_cuda:
         return None
     found = find_wheel_set(inspected, wheel, settings.python)
-    return " ".join(found.libraries.flags()) if found else ""
+    return unused.name_set(found, settings) if found else ""
 
 
 def find_wheel_set(inspected: "Inspection", wheel: Path, python: str) -> Set | None:
