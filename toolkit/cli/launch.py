@@ -12,6 +12,7 @@ from toolkit.cli.help import read_scheduler_options
 from toolkit.versions.set import VERSIONS
 
 if TYPE_CHECKING:
+    from toolkit.base.console import Console
     from toolkit.launch.batch import SlurmRequest
 
 
@@ -46,17 +47,16 @@ def slurm(
 
     console, settings = session.console, session.settings
     arguments = (dataset, *context.args)
-    config = training_job.read_arguments(arguments, settings)
     gpu_type, count = batch.read_gpus(gpus)
     request = batch.SlurmRequest(
         nodes=nodes, cpus=cpus, gpus=count, gpu_type=gpu_type, options=read_scheduler_options(context), port=port
     )
-    share(config.shards, request.workers)
+    batch.require_places(request, context.args)
+    config = training_job.read_arguments(arguments, settings)
+    given = str(context.get_parameter_source("nodes")).endswith("COMMANDLINE")
+    share(config.shards, request.workers, note="" if given else f" (--nodes is {nodes} unless you give it)")
     batch.require_ports(request)
-    if not dry_run:
-        batch.require_slurm()
-    if request.seconds < batch.SHORTEST_SECONDS:
-        console.heading("time", "it saves up to 180 seconds before the limit, and starts anew: give 10 minutes or more")
+    _check_slurm(request, console, dry_run=dry_run)
     # An interpreter of the machines has a TensorFlow of its own; the job says if that one finds no GPU.
     gpu = False if interpreter else bool(count) or None
     if gpu and settings.card == "auto":
@@ -68,6 +68,12 @@ def slurm(
     how = choice.Manner(console=console, dry_run=dry_run)
     wishes = choice.Wishes(settings=settings, wheel=wheel, gpu=gpu, elsewhere=True, driver=driver)
     if gpu and settings.card == "auto" and wishes.leaves_versions:
+        if request.gpu_type:
+            raise UsageError(
+                f"`{request.gpu_type}` is no card of the toolkit's table",
+                why="which TensorFlow is taken depends on the card",
+                remedy="give --card too, with the name that nvidia-smi has for it on a node, such as --card H100",
+            )
         raise UsageError(
             "which GPUs the nodes have is not known",
             why="Slurm names no type of theirs here, and which TensorFlow is taken depends on the card",
@@ -92,6 +98,20 @@ def slurm(
         number = batch.submit(path)
         log = f"{name}-{number}.log"
         console.result({"job": number, "script": str(path)}, f"job {number} is queued; its output: {log}")
+
+
+def _check_slurm(request: "SlurmRequest", console: "Console", *, dry_run: bool) -> None:
+    """Say what is not checked, or hardly useful. Raises an error for what Slurm could not run, or not go on with."""
+    from toolkit.launch import batch
+
+    batch.require_time(request)
+    if not dry_run:
+        batch.require_slurm()
+    elif shutil.which("sbatch") is None:
+        console.heading("slurm", "not on this machine: the partition, its limit and its GPUs are not checked")
+    if 0 < request.seconds < batch.SHORTEST_SECONDS:
+        saves = f"it saves and goes back to the queue at most {batch.SAVE_SECONDS} seconds before the limit"
+        console.heading("time", f"{saves}; with less than 10 minutes little is left to train")
 
 
 def _name_card(request: "SlurmRequest") -> str:

@@ -97,10 +97,14 @@ class Chosen:
         if self.missing is None or self.decision is None:
             return
         way = self.decision.way
+        made = f"`toolkit up` makes it in minutes, as `{way.command}` does"
+        if self.elsewhere:
+            graft = replace(way, by_card=False).command
+            made = f"`{graft}` makes it in minutes; then give this command again with --wheel dist/NAME"
         raise GpuError(
             f"{self.decision.name_devices()} needs a grafted wheel, and there is none yet",
             why=way.reason,
-            remedy=f"`toolkit up` makes it in minutes, as `{way.command}` does; --card none runs on the processor",
+            remedy=f"{made}; --card none runs on the processor",
         )
 
 

@@ -29,8 +29,49 @@ RESTARTS = 100
 _PLACES: Final = (("partition", "p"), ("account", "A"), ("qos", "q"), ("constraint", "C"), ("reservation", ""))
 """Options of sbatch that decide on which nodes a job may run, with their letters."""
 
+SAVE_SECONDS: Final = 2 * GRACE_SECONDS + 60
+"""A job saves at most so long before its limit: Slurm may send a signal up to a minute early."""
+
 SHORTEST_SECONDS: Final = 600
-"""Of a time limit, 180 seconds are kept for the save, and the start takes a minute or two of the rest."""
+"""The start takes a minute or two of what a limit leaves before the save."""
+
+OF_SBATCH: Final = frozenset(
+    [
+        "-t",
+        "-p",
+        "-A",
+        "-C",
+        "-w",
+        "-x",
+        "--time",
+        "--partition",
+        "--account",
+        "--qos",
+        "--constraint",
+        "--reservation",
+        "--mem",
+        "--mem-per-cpu",
+        "--nodelist",
+        "--exclude",
+        "--exclusive",
+        "--mail-type",
+        "--mail-user",
+        "--licenses",
+        "--gres",
+    ]
+)
+"""Options of sbatch that users write in the wrong place. None is one of the training job."""
+
+_OF_LAUNCH: Final = {
+    ("-N", "--nodes"): "--nodes",
+    ("-n", "--ntasks", "--ntasks-per-node"): "--nodes or --gpus",
+    ("-c", "--cpus-per-task"): "--cpus",
+    ("-G", "--gpus", "--gpus-per-node", "--gpus-per-task"): "--gpus",
+}
+"""Options of sbatch that the script sets, and the options of the launcher in their place."""
+
+_STOPPING: Final = ("--no-requeue", "--signal", "-a", "--array")
+"""Options of sbatch with which a job could not save, or not go on."""
 
 _FREE_SECONDS: Final = 5
 _DRIVER_SECONDS: Final = 20
@@ -65,7 +106,12 @@ class SlurmRequest:
     def find_option(self, name: str, letter: str) -> str:
         """Return what an option or variable of sbatch says, such as ``partition``; empty if that is left to Slurm."""
         words = shlex.split(" ".join(self.options).replace("=", " "))
-        named = [after for word, after in itertools.pairwise(words) if word in {f"-{letter}", f"--{name}"}]
+        named = []
+        for word, after in itertools.pairwise([*words, ""]):
+            if word in {f"-{letter}", f"--{name}"}:
+                named.append(after)
+            elif letter and re.match(f"-{letter}.", word):  # a letter may have its value at once, -t0:30:00
+                named.append(word[2:])
         return named[-1] if named else os.environ.get(f"SBATCH_{name.upper()}", "")
 
 
@@ -112,6 +158,43 @@ def write_slurm(name: str, command: Sequence[str], request: SlurmRequest) -> str
         "interrupted": INTERRUPTED,
     }
     return _render("slurm.sh.j2", values, lambda value: shlex.quote(str(value)))
+
+
+def require_places(request: SlurmRequest, words: Sequence[str]) -> None:
+    """Raise a UsageError for an option on the wrong side of ``--``, and for one that the script must set itself.
+
+    ``words`` are the options that go to the job.
+    """
+    for word, after in itertools.pairwise([*words, ""]):
+        name, equals, value = word.partition("=")
+        if name in OF_SBATCH:
+            value = value if equals or after.startswith("-") else after
+            raise UsageError(
+                f"{name} is an option of sbatch", remedy=f"put it after `--`, as in `-- {f'{name} {value}'.strip()}`"
+            )
+    for word in request.options:
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        own = next((own for names, own in _OF_LAUNCH.items() if name in names), "")
+        if name == "--gres" and "gpu" in request.find_option("gres", ""):
+            own = "--gpus"
+        if own:
+            raise UsageError(f"the script sets what {name} says", remedy=f"give {own} before `--` in its place")
+        if name in _STOPPING:
+            raise UsageError(
+                f"a job of `toolkit launch` takes no {name}",
+                why="the script sets what lets a job save and go on after a stop",
+                remedy=f"leave {name} out",
+            )
+
+
+def require_time(request: SlurmRequest) -> None:
+    """Raise a UsageError for a time limit that leaves nothing before the save."""
+    if 0 < request.seconds <= SAVE_SECONDS:  # 0 stands for no limit
+        raise UsageError(
+            f"a limit of {request.seconds:g} seconds leaves no time to train",
+            why=f"a job saves and goes back to the queue at most {SAVE_SECONDS} seconds before its limit",
+            remedy="give 10 minutes or more, as in `-- --time 0:10:00`",
+        )
 
 
 def require_ports(request: SlurmRequest) -> None:

@@ -33,11 +33,14 @@ class Cluster:
         return range(count * self.index, count * (self.index + 1))
 
 
-def share(shards: int, workers: int) -> int:
-    """Return how many shards each worker has. Raises a UsageError if the workers cannot share them equally."""
+def share(shards: int, workers: int, note: str = "") -> int:
+    """Return how many shards each worker has. Raises a UsageError if the workers cannot share them equally.
+
+    ``note`` ends the message: it says where the number of workers comes from.
+    """
     if shards % workers:
         raise UsageError(
-            f"{workers} workers cannot share {shards} shards equally",
+            f"{workers} workers cannot share {shards} shard{'s' * (shards != 1)} equally{note}",
             why="the number of shards decides the weights, and each worker has as many of them as the others",
             remedy=f"give --shards {workers} or a multiple, or as many workers as divide {shards}",
         )

@@ -168,18 +168,18 @@ def test_a_node_names_its_driver_if_one_is_free(farm: slurm.Farm) -> None:
 
 
 REFUSED = {
-    "--partition=nowhere": ("invalid partition", "the script is"),
-    "--gpus=h100:1 --partition=short": ("not available", "it can start in: main, urgent"),
-    "--mem=99G": ("not available", "main (limit infinite, nodes of 1 cores, 4000 MB, gpu:a100:4)"),
-    "--partition=short --time=9:00:00": ("9:00:00 is above the limit of 4:00:00", "short (limit 4:00:00"),
-    "--time=4h": ("Invalid --time", "the script is"),
+    "-- --partition=nowhere": ("invalid partition", "the script is"),
+    "--gpus=h100:1 -- --partition=short": ("not available", "it can start in: main, urgent"),
+    "-- --mem=99G": ("not available", "main (limit infinite, nodes of 1 cores, 4000 MB, gpu:a100:4)"),
+    "-- --partition=short --time=9:00:00": ("9:00:00 is above the limit of 4:00:00", "short (limit 4:00:00"),
+    "-- --time=4h": ("Invalid --time", "the script is"),
 }
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED.items())
 def test_what_slurm_can_never_start_is_refused(farm: slurm.Farm, options: str, said: tuple[str, str]) -> None:
     command = ("python", "-m", "toolkit", "launch", "slurm", "digits", *INTERPRETER, "--nodes", "1")
-    done = farm(*command, "--", *options.split())
+    done = farm(*command, *options.split())
     assert done.returncode == 4
     assert all(word in done.stderr for word in ("Slurm refuses the job", *said)), done.stderr
     assert not farm("squeue", "--noheader").stdout

@@ -1,6 +1,7 @@
 import math
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -109,6 +110,7 @@ def test_a_machine_without_slurm_can_print_and_not_submit(run: Run) -> None:
     done = run("launch", "slurm", "digits", "--shards", "2", "--dry-run", "--interpreter", "/opt/python")
     assert done.returncode == 0, done.stderr
     assert "/opt/python -P -m train.peers slurm digits --shards 2" in done.stdout
+    assert ("the partition, its limit and its GPUs are not checked" in done.stderr) == (shutil.which("sbatch") is None)
     done = run("launch", "slurm", "digits", "--shards", "2", PATH="/nowhere")
     assert done.returncode == 4
     assert "sbatch is not on this machine" in done.stderr
@@ -122,6 +124,7 @@ def test_no_option_of_a_scheduler_is_one_of_the_job() -> None:
         for command in (typer.main.get_command(workers), typer.main.get_command(make_app(_collect)))
     )
     assert {"--shards", "--memory"} <= job
+    assert not batch.OF_SBATCH & (own | job)
     # A job on this machine is told how progress is shown. One of a scheduler has no terminal, so it prints lines.
     assert own & job <= {"dataset", "--json", "--progress"}
 
@@ -135,13 +138,42 @@ def test_options_after_two_dashes_are_those_of_slurm(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("option", "limit", "short"),
-    [("--time=0:05:00", "", True), ("", "5", True), ("-t 10", "", False), ("--time 4:00", "20", True), ("", "", False)],
+    [
+        ("--time=0:05:00", "", True),
+        ("", "5", True),
+        ("-t 10", "", False),
+        ("--time 4:00", "20", True),
+        ("-t0:05:00", "", True),
+        ("", "", False),
+    ],
 )
 def test_a_limit_that_leaves_hardly_time_to_train_is_named(run: Run, option: str, limit: str, short: bool) -> None:
     options = ("digits", "--nodes", "1", "--dry-run", "--", *option.split())
     done = run("launch", "slurm", *options, SBATCH_TIMELIMIT=limit)
     assert done.returncode == 0, done.stderr
-    assert ("give 10 minutes or more" in done.stderr) == short
+    assert ("with less than 10 minutes little is left" in done.stderr) == short
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--time 4:00:00", "as in `-- --time 4:00:00`"),
+        ("--partition=gpu", "as in `-- --partition gpu`"),
+        ("-- --nodes 2", "give --nodes before `--`"),
+        ("-- --ntasks=4", "give --nodes or --gpus before `--`"),
+        ("-- -G 1", "give --gpus before `--`"),
+        ("-- --gres=gpu:1", "give --gpus before `--`"),
+        ("-- --no-requeue", "leave --no-requeue out"),
+        ("-- --array 0-3", "leave --array out"),
+        ("-- --signal=INT@9", "leave --signal out"),
+        ("-- --time 3", "a limit of 180 seconds leaves no time to train"),
+        ("--gpus h100_1g.10gb:1", "`h100_1g.10gb` is no card of the toolkit's table"),
+    ],
+)
+def test_what_cannot_be_told_to_slurm_in_this_way_is_refused(run: Run, words: str, said: str) -> None:
+    done = run("launch", "slurm", "digits", "--nodes", "1", "--dry-run", *words.split(), PATH="/nowhere")
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 def test_gpus_whose_type_nobody_names_ask_for_the_card(run: Run) -> None:
@@ -174,6 +206,8 @@ def test_the_type_of_the_gpus_and_their_driver_decide_what_the_job_needs(run: Ru
     options = ["--driver", driver] if driver else []
     done = run("launch", "slurm", "digits", "--shards", "2", "--gpus", "h100:1", *options, "--dry-run")
     assert (said in done.stderr) == (said != "as published")
+    made = "`toolkit graft --compute-capability 9.0` makes it in minutes; then give this command again with --wheel"
+    assert (made in done.stderr) == (said != "as published")
     assert done.returncode == (0 if said == "as published" else 12), done.stderr
 
 
@@ -251,5 +285,7 @@ def test_a_time_limit_is_read_as_slurm_reads_and_prints_it(limit: str, seconds: 
 def test_shards_that_workers_cannot_share_are_refused_first(run: Run) -> None:
     done = run("launch", "slurm", "--nodes", "3", "digits", "--shards", "4")
     assert done.returncode == 2
-    assert "3 workers cannot share 4 shards" in done.stderr
+    assert "3 workers cannot share 4 shards equally\n" in done.stderr
+    done = run("launch", "slurm", "digits")
+    assert "2 workers cannot share 1 shard equally (--nodes is 2 unless you give it)" in done.stderr
     assert not list(run.folder.iterdir())
