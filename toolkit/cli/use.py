@@ -129,8 +129,10 @@ def serve(
     from toolkit.base import steps
     from toolkit.base.steps import Task
     from toolkit.jobs import choice, inference, pipeline
+    from train.service.options import read_hosts
 
     console = session.console
+    read_hosts(allow_host or ())  # the job reads them too, after the environment is made
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
     values = [*limits.items(), ("log-format", log_format), *(("allow-host", name) for name in allow_host or ())]
     words = tuple(word for name, value in values for word in (f"--{name}", str(value)))

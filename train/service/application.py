@@ -1,8 +1,8 @@
 """Answers requests: predictions, health, what is known of the network, metrics, and a page to try it.
 
-It is plain HTTP for one network. Without a token, requests must name a loopback host, or one that a proxy passes on, so
-that no web page can reach the server by a host name of its own (DNS rebinding). No page of another origin may use the
-server.
+It is plain HTTP for one network. Without a token, or with names of its own, requests must name a loopback host or one
+of these names, so that no web page can reach the server by a host name of its own (DNS rebinding). No page of another
+origin may use the server.
 """
 
 import asyncio
@@ -81,7 +81,9 @@ class Service:
     readers: int  # how many requests may have their images read at a time
     budget: PixelBudget  # the pixels that these may decode at a time
     token: str = ""  # empty if the server listens on loopback alone
-    hosts: frozenset[str] = frozenset()  # names beside those of loopback by which it may be asked without a token
+    hosts: frozenset[str] = (
+        frozenset()
+    )  # names beside those of loopback by which it may be asked; empty: with a token, by any
     proxies: tuple[str, ...] = PROXIES  # addresses that may say whose request they pass on, if it has ``hosts``
     log: LogFormat = "text"
 
@@ -240,12 +242,15 @@ class _Guard:
 
     def _judge(self, request: Request) -> Refusal | None:
         token, host = self._service.token, request.headers.get("host", "")
-        if not token and _strip_port(host) not in LOOPBACK | self._service.hosts:
+        hosts = self._service.hosts
+        if (hosts or not token) and _strip_port(host) not in LOOPBACK | hosts:
             return Refusal(
                 421,
                 "this host is not served",
-                why="the server is for this machine",
-                remedy="use 127.0.0.1, or start the server with --allow-host and the name that a proxy passes on",
+                why="the server is for the names of --allow-host" if hosts else "the server is for this machine",
+                remedy="ask by one of its names"
+                if hosts
+                else "use 127.0.0.1, or start the server with --allow-host and the name that a proxy passes on",
             )
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != host:

@@ -73,6 +73,11 @@ def read_token(file: Path | None) -> str:
     except (OSError, ValueError) as error:
         raise UsageError(f"the token file {file} cannot be read", why=str(error)) from error
     token = text.strip()
+    if len(lines := token.splitlines()) > 1:
+        raise UsageError(
+            f"{f'the token file {file}' if file else TOKEN} has {len(lines)} lines; one token is wanted",
+            remedy="leave the token alone in it",
+        )
     if (token or file) and (len(token) < SHORTEST or not token.isascii() or not token.isprintable()):
         raise UsageError(
             "the token is not fit",
@@ -98,7 +103,7 @@ def read_hosts(names: Sequence[str]) -> frozenset[str]:
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f"--allow-host {name!r} is no name of a host",
-                remedy="give it without port and path: predict.example.org",
+                remedy="give one name each, without port and path; repeat the option: --allow-host A --allow-host B",
             )
     return frozenset(name.lower() for name in names)
 

@@ -40,16 +40,24 @@ def test_a_proxy_may_pass_on_the_names_that_are_allowed(
         assert client.send(DIGITS[:1], headers={**proxied, "X-Forwarded-For": "192.0.2.7"}).status == 200
         assert client.send(DIGITS[:1], headers={**proxied, "Origin": "https://evil.example"}).status == 403
         assert client.ask("GET", "/health", headers={"Host": "evil.example"}).status == 421
+        assert (
+            "ask by one of its names"
+            in client.ask("GET", "/metadata", headers={"Host": "evil.example"}).content.decode()
+        )
         assert client.ask("GET", "/health").status == 200
+    with serving.running(replace(make(trained, token="0123456789abcdef"), hosts=hosts)) as client:  # noqa: S106
+        for host, status in (("predict.example.org", 200), ("evil.example", 421)):
+            assert client.ask("GET", "/health", headers={"Host": host}).status == status
     assert " 192.0.2.7 POST /predictions 200 " in capfd.readouterr().err
     # Others may say what they like.
     with serving.running(replace(make(trained), hosts=hosts, proxies=("127.0.0.9",))) as client:
         client.ask("GET", "/health", headers={"X-Forwarded-For": "192.0.2.8"})
     said = capfd.readouterr().err
     assert (" 127.0.0.1 GET /health 200 " in said, "192.0.2.8" in said) == (True, False)
-    for wrong in ("", "*", "predict.example.org:443", "https://predict.example.org", "a/b", "-x"):
-        with pytest.raises(UsageError, match="no name of a host"):
+    for wrong in ("", "*", "predict.example.org:443", "https://predict.example.org", "a/b", "-x", "a,b", "*.x"):
+        with pytest.raises(UsageError, match="no name of a host") as refused:
             read_hosts([wrong])
+        assert "repeat the option" in str(refused.value)
 
 
 def test_the_proxy_before_a_container_has_the_address_of_its_gateway(tmp_path: Path) -> None:
@@ -161,6 +169,9 @@ def test_an_address_that_others_reach_needs_a_token(
     assert read_token(tmp_path / "token") == "0123456789abcdef"
     monkeypatch.setenv(TOKEN, "abcdefghijklmnopqrst")
     assert read_token(None) == "abcdefghijklmnopqrst"
+    (tmp_path / "token").write_text("0123456789abcdef\nfedcba9876543210\n")
+    with pytest.raises(UsageError, match="has 2 lines; one token is wanted"):
+        read_token(tmp_path / "token")
     require_guard(EVERYWHERE, "abcdefghijklmnopqrst", published=False)
     for host in ("127.0.0.1", "127.8.8.8", "::1", "localhost"):
         require_guard(host, "", published=False)
