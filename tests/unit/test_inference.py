@@ -158,3 +158,14 @@ def test_names_of_thousands_of_images_fit_in_a_container(run_folder: Path, tmp_p
     assert len(json.dumps(dict(asked.environment))) < 1000
     with pytest.raises(UsageError, match="too many"):
         inference.plan_prediction(run_folder, [*names, "one-more.png"], [], [])
+
+
+def test_a_server_is_told_of_a_bad_name_and_of_an_open_token_file_before_anything_is_made(run: Run) -> None:
+    (run.folder / "token").write_text("0123456789abcdef\n")
+    for mode, warned in ((0o644, True), (0o600, False)):
+        (run.folder / "token").chmod(mode)
+        done = run("serve", "nowhere", "--token-file", "token", "--dry-run")
+        assert ("others can read token: chmod 600 token" in done.stderr) == warned
+    done = run("serve", "nowhere", "--allow-host", "a,b", "--dry-run")
+    assert done.returncode == 2
+    assert "repeat the option" in done.stderr

@@ -133,6 +133,8 @@ def serve(
 
     console = session.console
     read_hosts(allow_host or ())  # the job reads them too, after the environment is made
+    if token_file and token_file.is_file() and token_file.stat().st_mode & 0o077:
+        console.heading("token", f"others can read {token_file}: chmod 600 {token_file}")
     limits = {"batch": batch, "wait": wait, "queue": queue, "max-mib": max_mib, "max-pixels": max_pixels}
     values = [*limits.items(), ("log-format", log_format), *(("allow-host", name) for name in allow_host or ())]
     words = tuple(word for name, value in values for word in (f"--{name}", str(value)))

@@ -112,6 +112,8 @@ def make_application(service: Service) -> ASGIApp:
             if any(prediction["guesses"] for prediction in predictions)
             else max(prediction.pop("status") for prediction in predictions)
         )
+        if status != 200:
+            request.scope[REFUSED] = predictions[0]["problem"]
         for prediction in predictions:
             prediction.pop("status", None)
         return JSONAnswer({"run": service.facts["run"], "predictions": predictions}, status)

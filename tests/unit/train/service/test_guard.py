@@ -105,6 +105,17 @@ def test_each_request_is_one_line(
     assert value == {"kind": "request", "client": "127.0.0.1", "method": method, "path": path, "status": status}
 
 
+def test_the_line_of_an_image_that_cannot_be_read_says_why(
+    trained: network.Network, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with serving.running(replace(make(trained), log="json")) as client:
+        answer = client.send([b"no image"])
+    assert answer.status == 422
+    problem = json.loads(answer.content)["predictions"][0]["problem"]
+    assert problem
+    assert json.loads(capfd.readouterr().err)["refused"] == problem
+
+
 def exchange(client: Client, *requests: str, end: bool = True) -> bytes:
     """Send requests over one connection, close the own half of it, and return all that comes back."""
     with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
