@@ -236,6 +236,6 @@ def _compare_parent(link: Link, artifact: Artifact, known: dict[Artifact, Link])
     except ToolkitError as error:
         if not link.damaged:
             raise
-        why = f"{artifact.path}: {error.what}{': ' * bool(error.why)}{error.why}"
+        why = f"{artifact.path}: {': '.join(filter(None, (error.what, error.why)))}"
         link.joints = [item for item in link.joints if item.id != link.damaged]
         link.joints.append(check(link.damaged, False, why))

@@ -64,7 +64,7 @@ def _verify(artifact: Artifact, context: PageContext, known: Known | None) -> re
         if context.compared == "run" and isinstance(artifact, Run) and not is_unfinished(artifact.folder):
             root.findings = artifact.check()
     except ToolkitError as error:
-        root.findings = [check("manifest", False, f"{error.what}{': ' * bool(error.why)}{error.why}")]
+        root.findings = [check("manifest", False, ": ".join(filter(None, (error.what, error.why))))]
     return root
 
 
