@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.base.console import Console
+from toolkit.base.console import Console, fold
 from train.system import progress
 from train.system.progress import Status, Work, measure, render
 
@@ -227,3 +227,15 @@ def test_an_interrupt_leaves_a_clean_terminal(number: signal.Signals) -> None:
     shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in see(said)]
     assert shown[0].startswith("interrupted")
     assert not any("Compiling" in line for line in shown)
+
+
+def test_text_is_folded_between_words_and_a_command_stays_whole() -> None:
+    command = "toolkit install --into my-env --card 12.0"
+    text = f"  because    {'word ' * 12}end\n  command    {command}  (about 5 minutes on this machine)\nshort"
+    assert fold(text, 50).split("\n") == [
+        "  because    word word word word word word word",
+        "             word word word word word end",
+        f"  command    {command}",
+        "             (about 5 minutes on this machine)",
+        "short",
+    ]

@@ -1,7 +1,10 @@
 """Prints results on standard output, and everything else on standard error, as cargo, uv and docker buildx do."""
 
 import os
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +15,8 @@ from toolkit.base.errors import PreflightError
 from train.system import progress
 from train.system.output import clean, dump_json
 
+_START = re.compile(r"\s*(?:[\w-]+\s{2,}|(?:error|why|try|note|warning):\s+)?")
+_COMMAND = re.compile(r"(?:toolkit|docker|uv|pip|python|conda|sudo|export|\.?[\w./-]+/bin/\S+) ")
 _BOLD, _DIM, _RED, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 
@@ -24,7 +29,7 @@ class Console:
 
     def say(self, text: str) -> None:
         if self.verbosity >= 0:
-            _print_error(clean(text))
+            _print_error(_fold_for(sys.stderr, clean(text)))
 
     def detail(self, text: str) -> None:
         if self.verbosity >= 1:
@@ -32,7 +37,8 @@ class Console:
 
     def heading(self, step: str, text: str) -> None:
         if self.verbosity >= 0:
-            _print_error(f"{_paint(f'{step:<8}', _BOLD)} {clean(text)}")
+            folded = _fold_for(sys.stderr, f"{step:<8} {clean(text)}")
+            _print_error(_paint(folded[:8], _BOLD) + folded[8:])
 
     @contextmanager
     def timed(self, step: str, text: str) -> Iterator[progress.Status]:
@@ -48,7 +54,8 @@ class Console:
         return progress.Status(step, self.mode)
 
     def fail(self, text: str) -> None:
-        _print_error(f"{_paint('error:', _RED)} {clean(text)}")
+        folded = _fold_for(sys.stderr, f"error: {clean(text)}")
+        _print_error(_paint(folded[:6], _RED) + folded[6:])
 
     def ask(self, question: str) -> bool:
         """Ask on the terminal, also with --quiet, and return whether the answer is yes. The end of input means no."""
@@ -60,11 +67,12 @@ class Console:
         """Add fields to the result of --json."""
         self._value.update(value)
 
-    def result(self, value: Mapping[str, Any], text: str) -> None:
+    def result(self, value: Mapping[str, Any], text: str, *, prose: bool = False) -> None:
+        """Print a result. On a terminal, ``prose`` is folded between words."""
         if self.json:
             self.add(value)
         else:
-            _print_result(clean(text))
+            _print_result(_fold_for(sys.stdout, clean(text)) if prose else clean(text))
 
     def close(self, error: dict[str, object] | None = None) -> None:
         if self.json:
@@ -78,6 +86,32 @@ class Console:
             return "quiet"
         dumb = self.display == "auto" and sys.stderr.isatty() and not progress.is_live("auto", sys.stderr)
         return "plain" if dumb else self.display
+
+
+def fold(text: str, width: int) -> str:
+    """Return text with its lines folded between words, each below where its first words begin.
+
+    A command stays whole, so that it can be copied; what is said of it after two spaces goes to a line of its own.
+    """
+    return "\n".join(_fold_line(line, width) for line in text.split("\n"))
+
+
+def _fold_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    start = _START.match(line)[0]  # type: ignore[index] # it matches every text
+    indent, rest = " " * len(start), line[len(start) :]
+    if len(start) > width // 2:
+        return line
+    if _COMMAND.match(rest):
+        command, _, remark = rest.partition("  (")
+        return f"{start}{command}" + (f"\n{_fold_line(f'{indent}({remark}', width)}" if remark else "")
+    folded = textwrap.wrap(rest, width - len(start), break_long_words=False, break_on_hyphens=False)
+    return start + f"\n{indent}".join(folded)
+
+
+def _fold_for(stream: TextIO, text: str) -> str:
+    return fold(text, shutil.get_terminal_size((80, 24)).columns) if stream.isatty() else text
 
 
 def _print_error(text: str) -> None:

@@ -35,7 +35,7 @@ def diagnose(
         raise UsageError("FILE, --id and --last exclude each other", remedy="give one of them")
     if name is not None:
         row = load().find(name)
-        session.console.result(row.to_json(), row.render())
+        session.console.result(row.to_json(), row.render(), prose=True)
         return
     if last:
         files = [str(_find_last(Path(session.settings.state)))]
@@ -54,7 +54,7 @@ def _read(session: Session, files: list[str]) -> None:
             result = diagnosis.diagnose(_open(files, stack))
         except OSError as error:  # a disk, or a folder as standard input
             raise PreflightError("cannot read the log", why=error.strerror or str(error)) from error
-    session.console.result(result.to_json(), result.render())
+    session.console.result(result.to_json(), result.render(), prose=True)
     if result.unknown:
         raise UnknownFailureError(
             "the log has errors, and none of the known failures explains them",

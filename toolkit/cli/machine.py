@@ -84,7 +84,7 @@ def advise(
     decision = decide(machine, asked, card=card, table=table)
     gpus = [advice.advise(table, device, machine, asked, card).to_json() for device in dict.fromkeys(machine.devices)]
     value = {"decision": decision.to_json(), "command": decision.way.command, "gpus": gpus}
-    console.result(value, advice.render(decision, machine, table))
+    console.result(value, advice.render(decision, machine, table), prose=True)
 
 
 def _describe_machine(settings: "Settings", card: str, *, driver: str, glibc: str) -> "Machine":
