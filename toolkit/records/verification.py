@@ -51,8 +51,11 @@ class Verification:
             held = f"{wrong} of {len(self.signatures)} signatures {findings.say_fail(wrong)}"
             return f"not verified: {held}, so nothing else was checked"
         by = "" if self.policy or self.artifact.reference else " by its records alone"
-        if missing := " and the ".join(dict.fromkeys(link.kind for link in self.root.walk() if link.is_missing)):
-            by += f", except the {missing} behind it, which cannot be checked here"
+        behind = dict.fromkeys(link.kind for link in self.root.walk() if link.is_missing and link is not self.root)
+        if self.root.is_missing:
+            by += ", except its record, which is not on this machine"
+        elif behind:
+            by += f", except the {' and the '.join(behind)} behind it, which cannot be checked here"
         added = [f"; {item.evidence}" for item in self.findings if item.id == ADDED]
         return findings.summarize(self.findings, by) + "".join(added)
 
