@@ -234,6 +234,7 @@ class _Guard:
             self._service.metrics.note_request(path, status, seconds)
             asked = access.Access(
                 client=request.client.host if request.client else "",
+                host=request.headers.get("host", ""),
                 method=request.method,
                 path=scope["raw_path"].decode("latin-1"),
                 status=status,

@@ -102,6 +102,7 @@ def test_each_request_is_one_line(
     assert value.pop("time")
     assert 0 < value.pop("seconds") < 60
     assert value.pop("refused").encode("unicode_escape").decode() == refused
+    assert value.pop("host") == headers.get("Host", f"127.0.0.1:{client.port}")
     assert value == {"kind": "request", "client": "127.0.0.1", "method": method, "path": path, "status": status}
 
 
