@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Image = Annotated[str | None, typer.Option(metavar="REF", help="Image to use. Default: that of these settings.")]
 Capability = Annotated[str | None, typer.Option(metavar="X.Y", help="Compute capability to find.")]
-Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is a failure.")]
+Device = Annotated[Literal["auto", "cpu", "gpu"], typer.Option(help="gpu: a missing GPU is an error (exit code 12).")]
 Skip = Annotated[
     list[str] | None, typer.Option(metavar="ID", help="A check to leave out, and to report as skipped; repeatable.")
 ]

@@ -214,7 +214,6 @@ def _do(task: Task[T]) -> T:
 
 
 def _describe_checks(report: Report) -> str:
-    report.require_gpu()
     report.require_pass()
     return report.summary
 

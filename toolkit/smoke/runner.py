@@ -73,16 +73,16 @@ class Report:
             "verdict": self.verdict,
         }
 
-    def require_gpu(self) -> None:
-        """Raise GpuError if a GPU was asked for, and the TensorFlow that was checked works and sees none."""
-        blind = next((check for check in self.failures if check.id == _SEES_GPU), None)
-        if blind and not self.device.get("gpus"):
-            raise GpuError("a GPU was asked for, and there is none", why=blind.evidence, remedy=blind.remedy)
-
     def require_pass(self) -> None:
-        """Raise CheckError with all failures and the remedy of the first one, unless the verdict is ``pass``."""
+        """Raise CheckError with all failures and the remedy of the first one, unless the verdict is ``pass``.
+
+        Raises GpuError if a GPU was asked for, and the TensorFlow that was checked works and sees none.
+        """
         if self.verdict == "pass":
             return
+        blind = next((check for check in self.failures if check.id == _SEES_GPU), None)
+        if blind and self.device.get("asked") == "gpu" and not self.device.get("gpus"):
+            raise GpuError("a GPU was asked for, and there is none", why=blind.evidence, remedy=blind.remedy)
         remedy = self.failures[0].remedy
         raise CheckError(
             f"smoke: {', '.join(check.id for check in self.failures)} failed",

@@ -1,5 +1,6 @@
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +96,13 @@ def test_what_is_not_a_report_is_refused_with_the_reason(value: object, why: str
 
 def test_checks_that_see_no_gpu_have_the_exit_code_of_a_job_that_finds_none() -> None:
     blind = make_check(id="device.visible", evidence={"why": "TensorFlow sees no GPU"})
+    report = assemble([blind], "2.19.0")
     with pytest.raises(GpuError, match="a GPU was asked for"):
-        assemble([blind], "2.19.0").require_gpu()
-    assemble([make_check(id="device.visible", result="pass")], "2.19.0").require_gpu()
+        replace(report, device={"asked": "gpu", "gpus": 0}).require_pass()
+    for device in ({"asked": "auto", "gpus": 0}, {"asked": "gpu", "gpus": 1}):
+        with pytest.raises(CheckError, match=r"device\.visible failed"):
+            replace(report, device=device).require_pass()
+    assemble([make_check(id="device.visible", result="pass")], "2.19.0").require_pass()
 
 
 def test_junit_holds_reason_remedy_and_evidence(tmp_path: Path) -> None:
