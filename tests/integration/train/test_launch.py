@@ -15,6 +15,7 @@ from tests.integration.docker import slurm, stages
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 OPTIONS = ("digits", "--shards", "2", "--depth", "10", "--epochs", "15")
+LONGER = ("--depth", "100", "--growth", "22", "--epochs", "40")
 INTERPRETER = ("--interpreter", "/opt/venv/bin/python")
 IMAGE = "toolkit/train:launch-tests"
 SAVED = "the state is saved"
@@ -24,6 +25,11 @@ OTHERS = [pytest.param(suite, marks=pytest.mark.weekly) for suite in slurm.SUITE
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
     return train(tmp_path_factory.mktemp("one"))
+
+
+@pytest.fixture(scope="module")
+def expected_of_longer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return train(tmp_path_factory.mktemp("longer"), *LONGER)
 
 
 def train(out: Path, *options: str) -> str:
@@ -106,14 +112,13 @@ def test_a_job_is_saved_at_each_stop_and_gives_the_same_weights(
 @pytest.mark.weekly
 @pytest.mark.timeout(3600)
 def test_a_job_that_slurm_itself_stops_before_its_limit_gives_the_same_weights(
-    farm: slurm.Farm, launch: Callable[..., str], tmp_path: Path
+    expected_of_longer: str, farm: slurm.Farm, launch: Callable[..., str]
 ) -> None:
     """Slurm sends the signal one to two minutes after the start."""
-    longer = ("--depth", "100", "--growth", "28", "--epochs", "40")
-    job = launch(*longer, "--nodes", "1", "--cpus", "1", "--", "--mem=2G", "--time=4")
+    job = launch(*LONGER, "--nodes", "1", "--cpus", "1", "--", "--mem=2G", "--time=4")
     said = farm.wait(job, 3000)
     assert "Restarts=0" not in said, said
-    require_result(farm, said, train(tmp_path, *longer))
+    require_result(farm, said, expected_of_longer)
 
 
 @pytest.mark.weekly
