@@ -8,13 +8,13 @@ A word between grave accents may also stand there bare or in other quotes, as we
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 _PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`")
 _KINDS: Final[Mapping[str, str]] = {
@@ -90,6 +90,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""
+_SHORT: Final = 1 << 16
+"""Bytes of a text of which each word is looked for on its own."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
 """Characters of logs in lower case, the rarest first."""
 _PREFIX: Final = re.compile(
@@ -188,17 +190,70 @@ T = TypeVar("T")
 
 
 class Filter(Generic[T]):
-    """Finds in a log in lower case where a line may match a pattern, and says of what the pattern is.
-
-    Each word is looked for at a rare character of it, because the search skips all other characters quickly. What
-    stands before that character is compared last.
-    """
+    """Finds in a log in lower case where a line may match a pattern, and says of what the pattern is."""
 
     def __init__(self, patterns: Iterable[tuple[Pattern, T]]) -> None:
-        owners: dict[str, dict[int, T]] = {}
+        self._owners: dict[str, dict[int, T]] = {}
         for pattern, owner in patterns:
             for word in pattern.literals:
-                owners.setdefault(word, {})[id(owner)] = owner
+                self._owners.setdefault(word, {})[id(owner)] = owner
+
+    def open(self, text: bytes) -> "Search[T]":
+        """Return what searches a text. In a short one each word is looked for; to compile all of them takes longer."""
+        return _Words(text, self._words) if len(text) <= _SHORT else _Compiled(text, self._expression)
+
+    @cached_property
+    def _words(self) -> Mapping[bytes, Mapping[int, T]]:
+        return {word.encode(): owners for word, owners in self._owners.items()}
+
+    @cached_property
+    def _expression(self) -> "_Expression[T]":
+        return _Expression(self._owners)
+
+
+class Search(Protocol[T]):
+    def find(self, position: int) -> tuple[int, int] | None:
+        """Return the place of the first word at or after a position."""
+
+    def list_owners(self, line: bytes) -> list[T]:
+        """Return what the patterns are of that may match a line, each once."""
+
+
+class _Words(Generic[T]):
+    def __init__(self, text: bytes, owners: Mapping[bytes, Mapping[int, T]]) -> None:
+        self._owners = {word: found for word, found in owners.items() if word in text}
+        self._places = sorted((at, at + len(word)) for word in self._owners for at in _list_places(text, word))
+
+    def find(self, position: int) -> tuple[int, int] | None:
+        at = bisect_left(self._places, (position, 0))
+        return self._places[at] if at < len(self._places) else None
+
+    def list_owners(self, line: bytes) -> list[T]:
+        found: dict[int, T] = {}
+        for word in sorted((word for word in self._owners if word in line), key=line.find):
+            found |= self._owners[word]
+        return list(found.values())
+
+
+class _Compiled(Generic[T]):
+    def __init__(self, text: bytes, expression: "_Expression[T]") -> None:
+        self._text, self._expression = text, expression
+
+    def find(self, position: int) -> tuple[int, int] | None:
+        match = self._expression.search(self._text, position)
+        return match.span() if match else None
+
+    def list_owners(self, line: bytes) -> list[T]:
+        return self._expression.list_owners(line)
+
+
+class _Expression(Generic[T]):
+    """Looks for each word at a rare character of it, because the search skips all other characters quickly.
+
+    What stands before that character is compared last.
+    """
+
+    def __init__(self, owners: Mapping[str, Mapping[int, T]]) -> None:
         # A word that contains another is found by the shorter one.
         longer = _find_longer(list(owners))
         words = owners.keys() - {each for holders in longer.values() for each in holders}
@@ -212,12 +267,10 @@ class Filter(Generic[T]):
             found = self._tails.setdefault(whole[begin:], {})
             for each in (word, *longer[word]):
                 found |= owners[each]
-        self._expression = re.compile(_join(sorted(set(wholes)), 0).encode())
         self._known: dict[bytes, list[T]] = {}
-        self.search = self._expression.search
+        self.search = re.compile(_join(sorted(set(wholes)), 0).encode()).search
 
     def list_owners(self, line: bytes) -> list[T]:
-        """Return what the patterns are of that may match a line, each once."""
         owners: dict[int, T] = {}
         position = 0
         while match := self.search(line, position):
@@ -235,6 +288,13 @@ class Filter(Generic[T]):
                     found |= owners
             self._known[tail] = list(found.values())
         return self._known[tail]
+
+
+def _list_places(text: bytes, word: bytes) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
 
 
 def _find_longer(words: list[str]) -> dict[str, list[str]]:

@@ -150,17 +150,18 @@ class Scan:
         """
         position = counted = 0
         number = block.first
-        find, end_of_block = words.search, len(lowered)
-        while match := find(lowered, position):
-            start = lowered.rfind(b"\n", 0, match.start()) + 1
-            end = lowered.find(b"\n", match.end())
+        search, end_of_block = words.open(lowered), len(lowered)
+        while place := search.find(position):
+            begin, stop = place
+            start = lowered.rfind(b"\n", 0, begin) + 1
+            end = lowered.find(b"\n", stop)
             end = end_of_block if end < 0 else end
             position = end
             if end - start > 2 * _NEAR_BYTES:  # a part of a long line is enough
-                start, end = max(start, match.start() - _NEAR_BYTES), min(end, match.end() + _NEAR_BYTES)
+                start, end = max(start, begin - _NEAR_BYTES), min(end, stop + _NEAR_BYTES)
                 position = end
-            before = lowered[start : match.start()].translate(None, _DIGITS)
-            message = lowered[match.start() : end]
+            before = lowered[start:begin].translate(None, _DIGITS)
+            message = lowered[begin:end]
             key = hash((id(words), before, message if numbers else message.translate(None, _DIGITS)))
             seen = self._seen.get(key, -1)
             if seen == 0 or seen >= _ENOUGH:
@@ -170,7 +171,7 @@ class Scan:
             counted = max(counted, start)
             line = lowered[start:end]
             raw = block.text[start:end].decode("utf-8", "replace")
-            take(_Found(raw, line.decode("utf-8", "replace"), number, start, end, key), words.list_owners(line))
+            take(_Found(raw, line.decode("utf-8", "replace"), number, start, end, key), search.list_owners(line))
 
     def _remember(self, key: int, count: int) -> None:
         if key in self._seen or len(self._seen) < _MESSAGES:
