@@ -52,8 +52,10 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     digests = wheel_folder.check_sums(folder)
     wheel = open_wheel(folder)
     tag = name_tag(wheel.read_plan().digest)
-    with console.timed("verify", f"{folder.name} before it is pushed"):
-        if signing.locate(folder).exists():
+    signed = signing.locate(folder).exists()
+    left = "against its signatures; only `toolkit verify` reads its code" if signed else "by its record; nobody signed it"
+    with console.timed("verify", f"{folder.name} {left}"):
+        if signed:
             signing.require_unchanged(folder, wheel.make_statement())
         else:
             findings.require(wheel.check(), remedy=wheel.remedy)

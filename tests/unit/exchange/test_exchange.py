@@ -195,10 +195,12 @@ def test_with_a_lock_the_command_downloads_without_an_engine_and_tells_no_secret
     push = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
     unsigned = run(*words, DOCKER_CONFIG=docker)
     assert (push.returncode, unsigned.returncode) == (0, 8), push.stderr + unsigned.stderr
+    assert "nobody signed it" in push.stderr
     assert "it has no signature" in unsigned.stderr
     assert not (world.root / "dist").exists() or list(world.dist.iterdir()) == []
     attestation.sign(find(str(world.root / "own"), world.root), keys.load(str(key)))
-    assert run("push", "own", world.registry.reference, DOCKER_CONFIG=docker).returncode == 0
+    signed = run("push", "own", world.registry.reference, DOCKER_CONFIG=docker)
+    assert (signed.returncode, "only `toolkit verify` reads its code" in signed.stderr) == (0, True), signed.stderr
     done = run(*words, "--sign", "builder", DOCKER_CONFIG=docker)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
