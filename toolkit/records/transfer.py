@@ -53,7 +53,7 @@ def push(folder: Path, repository: Repository, *, ca_bundle: str, replace: bool,
     wheel = open_wheel(folder)
     tag = name_tag(wheel.read_plan().digest)
     signed = signing.locate(folder).exists()
-    how = "against its signatures; only `toolkit verify` reads its code" if signed else "by its record; nobody signed it"
+    how = "against its signature; only `toolkit verify` reads its code" if signed else "by its record: nobody signed it"
     with console.timed("verify", f"{folder.name} {how}"):
         if signed:
             signing.require_unchanged(folder, wheel.make_statement())
