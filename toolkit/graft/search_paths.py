@@ -34,23 +34,24 @@ from packaging.utils import canonicalize_name
 from toolkit.base import manifest
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
 from toolkit.graft import library, proof
-from toolkit.wheel import archive, elf
+from toolkit.versions.table import load_table
+from toolkit.wheel import archive, elf, inspection
 
 _LOADER: Final = b"_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
 """The function that calls ``dlopen`` (tsl/platform/load_library.cc), so that the search path of its library counts."""
 _OPENER: Final = "_ZN3tsl8internal9DsoLoader{length}Get{name}DsoHandleEv"
 """A function that opens one of NVIDIA's libraries (tsl/platform/default/dso_loader.cc)."""
 _OPENED: Final = {
-    "CudaRuntime": "cuda_runtime",
+    "CudaRuntime": "cuda-runtime",
     "Cublas": "cublas",
     "Cufft": "cufft",
     "Cusolver": "cusolver",
     "Cusparse": "cusparse",
     "Cudnn": "cudnn",
     "Nccl": "nccl",
-    "Cupti": "cuda_cupti",
+    "Cupti": "cuda-cupti",
 }
-"""Folder below ``site-packages/nvidia`` of each library, by its name in those functions: the most needed ones first."""
+"""The component that has each library, by its name in those functions: the most needed ones first."""
 _ORIGIN: Final = "$ORIGIN/"
 _PATH_TAGS: Final = ("DT_RUNPATH", "DT_RPATH")
 _NAME_TAGS: Final = ("DT_NEEDED", "DT_SONAME", "DT_AUXILIARY", "DT_FILTER")
@@ -70,16 +71,18 @@ class Correction:
     impossible: tuple[str, ...]  # those that have no room there
 
 
-def correct(name: str, data: mmap.mmap) -> Correction | None:
+def correct(name: str, data: mmap.mmap, cuda: str) -> Correction | None:
     """Return what to change in a library, or None if it opens none of NVIDIA's libraries, or finds them all.
 
-    ``name``: the library's name in the wheel. Raises ValueError if the library is damaged.
+    ``name``: the library's name in the wheel. ``cuda``: the release that it was built with; None is returned where the
+    version table does not know the folders of its libraries. Raises ValueError if the library is damaged.
     """
-    if data.find(_LOADER) < 0:
+    wheels = load_table().find_wheels(cuda)
+    if not wheels or data.find(_LOADER) < 0:
         return None
     try:
         elf_file = ELFFile(cast("IO[bytes]", data))
-        opened = _list_opened(elf_file, data)
+        opened = list(dict.fromkeys(wheels[component].folder for component in _list_opened(elf_file, data)))
         place = _find_search_path(elf_file, data) if opened else None
         if place is None:
             return None
@@ -149,7 +152,7 @@ def _leaves(place: str) -> bool:
 
 
 def _list_opened(elf_file: ELFFile, data: mmap.mmap) -> list[str]:
-    """Return the folders of the libraries that a library opens by its own ``dlopen``."""
+    """Return the components whose libraries a library opens by its own ``dlopen``."""
     table = elf_file.get_section_by_name(".dynsym")
     if not isinstance(table, SymbolTableSection):
         return []
@@ -261,11 +264,8 @@ NOTE: Final = "REPAIRED"
 
 def needs_repair(site_packages: Path) -> bool:
     """Return whether an installed TensorFlow has a library whose search path can be corrected."""
-    for _, _, row in _list_libraries(site_packages):
-        correction = _read_correction(site_packages, row[0])
-        if correction and correction.words:
-            return True
-    return False
+    corrections = (_read_correction(site_packages, row[0]) for _, _, row in _list_libraries(site_packages))
+    return any(correction and correction.words for correction in corrections)
 
 
 def repair_installed(site_packages: Path) -> list[Repaired]:
@@ -308,7 +308,13 @@ def _read_correction(site_packages: Path, name: str) -> Correction | None:
     if not path.is_file() or not path.stat().st_size:
         return None
     with _naming_damage(str(site_packages), name), library.mapping(path) as data:
-        return correct(name, data) if data[:4] == elf.MAGIC else None
+        return correct(name, data, _read_cuda(site_packages)) if data[:4] == elf.MAGIC else None
+
+
+def _read_cuda(site_packages: Path) -> str:
+    """Return the CUDA that the installed TensorFlow was built with; empty if it was built without."""
+    path = site_packages / inspection.BUILD_INFO
+    return inspection.parse_build_info(path.read_text(encoding="utf-8")).cuda if path.is_file() else ""
 
 
 def _repair_file(site_packages: Path, record: Path, rows: list[list[str]], row: list[str]) -> list[Repaired]:

@@ -18,9 +18,6 @@ from toolkit.base import digest, files, processes, programs
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, IntegrityError, PreflightError
 
-PTXAS = "nvidia/cuda_nvcc/bin/ptxas"
-"""Its place in the wheel nvidia-cuda-nvcc-cu12."""
-
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux2010", "manylinux_2_12")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _TAIL_LINES = 8
@@ -115,11 +112,9 @@ def unpack_ptxas(wheel: Path, cache: Path) -> Path:
     target = cache / f"ptxas-{digest.shorten(digest.digest_file(wheel))}"
     try:
         with zipfile.ZipFile(wheel) as archive:
-            content = archive.read(PTXAS)
-    except (KeyError, OSError, zipfile.BadZipFile) as error:
-        raise IntegrityError(
-            f"{wheel.name} has no {PTXAS}", why=str(error), remedy="remove it and try again"
-        ) from error
+            content = archive.read(next(name for name in archive.namelist() if name.endswith("/bin/ptxas")))
+    except (StopIteration, OSError, zipfile.BadZipFile) as error:
+        raise IntegrityError(f"{wheel.name} has no ptxas", why=str(error), remedy="remove it and try again") from error
     if not target.exists() or target.read_bytes() != content:
         files.write_atomically(target, content)
     files.set_mode(target, 0o755)

@@ -77,15 +77,16 @@ class Library:
     correction: Correction | None = None  # of its search path, or None if it needs none
 
 
-def open_libraries(wheel: Path, work: Path, stack: ExitStack) -> Iterator[Library]:
+def open_libraries(wheel: Path, cuda: str, work: Path, stack: ExitStack) -> Iterator[Library]:
     """Check every file of a wheel against its RECORD, and yield its libraries, which are written to ``work``.
 
-    Libraries without GPU code are left out if their search path needs no correction.
+    Libraries without GPU code are left out if their search path needs no correction. ``cuda``: a release of the major
+    version that the wheel was built with.
     """
     with archive.open_wheel(wheel) as opened:
         for number, (name, content) in enumerate(opened.read_members(elf.MAGIC)):
             try:
-                inventory, correction = library.take_inventory(content), search_paths.correct(name, content)
+                inventory, correction = library.take_inventory(content), search_paths.correct(name, content, cuda)
                 if not inventory.blobs and not inventory.relocatable and not correction:
                     continue
                 path = work / f"{number}.so"

@@ -9,13 +9,14 @@ from toolkit.versions.set import Set
 from toolkit.versions.table import Table
 
 
-def choose(table: Table, base: Set, capabilities: Sequence[str]) -> Set:
+def choose(table: Table, base: Set, capabilities: Sequence[str], built: str = "") -> Set:
     """Return a TensorFlow and Python with a CUDA whose ptxas knows the cards, and the cuDNN beside it.
 
     Those of a locked set are taken where one has such a CUDA, else the first CUDA of TensorFlow's own tables, else of
-    all. Raises UnsupportedError if no ptxas here knows the cards.
+    all. ``built``: the CUDA that the wheel was built with; empty for a published one. Raises UnsupportedError if no
+    ptxas here knows the cards.
     """
-    knowing = list_knowing(table, capabilities)
+    knowing = list_knowing(table, capabilities, built)
     base = base.without_libraries()
     sets = [item for item in table.published if item.cuda and item.serves(base)]
     if known := next((item for item in sets if item.cuda in knowing), None):
@@ -29,19 +30,20 @@ def choose(table: Table, base: Set, capabilities: Sequence[str]) -> Set:
     return replace(base, cuda=cuda, cudnn=numbers.sort(fine)[-1])
 
 
-def list_knowing(table: Table, capabilities: Sequence[str]) -> list[str]:
+def list_knowing(table: Table, capabilities: Sequence[str], built: str = "") -> list[str]:
     """Return the CUDA releases whose ptxas is locked here and knows the cards, those of locked sets first.
 
-    Of each version, only the last release is in the list. All are of the major release that the published wheels load.
-    Grafts of all versions of TensorFlow take the first one, so they share what it assembled. Raises UnsupportedError if
-    there is none.
+    Of each version, only the last release is in the list. All are of the major release of the build, because its
+    libraries are loaded, and none is of an earlier minor release, whose ptxas may not read its PTX. Grafts of all
+    versions of TensorFlow take the first one, so they share what it assembled. Raises UnsupportedError if there is
+    none.
     """
-    major = numbers.parse(table.published_code.cuda)[0]
+    first = numbers.parse(built or table.published_code.cuda)
     known = [
         cuda
         for cuda in numbers.sort(table.cuda_rows)
         if table.cuda_rows[cuda].parts
-        and numbers.parse(cuda)[0] == major
+        and (first[0] + 1,) > numbers.parse(cuda) >= first[:2]
         and set(capabilities) <= set(table.cuda_rows[cuda].capabilities)
     ]
     if not known:

@@ -21,8 +21,6 @@ _HEAD = {
 _MARKS = ("# >>> pins: written by `make pins` from toolkit/versions/table.yaml", "# <<< pins")
 _DAY = re.compile(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]")
 _TAIL_LINES = 12
-_BESIDE = ("cudnn", "nccl")
-"""Libraries that have releases of their own, one wheel for each CUDA."""
 
 
 def find_locked(table: Table, asked: Set) -> Locked | None:
@@ -45,12 +43,6 @@ def describe_set(table: Table, asked: Set) -> Locked:
     return next((item for item in sets if item.choose(asked.python).named() == asked.named()), made)
 
 
-def name_wheel(component: str, cuda: str) -> str:
-    """Return the name of NVIDIA's wheel for a CUDA. Since CUDA 13, parts of CUDA itself have no suffix."""
-    major = numbers.parse(cuda)[0]
-    return f"nvidia-{component}" + (f"-cu{major}" if major < 13 or component in _BESIDE else "")
-
-
 def name_components(table: Table, chosen: Set) -> dict[str, str]:
     """Return the version of each wheel of NVIDIA for a CUDA, as far as the table knows it, by the wheel's name."""
     cuda, cudnn = table.cuda_rows.get(chosen.cuda), table.cudnn_rows.get(chosen.cudnn)
@@ -60,7 +52,8 @@ def name_components(table: Table, chosen: Set) -> dict[str, str]:
         "cudnn": cudnn.wheel if cudnn else "",
         "nccl": row.nccl if row else "",
     }
-    return {name_wheel(name, chosen.cuda): version for name, version in versions.items() if version}
+    wheels = table.find_wheels(chosen.cuda)
+    return {wheels[name].package: version for name, version in versions.items() if version and name in wheels}
 
 
 def list_packages(table: Table, item: Locked) -> list[str]:

@@ -112,6 +112,7 @@ def make_tensorflow(
     library: bytes | None = None,
     *,
     version: str = "2.21.0",
+    cuda: str = "12.5.1",
     tag: str = "cp311-cp311-linux_x86_64",
     requires: Sequence[str] = (),
 ) -> Path:
@@ -121,7 +122,7 @@ def make_tensorflow(
         LIBRARY: library,
         "tensorflow/__init__.py": "",
         "tensorflow/libplain.so": make_library([]),
-        inspection.BUILD_INFO: make_build_info("sm_80", "sm_89", "compute_90", cuda="12.5.1"),
+        inspection.BUILD_INFO: make_build_info("sm_80", "sm_89", "compute_90", cuda=cuda),
     }
     return make_wheel(folder, version=version, tag=tag, files=files, requires=requires)
 

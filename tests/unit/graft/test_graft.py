@@ -185,7 +185,7 @@ def test_a_dry_run_names_the_command_and_every_pin(run: Run) -> None:
     done = run("graft", "--gpu", "RTX 5090", "--dry-run", "--json")
     (step,) = json.loads(done.stdout)["plan"]["steps"]
     assert step["commands"][0][:3] == ["toolkit", "graft", "--compute-capability=12.0"]
-    assert step["inputs"].keys() == {"wheel", graft_plan.NVCC, "options", "recipe", "and-cuda"}
+    assert step["inputs"].keys() == {"wheel", "nvidia-cuda-nvcc-cu12", "options", "recipe", "and-cuda"}
     assert list(run.folder.iterdir()) == []
 
 
@@ -209,6 +209,28 @@ def test_the_extra_requires_what_the_cards_allow(
     again = graft_plan.GraftPlan.from_json(json.loads(json.dumps(planned.to_json())))
     assert again.requires == planned.requires
     assert ("--exact" in planned.step(Path("dist")).commands[0]) == exact
+
+
+def test_a_wheel_for_cuda_13_gets_the_ptxas_and_the_packages_of_that_cuda(tmp_path: Path) -> None:
+    request = graft_plan.GraftRequest(cards=["12.0"], wheel=maker.make_tensorflow(tmp_path, cuda="13.0.0"))
+    planned = graft_plan.plan_graft(load_table(), resolve({}, environment={}), request)
+    assert (planned.ptxas, planned.lock.versions.cuda, planned.lock.versions.cudnn) == ("13.0.0", "13.0.0", "9.12.0")
+    assert planned.nvcc.name == "nvidia-cuda-nvcc"
+    assert planned.lock.pins["nvidia-cuda-nvcc"] == planned.nvcc.digest
+    assert planned.requires["nvidia-cublas"] == ">=13.0.0.19,<14"
+    assert planned.requires["nvidia-cudnn-cu13"].startswith(">=9.7")
+
+
+@pytest.mark.parametrize("place", ["nvidia/cuda_nvcc/bin/ptxas", "nvidia/cu13/bin/ptxas", "nvidia/cu13/bin/nvcc"])
+def test_ptxas_is_taken_out_of_the_wheel_of_any_cuda(tmp_path: Path, place: str) -> None:
+    with zipfile.ZipFile(tmp_path / "nvcc.whl", "w") as opened:
+        opened.writestr(place, "assembles")
+    if not place.endswith("ptxas"):
+        with pytest.raises(IntegrityError, match=r"nvcc\.whl has no ptxas"):
+            sources.unpack_ptxas(tmp_path / "nvcc.whl", tmp_path)
+        return
+    ptxas = sources.unpack_ptxas(tmp_path / "nvcc.whl", tmp_path)
+    assert (ptxas.read_text(), ptxas.stat().st_mode & 0o777) == ("assembles", 0o755)
 
 
 def make_index(folder: Path) -> tuple[Path, sources.LockedPackage]:

@@ -27,12 +27,19 @@ OUTSIDE = "$ORIGIN/../../nvidia/cusparse/lib"
 OPEN = "_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
 
 
-def install(folder: Path, loader: bytes, gcc: Compiler) -> Path:
+def install(
+    folder: Path, loader: bytes, gcc: Compiler, *, cuda: str = "12.5.1", solver: str = "cusolver/lib/libcusolver.so.11"
+) -> Path:
     """Install a TensorFlow whose library is ``loader``, and cuSOLVER beside it, as pip does."""
     site = folder / "site-packages"
     info = site / "tensorflow-2.21.0.dist-info"
-    for name, content in {LOADER: loader, "nvidia/cusolver/lib/libcusolver.so.11": gcc("int solve;")}.items():
-        (site / name).parent.mkdir(parents=True)
+    build = make_build_info(cuda=cuda).encode()
+    for name, content in {
+        LOADER: loader,
+        f"nvidia/{solver}": gcc("int solve;"),
+        inspection.BUILD_INFO: build,
+    }.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
     info.mkdir()
     (info / "RECORD").write_text(f"{LOADER},{hash_for_record(loader)},{len(loader)}\n{info.name}/RECORD,,\n")
@@ -74,6 +81,25 @@ def test_a_library_is_found_after_the_repair_and_not_before(
     assert search_paths.repair_installed(site) == [], "the second time there is nothing to do"
 
 
+def test_the_one_folder_of_cuda_13_is_added(tmp_path: Path, gcc: Compiler) -> None:
+    loader = gcc.open_libraries(SPARSE, SPARSE)
+    site = install(tmp_path, loader, gcc, cuda="13.1.0", solver="cu13/lib/libcusolver.so.12")
+    (repaired,) = search_paths.repair_installed(site)
+    assert repaired.added == ("cu13",)
+    assert "$ORIGIN/../nvidia/cu13/lib" in {part.rstrip("/") for part in search_paths.read_as_loader(site / LOADER)}
+    assert ctypes.CDLL(str(site / LOADER))[OPEN](b"libcusolver.so.12") == 1
+    assert search_paths.repair_installed(site) == []
+
+
+@pytest.mark.parametrize("cuda", ["", "99.0.0"])
+def test_a_build_for_no_cuda_that_is_known_stays_as_it_is(tmp_path: Path, gcc: Compiler, cuda: str) -> None:
+    site = install(tmp_path, gcc.open_libraries(SPARSE, SPARSE), gcc, cuda=cuda)
+    assert search_paths.list_repairs(site) == []
+    (site / inspection.BUILD_INFO).write_text("nothing = 1")
+    with pytest.raises(IntegrityError, match="damaged"):
+        search_paths.list_repairs(site)
+
+
 def test_a_folder_without_room_is_named_and_nothing_is_written(tmp_path: Path, gcc: Compiler) -> None:
     site = install(tmp_path, gcc.open_libraries(SPARSE, "$ORIGIN", "$ORIGIN"), gcc)
     before = (site / LOADER).stat()
@@ -105,7 +131,7 @@ def test_a_repair_that_was_ended_between_its_two_files_goes_on(
             search_paths.repair_installed(site)
     assert [repaired.added for repaired in search_paths.repair_installed(site)] == [("cusolver",)]
     assert read_record(site)[LOADER] == hash_for_record((site / LOADER).read_bytes())
-    assert [path.name for path in (site / "tensorflow").iterdir()] == [Path(LOADER).name]
+    assert [path.name for path in (site / "tensorflow").iterdir() if path.is_file()] == [Path(LOADER).name]
 
 
 def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(tmp_path: Path, gcc: Compiler) -> None:

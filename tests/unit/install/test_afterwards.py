@@ -8,11 +8,13 @@ import pytest
 
 from tests.makers.compiler import Compiler
 from tests.unit.install.index import Index
+from tests.unit.wheel.maker import make_build_info
 from toolkit.base.console import Console
 from toolkit.graft import search_paths
 from toolkit.install import installation
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target
+from toolkit.wheel import inspection
 
 PLAIN, NEWER, GRAFT, CORRECTED = "2.21.0", "2.22.0", "2.21.0+sm120", "2.21.0 corrected"
 QUIET = Console(verbosity=-1)
@@ -29,7 +31,8 @@ def after(
 ) -> tuple[Target, str]:
     """An environment with a graft, or with a published TensorFlow that is corrected; and the line that keeps it."""
     needs = ("keras", CUDA)
-    wanted = {LIBRARY: gcc.open_libraries("$ORIGIN/../nvidia/cusparse/lib", "$ORIGIN/../nvidia/cusparse/lib")}
+    path = ["$ORIGIN/../nvidia/cusparse/lib"] * 2
+    wanted = {LIBRARY: gcc.open_libraries(*path), inspection.BUILD_INFO: make_build_info()}
     index.add("keras", "3.12.0")
     index.add(CUDA, "11.7")
     graft = None

@@ -12,6 +12,7 @@ from tests.ending import end_in_child
 from tests.makers.compiler import Compiler
 from tests.unit.install.conftest import make_environment, take_stock
 from tests.unit.install.index import Index
+from tests.unit.wheel.maker import make_build_info
 from toolkit.base import interpreters, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError, UnsupportedError
@@ -21,6 +22,7 @@ from toolkit.install.installation import install, locking, recover, revert
 from toolkit.install.installed import list_installed
 from toolkit.install.target import Target, plan_new
 from toolkit.records.own_environment import FILES
+from toolkit.wheel import inspection
 
 QUIET = Console(verbosity=-1)
 
@@ -89,7 +91,8 @@ def test_what_pip_has_installed_is_corrected_in_one_file(index: Index, target: T
     folder = "$ORIGIN/../nvidia/cusparse/lib"
     library = gcc.open_libraries(folder, folder)
     index.add("nvidia-cusolver-cu12", "11.7")
-    index.add("tensorflow", "2.21.0", "nvidia-cusolver-cu12", files={"tensorflow/library.so.2": library})
+    files = {"tensorflow/library.so.2": library, inspection.BUILD_INFO: make_build_info()}
+    index.add("tensorflow", "2.21.0", "nvidia-cusolver-cu12", files=files)
     index.fill(target, "tensorflow", "nvidia-cusolver-cu12")
     before = take_stock(target.folder)
     planned = index.plan(target)

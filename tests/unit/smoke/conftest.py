@@ -9,7 +9,7 @@ import pytest
 
 from tests.makers.compiler import Compiler
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks.libraries import CUDA_12
+from toolkit.smoke.checks.libraries import find_wheels
 
 
 class Site:
@@ -56,9 +56,20 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return made
 
 
+def fill(site: Site, content: bytes) -> Site:
+    """Put a library into the place of each one that NVIDIA's wheels have for the CUDA of the build."""
+    for wheel in find_wheels(site.build).values():
+        for soname in wheel["libraries"]:
+            site.write(f"nvidia/{wheel['folder']}/lib/{soname}", content)
+    return site
+
+
 @pytest.fixture
 def cuda_site(site: Site, gcc: Compiler) -> Site:
-    content = gcc.answering()
-    for library in CUDA_12:
-        site.write(f"nvidia/{library.folder}/{library.soname}", content)
-    return site
+    return fill(site, gcc.answering())
+
+
+@pytest.fixture
+def cuda_13_site(site: Site, gcc: Compiler) -> Site:
+    site.build |= {"cuda_version": "13.1.0"}
+    return fill(site, gcc.answering(cuda=13010, cudnn=91200))

@@ -115,6 +115,27 @@ def test_one_flipped_bit_in_the_wheels_libdevice_fails(alone: Site) -> None:
         compiler.libdevice(ASKED)
 
 
+def test_what_cuda_13_has_in_other_places_is_found(
+    cuda_13_site: Site, gcc: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = [root for root in compiler.roots() if root.is_relative_to(cuda_13_site.root)]
+    monkeypatch.setattr(compiler, "roots", lambda: [Path("cuda_sdk_lib"), *within])
+    monkeypatch.setenv("PATH", "")
+    tool = install_ptxas(cuda_13_site, version="13.1.80").replace(cuda_13_site.write("nvidia/cu13/bin/ptxas", ""))
+    asked = Expectation(cuda="13.1.0", capability="7.5")
+    assert compiler.ptxas(asked)["file"] == str(tool)
+    cuda_13_site.write("nvidia/cu13/nvvm/libdevice/libdevice.10.bc", BITCODE)
+    assert "not tried" in compiler.libdevice(asked)["linked"]
+    cuda_13_site.write("nvidia/cu13/lib/libnvvm.so.4", gcc(NVVM % {"ptx": GOOD_PTX, "add": 0}))
+    assert "compute_75" in compiler.libdevice(asked)["linked"]
+    cuda_13_site.install("nvidia-nvvm", "13.1.80")
+    promise = f"nvidia/cu13/nvvm/libdevice/libdevice.10.bc,sha256={'A' * 43},{len(BITCODE)}\n"
+    cuda_13_site.write("nvidia_nvvm-13.1.80.dist-info/RECORD", promise)
+    with pytest.raises(Fail, match="is not the file that nvidia-nvvm installed") as caught:
+        compiler.libdevice(asked)
+    assert "install nvidia-cuda-nvcc and nvidia-nvvm of the CUDA" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("libdevice", "answers", "why"),
     [

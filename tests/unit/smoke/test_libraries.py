@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,10 @@ from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
 from toolkit.smoke.checks import libraries
 from toolkit.smoke.checks.check import Expectation, Fail
-from toolkit.smoke.checks.libraries import CUDA_12, Library
+from toolkit.smoke.checks.libraries import Library, list_libraries
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0")
+CUDA_12 = list_libraries(PUBLISHED)
 CUDNN = "nvidia/cudnn/lib/libcudnn.so.9"
 CUDART = "nvidia/cuda_runtime/lib/libcudart.so.12"
 
@@ -20,9 +22,41 @@ def test_a_whole_set_passes(cuda_site: Site) -> None:
     assert (evidence["cudaRuntimeGetVersion"], evidence["cudnnGetVersion"]) == (12060, 90500)
 
 
+def test_the_libraries_of_cuda_13_are_read_in_their_one_folder(cuda_13_site: Site) -> None:
+    asked = Expectation(cuda="13.1.0", cudnn="9.12.0")
+    folder = cuda_13_site.root / "nvidia/cu13/lib"
+    loaded = libraries.load(asked)["loaded"]
+    assert loaded["libcublas.so.13"] == str(folder / "libcublas.so.13")
+    assert loaded["libcusparse.so.12"] == str(folder / "libcusparse.so.12")
+    assert not {"libcublas.so.12", "libcufft.so.11"} & loaded.keys()
+    assert libraries.versions(asked)["cudaRuntimeGetVersion"] == 13010
+    with pytest.raises(Fail, match=r"cuda 13\.0\.0 was asked for, 13\.1 is loaded"):
+        libraries.versions(Expectation(cuda="13.0.0"))
+    for path in (folder / "libcublas.so.13", folder / "../../cudnn/lib/libcudnn.so.9"):
+        path.unlink()
+    with pytest.raises(Fail, match="2 of 19 libraries do not load: libcublas") as caught:
+        libraries.load(asked)
+    assert "install nvidia-cublas, nvidia-cudnn-cu13 of the CUDA" in caught.value.remedy
+
+
+def test_libraries_of_another_cuda_beside_those_of_the_build_are_not_taken(cuda_site: Site) -> None:
+    other = cuda_site.write("nvidia/cu13/lib/libcusparse.so.12", b"of CUDA 13")
+    (cuda_site.root / "nvidia/cusparse/lib/libcusparse.so.12").unlink()
+    with pytest.raises(Fail, match=r"libcusparse\.so\.12") as caught:
+        libraries.load(ASKED)
+    assert str(other) not in str(caught.value.evidence)
+
+
+@pytest.mark.parametrize("check", [libraries.load, libraries.versions, libraries.reachable])
+def test_a_cuda_whose_names_are_not_known_is_told(site: Site, check: Callable[[Expectation], object]) -> None:
+    site.build |= {"cuda_version": "99.0.0"}
+    with pytest.raises(Fail, match=r"CUDA 99\.0\.0: this check knows the libraries of CUDA 12 and 13 only"):
+        check(Expectation())
+
+
 @pytest.mark.parametrize("library", [CUDA_12[0], CUDA_12[-1]], ids=lambda library: str(library.soname))
 def test_each_missing_library_is_named_with_its_package(cuda_site: Site, library: Library) -> None:
-    (cuda_site.root / "nvidia" / library.folder / library.soname).unlink()
+    next(cuda_site.root.glob(f"nvidia/*/lib/{library.soname}")).unlink()
     with pytest.raises(Fail, match=re.escape(library.soname)) as caught:
         libraries.load(ASKED)
     assert library.package in caught.value.remedy

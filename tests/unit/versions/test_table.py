@@ -47,6 +47,7 @@ def test_an_incomplete_version_is_refused_with_what_it_lacks(tmp_path: Path) -> 
         lambda data: data["tensorflow"]["2.19.0"].update(missing=["a set"], bazel="0.1"),
         lambda data: data["failures"][0].update(when={"moon": ">=1"}),
         lambda data: data["failures"][0].update(when={"cuda": {"since": "12"}}),
+        lambda data: data["cuda"]["13.0.0"]["components"].update(moon="1.0"),
         lambda data: data.pop("published"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 from . import installation
 from .check import TENSORFLOW, Check, Evidence, Expectation, Fail, find_gpus, find_remedy, load_tensorflow
 from .gpu_rules import parse_capability, read_cubin_architecture, read_numbers
-from .libraries import NVCC_PACKAGE
+from .libraries import find_wheels
 
 _PROBE = """\
 target datalayout = "e-p:64:64:64-i1:8:8-i8:8:8-i16:16:16-i32:32:32-i64:64:64-i128:128:128-f32:32:32-f64:64:64-\
@@ -66,7 +66,6 @@ def _read(libnvvm: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> str:
 
 
 _BITCODE_MAGIC = b"BC\xc0\xde"
-_REMEDY = f"install {NVCC_PACKAGE} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
 _TOOL_SECONDS = 30
 _FIRST = (11, 8, 0)
 _REFUSED = ((12, 3, 103),)
@@ -106,16 +105,19 @@ def libdevice(expectation: Expectation) -> Evidence:
     bitcode = file.read_bytes()
     evidence: Evidence = {"file": str(file), "bytes": len(bitcode)}
     if not bitcode.startswith(_BITCODE_MAGIC):
-        raise Fail(f"{file} is not LLVM bitcode", remedy=_REMEDY, starts_with=bitcode[:8].hex(), **evidence)
-    evidence["record"] = _compare_with_record(file)
+        raise Fail(f"{file} is not LLVM bitcode", remedy=_advise(), starts_with=bitcode[:8].hex(), **evidence)
+    package, evidence["record"] = _compare_with_record(file)
     if evidence["record"] == "different":
-        raise Fail(f"{file} is not the file that {NVCC_PACKAGE} installed", remedy=_REMEDY, **evidence)
-    libnvvm = root / "nvvm/lib64/libnvvm.so"
-    if not libnvvm.exists():
+        raise Fail(f"{file} is not the file that {package} installed", remedy=_advise(), **evidence)
+    # Since CUDA 13 its wheel has it among the other libraries.
+    libnvvm = next(
+        (path for pattern in ("nvvm/lib64/libnvvm.so", "lib*/libnvvm.so.*") for path in root.glob(pattern)), None
+    )
+    if libnvvm is None:
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
     ptx, capability = _link_first(libnvvm, bitcode, _list_capabilities(expectation), evidence)
     if "__nv_tanhf" in ptx or ".entry probe" not in ptx:
-        raise Fail(f"{file} does not define __nv_tanhf", remedy=_REMEDY, **evidence)
+        raise Fail(f"{file} does not define __nv_tanhf", remedy=_advise(), **evidence)
     return {**evidence, "linked": f"{len(ptx.splitlines())} lines of PTX for compute_{capability}"}
 
 
@@ -127,7 +129,7 @@ def _link_first(libnvvm: Path, bitcode: bytes, capabilities: Sequence[int], evid
             return link(ctypes.CDLL(str(libnvvm)), bitcode, capability), capability
         except (OSError, RuntimeError) as error:
             first = first or error
-    raise Fail(f"{evidence['file']} cannot be linked: {first}", remedy=_REMEDY, **evidence) from first
+    raise Fail(f"{evidence['file']} cannot be linked: {first}", remedy=_advise(), **evidence) from first
 
 
 def ptxas(expectation: Expectation) -> Evidence:
@@ -143,7 +145,7 @@ def ptxas(expectation: Expectation) -> Evidence:
     asked = read_numbers(expectation.cuda)
     if asked and read_numbers(evidence["version"])[:2] != asked[:2]:
         text = f"TensorFlow would run {tool}, of CUDA {evidence['version']}; asked for {expectation.cuda}"
-        raise Fail(text, remedy=_REMEDY, searched=searched, **evidence)
+        raise Fail(text, remedy=_advise(), searched=searched, **evidence)
     capability, unknown = 0, []
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder, "probe.ptx"), Path(folder, "probe.cubin")
@@ -162,10 +164,10 @@ def ptxas(expectation: Expectation) -> Evidence:
         try:
             found = read_cubin_architecture(cubin.read_bytes())
         except (OSError, ValueError) as error:
-            raise Fail(f"ptxas made no cubin: {error}", remedy=_REMEDY, **evidence) from error
+            raise Fail(f"ptxas made no cubin: {error}", remedy=_advise(), **evidence) from error
     if found != capability:
         text = f"asked for sm_{capability}, ptxas assembled for sm_{found}"
-        raise Fail(text, remedy=_REMEDY, **evidence)
+        raise Fail(text, remedy=_advise(), **evidence)
     return {**evidence, "assembled_for": f"sm_{found}", **({"unknown": unknown} if unknown else {})}
 
 
@@ -205,7 +207,7 @@ def read_version(tool: Path) -> tuple[int, ...]:
     output = _run([str(tool), "--version"])
     match = re.search(r"\bV(\d+\.\d+\.\d+)\b", output)
     if match is None:
-        raise Fail(f"{tool} does not say its version: {output[:80]}", remedy=_REMEDY)
+        raise Fail(f"{tool} does not say its version: {output[:80]}", remedy=_advise())
     return read_numbers(match[1])
 
 
@@ -216,7 +218,7 @@ def roots() -> list[Path]:
         Path(chosen[-1] if chosen else "cuda_sdk_lib"),
         Path("/usr/local/cuda"),
         Path("/opt/cuda"),
-        package.parent / "nvidia/cuda_nvcc",
+        package.parent / "nvidia" / find_wheels(installation.read_build_info())["cuda-nvcc"]["folder"],
         package / "cuda",
         package.parents[3],
         Path(),
@@ -230,12 +232,19 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
     ]
 
 
-def _compare_with_record(file: Path) -> str:
-    recorded_hash = installation.find_recorded_hash(NVCC_PACKAGE, file)
+def _compare_with_record(file: Path) -> tuple[str, str]:
+    package, recorded_hash = installation.find_recorded_hash(file)
     if recorded_hash is None:
-        return "none: not from a wheel"
+        return package, "none: not from a wheel"
     fingerprint = installation.take_fingerprint(file, recorded_hash.mode)
-    return "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
+    return package, "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
+
+
+def _advise() -> str:
+    """Return the remedy, which names the packages of ptxas and libdevice for the CUDA of the build."""
+    wheels = find_wheels(installation.read_build_info())
+    packages = " and ".join(wheels[name]["package"] for name in ("cuda-nvcc", "nvvm") if name in wheels)
+    return f"install {packages} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
 
 
 def _list_capabilities(expectation: Expectation) -> list[int]:
@@ -255,11 +264,11 @@ def _run(argv: list[str], **evidence: object) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Fail(f"{argv[0]} does not run: {error}", remedy=_REMEDY, **evidence) from error
+        raise Fail(f"{argv[0]} does not run: {error}", remedy=_advise(), **evidence) from error
     if done.returncode:
         output = (done.stderr or done.stdout).strip()
         text = f"{argv[0]} failed with code {done.returncode}: {output[:300]}"
-        raise Fail(text, remedy=_REMEDY, argv=argv, **evidence)
+        raise Fail(text, remedy=_advise(), argv=argv, **evidence)
     return done.stdout.strip()
 
 

@@ -264,15 +264,13 @@ def apart(_ask: Expectation) -> Evidence:
     return {"libraries": len(owners)}
 
 
-def find_recorded_hash(package: str, file: Path) -> metadata.FileHash | None:
-    try:
-        installed = metadata.distribution(package)
-    except metadata.PackageNotFoundError:
-        return None
-    for entry in installed.files or []:
-        if entry.name == file.name and _locate(installed, str(entry)).resolve() == file.resolve():
-            return entry.hash
-    return None
+def find_recorded_hash(file: Path) -> tuple[str, metadata.FileHash | None]:
+    """Return the package of NVIDIA that installed a file, and the hash that it recorded; neither if there is none."""
+    for found in metadata.distributions():
+        for entry in (found.files or []) if str(found.name).lower().startswith("nvidia") else []:
+            if entry.name == file.name and _locate(found, str(entry)).resolve() == file.resolve():
+                return found.name, entry.hash
+    return "", None
 
 
 def take_fingerprint(path: Path, algorithm: str) -> Fingerprint | None:

@@ -1,15 +1,16 @@
 """Checks the libraries that TensorFlow needs, the system's and NVIDIA's. It needs neither a GPU nor a driver."""
 
 import ctypes
+import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from . import installation
 from .check import (
@@ -31,60 +32,17 @@ from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
 @dataclass(frozen=True)
 class Library:
     soname: str  # what is passed to dlopen
-    folder: str  # below ``site-packages/nvidia`` where its wheel puts it
     package: str  # the PyPI package
 
 
-def _list(folder: str, package: str, *sonames: str) -> tuple[Library, ...]:
-    return tuple(Library(soname, f"{folder}/lib", package) for soname in sonames)
-
-
-CUDA_12: Final = (
-    *_list("cuda_runtime", "nvidia-cuda-runtime-cu12", "libcudart.so.12"),
-    *_list("cublas", "nvidia-cublas-cu12", "libcublasLt.so.12", "libcublas.so.12"),
-    *_list("nvjitlink", "nvidia-nvjitlink-cu12", "libnvJitLink.so.12"),
-    *_list("cuda_nvrtc", "nvidia-cuda-nvrtc-cu12", "libnvrtc.so.12"),
-    *_list("cufft", "nvidia-cufft-cu12", "libcufft.so.11"),
-    *_list("curand", "nvidia-curand-cu12", "libcurand.so.10"),
-    *_list("cusparse", "nvidia-cusparse-cu12", "libcusparse.so.12"),
-    *_list("cusolver", "nvidia-cusolver-cu12", "libcusolver.so.11"),
-    *_list("cuda_cupti", "nvidia-cuda-cupti-cu12", "libcupti.so.12"),
-    *_list("nccl", "nvidia-nccl-cu12", "libnccl.so.2"),
-    *_list(
-        "cudnn",
-        "nvidia-cudnn-cu12",
-        "libcudnn.so.9",
-        "libcudnn_graph.so.9",
-        "libcudnn_ops.so.9",
-        "libcudnn_cnn.so.9",
-        "libcudnn_adv.so.9",
-        "libcudnn_heuristic.so.9",
-        "libcudnn_engines_precompiled.so.9",
-        "libcudnn_engines_runtime_compiled.so.9",
-    ),
-)
-"""Each library comes after those that it needs. The numbers are those in the file names of NVIDIA's wheels."""
-
-DLOPENED: Final = (
-    "libcudart.so.12",
-    "libcublas.so.12",
-    "libcublasLt.so.12",
-    "libcufft.so.11",
-    "libcusolver.so.11",
-    "libcusparse.so.12",
-    "libcudnn.so.9",
-)
+OPENED: Final = ("libcudart", "libcublas", "libcublasLt", "libcufft", "libcusolver", "libcusparse", "libcudnn")
 """Libraries that TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``). Without one it uses no GPU."""
 
-DLOPENED_BY_PROFILER: Final = ("libcupti.so.12",)
+OPENED_BY_PROFILER: Final = ("libcupti",)
 """Library that it opens when it is asked for traces; without it they lack the GPU."""
 
 DRIVER: Final = "libcuda.so.1"
 """The driver's library, which no package has."""
-
-NVCC_PACKAGE: Final = "nvidia-cuda-nvcc-cu12"
-"""The package of ptxas and libdevice."""
-
 
 SYSTEM: Final = {"GLIBC": "the C library", "GLIBCXX": "libstdc++"}
 """Names of symbol versions, and the library that defines them."""
@@ -92,6 +50,26 @@ SYSTEM: Final = {"GLIBC": "the C library", "GLIBCXX": "libstdc++"}
 _CUDNN_REQUIREMENT: Final = re.compile(r"nvidia[-_]cudnn[-_]cu\d+\b[^;]*?(?:==|>=|~=)\s*(\d+(?:\.\d+){1,2})")
 
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
+
+
+def find_wheels(built: Evidence) -> dict[str, Any]:
+    """Return how NVIDIA's wheels are named and what they hold, by component, for the CUDA of a build.
+
+    Raises Fail if nvidia.json does not have that CUDA.
+    """
+    wheels: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("nvidia.json").read_text())
+    version = str(built.get("cuda_version"))
+    if (major := version.partition(".")[0]) not in wheels:
+        raise Fail(
+            f"built for CUDA {version}: this check knows the libraries of CUDA {' and '.join(wheels)} only",
+            remedy="use a build for one of these, or add the names of that CUDA to nvidia.json",
+        )
+    return wheels[major]
+
+
+def list_libraries(built: Evidence) -> list[Library]:
+    """Return NVIDIA's libraries for the CUDA of a build, each after those that it needs. Raises Fail as above."""
+    return [Library(soname, item["package"]) for item in find_wheels(built).values() for soname in item["libraries"]]
 
 
 def system(_: Expectation) -> Evidence:
@@ -141,26 +119,26 @@ def reachable(expectation: Expectation) -> Evidence:
     ``tf.load_op_library`` calls the same ``dlopen`` from the same library, whose RUNPATH decides what is found. This
     runs before the other checks of libraries, because a loaded library is always found.
     """
-    _require_known(installation.require_cuda(expectation))
+    known = list_libraries(installation.require_cuda(expectation))
     tf = load_tensorflow()
     open_by_name = require_attribute(tf, "load_op_library")
+    found: list[str] = []
     missing: dict[str, str] = {}
-    for soname in (*DLOPENED, *DLOPENED_BY_PROFILER):
+    for name in (*OPENED, *OPENED_BY_PROFILER):
+        soname = _pick(name, known).soname
         try:
             open_by_name(soname)
+            found.append(soname)
         except tf.errors.NotFoundError as error:
             missing[soname] = str(error.message)
-    needed = [soname for soname in DLOPENED if soname in missing]
+    needed = [soname for soname in missing if soname.partition(".")[0] in OPENED]
     if needed:
         raise Fail(
             f"TensorFlow does not find {', '.join(needed)}, and would drop every GPU",
             remedy=find_remedy("gpu-library-path"),
             missing=missing,
         )
-    return {
-        "found": [soname for soname in (*DLOPENED, *DLOPENED_BY_PROFILER) if soname not in missing],
-        "missing": missing,
-    }
+    return {"found": found, "missing": missing}
 
 
 def load(expectation: Expectation) -> Evidence:
@@ -168,12 +146,12 @@ def load(expectation: Expectation) -> Evidence:
 
     On a machine without a driver those that need it are left out.
     """
-    _require_known(installation.require_cuda(expectation))
-    folders, driver = search_folders(), _has_driver()
+    built = installation.require_cuda(expectation)
+    known, folders, driver = list_libraries(built), search_folders(built), _has_driver()
     loaded: dict[str, str] = {}
     missing: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    for library in CUDA_12:
+    for library in known:
         if not driver and needs(library.soname, DRIVER, folders):
             skipped[library.soname] = f"it needs {DRIVER} of the driver, which is not here"
             continue
@@ -183,9 +161,9 @@ def load(expectation: Expectation) -> Evidence:
         except OSError as error:
             missing[library.soname] = f"{error} (package {library.package})"
     if missing:
-        packages = sorted({library.package for library in CUDA_12 if library.soname in missing})
+        packages = sorted({library.package for library in known if library.soname in missing})
         raise Fail(
-            f"{len(missing)} of {len(CUDA_12)} libraries do not load: {', '.join(missing)}",
+            f"{len(missing)} of {len(known)} libraries do not load: {', '.join(missing)}",
             remedy=f"install {', '.join(packages)} of the CUDA asked for; {refer('gpu-library-missing')}",
             missing=missing,
             loaded=loaded,
@@ -226,11 +204,10 @@ def versions(expectation: Expectation) -> Evidence:
     be compared; the evidence has the versions of the component wheels instead. ``cudnnGetVersion`` tells all three.
     """
     built = installation.require_cuda(expectation)
-    _require_known(built)
-    folders = search_folders()
-    cuda = _ask_library("libcudart.so.12", folders, _out_parameter("cudaRuntimeGetVersion"))
-    cudnn = _ask_library("libcudnn.so.9", folders, _return_value("cudnnGetVersion"))
-    cublas = _ask_library("libcublasLt.so.12", folders, _return_value("cublasLtGetVersion"))
+    known, folders = list_libraries(built), search_folders(built)
+    cuda = _ask_library(_pick("libcudart", known), folders, _out_parameter("cudaRuntimeGetVersion"))
+    cudnn = _ask_library(_pick("libcudnn", known), folders, _return_value("cudnnGetVersion"))
+    cublas = _ask_library(_pick("libcublasLt", known), folders, _return_value("cublasLtGetVersion"))
     loaded = {"cuda": (cuda // 1000, cuda % 1000 // 10), "cudnn": decode_cudnn(cudnn)}
     evidence = {
         "cudaRuntimeGetVersion": cuda,
@@ -275,13 +252,13 @@ def read_required_cudnn() -> str:
     return ""
 
 
-def search_folders() -> list[Path]:
+def search_folders(built: Evidence) -> list[Path]:
     """Return where the loader looks: LD_LIBRARY_PATH, the RUNPATH of TensorFlow, the folders of component wheels."""
     root = Path(str(load_tensorflow().__file__)).parent
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
         folders += read_search_path(library)
-    folders += [root.parent / "nvidia" / library.folder for library in CUDA_12]
+    folders += [root.parent / "nvidia" / item["folder"] / "lib" for item in find_wheels(built).values()]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
@@ -307,21 +284,15 @@ def decode_cudnn(number: int) -> tuple[int, int, int]:
     return number // 1000, number % 1000 // 100, number % 100
 
 
-def _require_known(built: Evidence) -> None:
-    major = read_numbers(built.get("cuda_version"))[:1]
-    if major != (12,):
-        raise Fail(
-            f"built for CUDA {built.get('cuda_version')}: this check knows the libraries of CUDA 12 only",
-            remedy="use a build for CUDA 12, or add the list of libraries to libraries.py",
-        )
+def _pick(name: str, known: Iterable[Library]) -> Library:
+    return next(library for library in known if library.soname.startswith(f"{name}.so"))
 
 
-def _ask_library(soname: str, folders: list[Path], question: Callable[[ctypes.CDLL], int]) -> int:
-    library = next(item for item in CUDA_12 if item.soname == soname)
+def _ask_library(library: Library, folders: list[Path], question: Callable[[ctypes.CDLL], int]) -> int:
     try:
         return question(open_library(library, folders)[0])
     except (OSError, AttributeError) as error:
-        raise Fail(f"{soname} cannot be asked: {error}", remedy=f"install {library.package}") from error
+        raise Fail(f"{library.soname} cannot be asked: {error}", remedy=f"install {library.package}") from error
 
 
 def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:
