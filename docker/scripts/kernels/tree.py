@@ -159,17 +159,7 @@ class Kernels:
     def link(self, compiled: Sequence[Compiled], library: Path) -> None:
         """Link the object files as one library, whose undefined symbols TensorFlow's own libraries have."""
         objects = [self.kept / f"{each.kept}.o" for each in compiled if not each.cause]
-        runtime = prove.PARTS / "cuda_runtime/lib"
-        argv: list[str | Path] = [
-            "-shared",
-            "-fuse-ld=lld",
-            *objects,
-            f"-L{runtime}",
-            "-l:libcudart.so.12",
-            "-o",
-            library,
-        ]
-        prove.run(self.toolchain.clang, *argv)
+        prove.run(self.toolchain.clang, "-shared", "-fuse-ld=lld", *objects, prove.find_runtime(), "-o", library)
 
 
 def count(entries: Sequence[tuple[str, ...]]) -> dict[str, Any]:

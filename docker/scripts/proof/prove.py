@@ -165,14 +165,20 @@ def prove_library(toolchain: Toolchain, cubins: Sequence[tuple[str, Path]]) -> N
     )
     host = ["--cuda-host-only", f"--cuda-gpu-arch=sm_{cubins[0][0]}", "-Xclang", "-fcuda-include-gpubinary"]
     run(toolchain.clang, *list_flags(toolchain), *host, "-Xclang", image, "-c", HERE / "kernels.cu", "-o", unit)
-    runtime = PARTS / "cuda_runtime/lib"
-    linker = ["-shared", "-fuse-ld=lld", f"-Wl,--version-script={HERE / 'kernels.lds'}", f"-Wl,-rpath={runtime}"]
-    run(toolchain.clang, *linker, unit, f"-L{runtime}", "-l:libcudart.so.12", "-o", library)
+    runtime = find_runtime()
+    linker = ["-shared", "-fuse-ld=lld", f"-Wl,--version-script={HERE / 'kernels.lds'}", f"-Wl,-rpath={runtime.parent}"]
+    run(toolchain.clang, *linker, unit, runtime, "-o", library)
     ctypes.CDLL(str(library))
     exported = run(toolchain.name("llvm-nm"), "--dynamic", "--defined-only", "--format=just-symbols", library)
     section = work / "section"
     run(toolchain.name("llvm-objcopy"), f"--dump-section=.nv_fatbin={section}", library, work / "copy.so")
     check_library(exported.split(), section.read_bytes(), contents)
+
+
+def find_runtime() -> Path:
+    """Return the library of the CUDA runtime, whose name has the major version."""
+    (library,) = (PARTS / "cuda_runtime/lib").glob("libcudart.so.*")
+    return library
 
 
 def check_library(exported: Sequence[str], section: bytes, cubins: Sequence[bytes]) -> None:
