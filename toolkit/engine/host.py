@@ -126,10 +126,10 @@ def find_cuda(folder: Path) -> dict[str, str]:
     packages = next(iter(folder.glob("venv/lib/python3.*/site-packages/nvidia")), None)
     if packages is None:
         return {}
-    # cuSOLVER: the library of TensorFlow 2.21 that opens it has no RUNPATH to its folder.
-    libraries = [str(packages / name / "lib") for name in ("cuda_cupti", "cusolver")]
-    libraries += filter(None, [os.environ.get("LD_LIBRARY_PATH")])
-    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), f"--xla_gpu_cuda_data_dir={packages / 'cuda_nvcc'}"]
+    # The RUNPATH of TensorFlow lacks some of these folders, such as that of cuSOLVER in 2.21.
+    libraries = [*map(str, sorted(packages.glob("*/lib"))), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    compilers = [f"--xla_gpu_cuda_data_dir={path.parents[1]}" for path in packages.glob("*/bin/ptxas")]
+    flags = [*filter(None, [os.environ.get("XLA_FLAGS")]), *compilers]
     return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "XLA_FLAGS": " ".join(flags)}
 
 

@@ -13,7 +13,7 @@ from toolkit.base import manifest, project
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_file
 from toolkit.base.errors import BuildError, CheckError, IntegrityError
-from toolkit.engine import Environment, EnvironmentSpec, Job, local, packages, uv
+from toolkit.engine import Environment, EnvironmentSpec, Job, host, local, packages, uv
 from toolkit.engine.host import HostEngine
 from toolkit.jobs import training_job
 from toolkit.versions.settings import resolve
@@ -209,3 +209,21 @@ def test_settings_of_the_current_folder_do_not_count(
     (tmp_path / "uv.toml").write_text('no-index = true\nfind-links = ["evil"]\n[pip]\ntarget = "elsewhere"\n')
     monkeypatch.chdir(tmp_path)
     assert list(_prepare(engine).folder.glob("venv/lib/python3.*/site-packages/tensorflow.py"))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "folders"),
+    [("cuda_nvcc", ["cuda_cupti", "cudnn", "cusolver"]), ("cu13", ["cu13", "cudnn"])],
+    ids=["CUDA 12", "CUDA 13"],
+)
+def test_the_libraries_and_the_compiler_of_each_cuda_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, folders: list[str]
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    nvidia = tmp_path / "venv/lib/python3.11/site-packages/nvidia"
+    for path in (*(nvidia / folder / "lib" for folder in folders), nvidia / compiler / "bin/ptxas"):
+        path.mkdir(parents=True)
+    found = host.find_cuda(tmp_path)
+    assert found["LD_LIBRARY_PATH"].split(":") == [*(str(nvidia / folder / "lib") for folder in folders), "/mine"]
+    assert found["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir={nvidia / compiler}"
