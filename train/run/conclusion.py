@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from train.run.loop import Loop
     from train.step.evaluation import Evaluation
 
-PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "nvidia-cudnn-cu12", "nvidia-cuda-runtime-cu12")
+PACKAGES: Final = re.compile(r"tensorflow(-cpu)?|keras|numpy|nvidia-(cudnn|cuda-runtime)(-cu\d+)?")
 
 
 def conclude(
@@ -109,12 +110,11 @@ def read_parent() -> dict[str, Any] | None:
 
 def describe_software() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    for package in metadata.distributions():
+        name = str(package.name).replace("_", "-")
+        if PACKAGES.fullmatch(name):
+            versions.setdefault(name, package.version)
+    return dict(sorted(versions.items()))
 
 
 def make_manifest(config: TrainConfig, *, status: str, **parts: Any) -> dict[str, Any]:

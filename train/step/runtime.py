@@ -27,6 +27,8 @@ OPTIONAL: Final = ("sklearn", "matplotlib", "pandas")
 REQUIREMENT: Final = "TOOLKIT_REQUIRE_GPU"
 """Environment variable: with any value but 0, the job ends with the exit code of a GpuError if it finds no GPU."""
 
+_PACKAGE: Final = re.compile(r"nvidia-(?:(cuda)-runtime|(cudnn))(?:-cu\d+)?")
+"""NVIDIA's packages that have the versions of CUDA and cuDNN, whatever CUDA they are for."""
 _DRIVER_FILES: Final = ("nvidia[0-9]*", "nvidiactl", "dxg", "nvmap")
 """Device files of NVIDIA's drivers: on Linux, in WSL and on a Jetson."""
 
@@ -235,11 +237,13 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
     if not build:
         return versions
     versions |= {name: str(build.get(f"{name}_version", "")) for name in ("cuda", "cudnn")}
-    for library, package in (("cuda", "nvidia-cuda-runtime-cu12"), ("cudnn", "nvidia-cudnn-cu12")):
-        try:
-            versions[library] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue  # the system's library is used; it has the version that TensorFlow was built for
+    built = {name: version.partition(".")[0] for name, version in versions.items()}
+    for package in metadata.distributions():
+        match = _PACKAGE.fullmatch(str(package.name).replace("_", "-"))
+        # One of another major version is for another framework. Without one the system's library is used, which has
+        # the version that TensorFlow was built for.
+        if match and package.version.startswith(built[library := match[1] or match[2]]):
+            versions[library] = package.version
     return versions | {"driver": read_driver_version()}
 
 

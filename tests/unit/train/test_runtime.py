@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.loaded import ROOT
 from tests.native import needs_native
 from train.native import library
-from train.run import job
+from train.run import conclusion, job
 from train.step import runtime
 
 PROGRESS = "train    1s  preparing\x1b[K"
@@ -101,3 +101,25 @@ def test_the_job_loads_no_plugins_of_hdf5(tmp_path: Path) -> None:
         variables = {**usual, "MARK": str(mark), "HDF5_PLUGIN_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", before + ASK], env=variables, capture_output=True, check=True)
         assert mark.exists() is loads
+
+
+@pytest.mark.parametrize(
+    ("build", "cuda", "cudnn"),
+    [
+        pytest.param({"cuda_version": "12.5.1", "cudnn_version": "9"}, "12.8.90", "9.10.2.21", id="CUDA 12"),
+        pytest.param({"cuda_version": "13.1.0", "cudnn_version": "9"}, "13.0.48", "9.10.2.21", id="CUDA 13"),
+        pytest.param({"cuda_version": "14.0.0", "cudnn_version": "10"}, "14.0.0", "10", id="none of them"),
+    ],
+)
+def test_the_packages_of_the_cuda_of_the_build_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: dict[str, str], cuda: str, cudnn: str
+) -> None:
+    there = {"nvidia-cuda-runtime-cu12": "12.8.90", "nvidia-cuda-runtime": "13.0.48", "nvidia-cudnn-cu13": "9.10.2.21"}
+    for name, version in there.items():
+        info = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = runtime.describe_libraries(build)
+    assert (found["cuda"], found["cudnn"]) == (cuda, cudnn)
+    assert there.items() <= conclusion.describe_software().items()
