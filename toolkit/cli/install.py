@@ -190,11 +190,11 @@ def _decide(
 
     A graft that the card needs is fetched or made first. None if a dry run ends before it.
     """
-    from toolkit.jobs.choice import Manner, Wishes, choose_to_install
+    from toolkit.jobs.choice import Manner, Wishes, choose
 
     how = Manner(console=session.console, dry_run=dry_run, require_trusted=source.require_trusted)
-    wishes = Wishes(settings=session.settings, wheel=wheel)
-    chosen = choose_to_install(wishes, place.python.minor if place else "", how)
+    python = place.python.minor if place else ""
+    chosen = choose(Wishes(settings=session.settings, wheel=wheel, installs=True, python=python), how)
     if chosen.decision:
         session.console.add({"decision": chosen.decision.to_json()})
     if chosen.missing is None:

@@ -41,6 +41,8 @@ class Wishes:
     gpu: bool | None = None  # whether jobs get GPUs; None: if the set is for CUDA and the engine has a GPU
     elsewhere: bool = False  # whether its jobs run on other machines, whose GPUs are not known here
     driver: str = ""  # of these machines; empty if it is not known
+    installs: bool = False  # whether it goes into an environment of the user's own, which outlasts today's driver
+    python: str = ""  # of that environment; empty if it is to be made
 
     @property
     def names_card(self) -> bool:
@@ -51,17 +53,25 @@ class Wishes:
         return any(self.settings.sources.get(name, "default") != "default" for name in ("tensorflow", *LIBRARIES))
 
     @property
-    def leaves_versions(self) -> bool:
-        """Whether neither versions nor a wheel, an image or downloaded packages were asked for."""
-        settings = self.settings
-        given = self.wheel not in {None, PUBLISHED} or settings.archive or settings.downloads
-        return not (given or self.names_versions)
+    def file(self) -> Path | None:
+        """The wheel that was named. Raises UsageError if it is none."""
+        return read_wheel_option(self.wheel)
 
     @property
-    def leaves_card(self) -> bool:
-        """Whether a user who names no card leaves it to the machine what to run."""
-        closed = self.settings.card == "none" or self.gpu is False or self.elsewhere
-        return self.leaves_versions and not closed and self.settings.platform == find_own_platform()
+    def leaves_versions(self) -> bool:
+        """Whether neither versions nor a wheel, an image or downloaded packages were asked for."""
+        return not (self.file or self.settings.archive or self.settings.downloads or self.names_versions)
+
+    @property
+    def asks_card(self) -> bool:
+        """Whether a card decides: the one that is named, or those of this machine if that is left to it."""
+        settings = self.settings
+        if self.installs and (self.file or settings.card == "none"):
+            return False
+        if self.installs or self.names_card:
+            return self.names_card or not settings.cuda
+        closed = settings.card == "none" or self.gpu is False or self.elsewhere
+        return self.leaves_versions and not closed and settings.platform == find_own_platform()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,26 +122,27 @@ def choose(wishes: Wishes, how: Manner, dist: Path = DIST) -> Chosen:
     """Return the set that fits the GPUs of this machine, or the card that is named, and the wheel that it needs.
 
     It prints the cards and the decision. Versions and a wheel that the user named stay as they are. If the decision is
-    a graft or a build, a finished one in ``dist`` is taken.
+    a graft or a build, a finished one in ``dist`` is taken. What is installed for good gets the set for the card even
+    where the driver is too old for it today. What runs now takes the processor then.
 
     Raises GpuError if a GPU was asked for and cannot be used, UnsupportedError if what was asked for does not fit the
-    card, and IntegrityError if a wheel was found that may not be taken unasked.
+    card, IntegrityError if a wheel was found that may not be taken unasked, and UsageError if what is to be installed
+    would have to be built first, which takes hours.
     """
-    settings, console = wishes.settings, how.console
+    settings = wishes.settings
     if settings.card == "none" and wishes.gpu:
         raise UsageError("a GPU is asked for, and --card none asks for the processor", remedy="leave one of them out")
     if (wishes.gpu is False or settings.card == "none") and not wishes.elsewhere:
         gpus.hide()
-    if not wishes.names_card and not wishes.leaves_card:
+    if not wishes.asks_card:
         return _choose_without_card(wishes)
     from toolkit.doctor.decision import decide  # not all commands decide, and they start faster without it
 
     machine = _read_machine(wishes)
-    decision = decide(machine, settings.asked, card=settings.card)
+    decision = decide(machine, _limit(wishes), card=settings.card)
     found = None
-    if not read_wheel_option(wishes.wheel) and decision.take_wheel().uses_gpu:
-        asked = settings.take(settings.versions.merge(decision.versions))
-        decision, found = _find_wheel(decision, asked, dist, asked.python, how)
+    if not wishes.file and _takes_gpu(wishes, decision.take_wheel()):
+        decision, found = _find_wheel(decision, wishes, dist, how)
     way = decision.way
     if wishes.gpu and not decision.uses_gpu:
         raise GpuError(
@@ -139,56 +150,43 @@ def choose(wishes: Wishes, how: Manner, dist: Path = DIST) -> Chosen:
             why=way.reason,
             remedy=decision.remedy or (way.command if way.kind != "cpu" else "leave out --gpu"),
         )
-    _say(machine, decision, console, wanted=wishes.gpu is not False)
-    gpus.grant(decision.visible if decision.uses_gpu else "")
-    return _tell(_apply(decision, wishes).take(found), console)
-
-
-def choose_to_install(wishes: Wishes, python: str, how: Manner, dist: Path = DIST) -> Chosen:
-    """Return what is installed into an environment of the user's own, which has no engine around it.
-
-    ``python``: that of the environment, or empty. Raises UsageError if the wheel would have to be built, which takes
-    hours, and what :func:`choose` raises.
-    """
-    from toolkit.doctor.decision import decide, describe_cards
-
-    settings, wheel = wishes.settings, read_wheel_option(wishes.wheel)
-    chosen = Chosen(settings=settings, wheel=wheel)
-    if wheel or settings.card == "none" or (settings.cuda and not wishes.names_card):
-        return chosen
-    machine = _read_machine(replace(wishes, settings=replace(settings, engine="host")))
-    locked = any(python in item.python for item in load_table().published)
-    decision = decide(machine, settings.asked.merge(Set(python=python if locked else "")), card=settings.card)
-    way, console, found = decision.way, how.console, None
-    if way.kind != "cpu":
-        settings = settings.take(replace(way.versions, python=python or settings.python))
-        decision, found = _find_wheel(decision, settings, dist, python or settings.asked.python, how)
-    console.heading("card", f"{describe_cards(decision.devices) if decision.devices else 'none'}: {way.reason}")
-    until = ["until then it computes on the processor"] if decision.remedy and way.kind != "cpu" else []
-    for line in (*decision.lines(), *until):
-        console.say(f"  {line}")
-    gpus.grant(decision.visible)
-    if way.kind == "build" and not found:
+    _say(machine, decision, how.console, wishes)
+    gpus.grant(decision.visible if _takes_gpu(wishes, decision) else "")
+    if wishes.installs and way.kind == "build" and not found:
         raise UsageError(
             f"no published wheel will do for {decision.name_devices()}",
             why=f"{way.reason}; {dist} has no such wheel yet",
             remedy=f"`{way.command}`, and then this command again; --card none installs the CPU set",
         )
-    return _tell(replace(chosen, settings=settings, decision=decision).take(found), console)
+    chosen = _apply(decision, wishes).take(found)
+    if chosen.wheel and decision.made:
+        how.console.heading("wheel", f"found {shorten(chosen.wheel.parent)}")
+    return chosen
+
+
+def _limit(wishes: Wishes) -> Set:
+    """Return the versions that were asked for, with the Python of an environment if there are locked sets for it."""
+    locked = any(wishes.python in item.python for item in load_table().published)
+    return wishes.settings.asked.merge(Set(python=wishes.python if locked else ""))
+
+
+def _takes_gpu(wishes: Wishes, decision: "Decision") -> bool:
+    return decision.way.kind != "cpu" if wishes.installs else decision.uses_gpu
 
 
 def _find_wheel(
-    decision: "Decision", settings: Settings, dist: Path, python: str, how: Manner
+    decision: "Decision", wishes: Wishes, dist: Path, how: Manner
 ) -> "tuple[Decision, wheel_folder.FinishedWheel | GraftPlan | None]":
     """Return the wheel of ``dist`` that serves a decision, or the plan of the graft that has to be made.
 
-    ``settings``: with the versions that were decided. ``python``: for which it must be, or empty. Raises
-    IntegrityError if none that would serve may be taken unasked.
+    Raises IntegrityError if none that would serve may be taken unasked.
     """
     if decision.way.kind not in {"graft", "build"}:
         return decision, None
     from toolkit.graft import graft_plan
 
+    settings = _settle(decision, wishes)
+    python = wishes.python or settings.asked.python if wishes.installs else settings.python
     request = graft_plan.GraftRequest(cards=decision.grafted)
     planned = graft_plan.plan_graft(load_table(), settings, request) if decision.grafted else None
     need = wheel_folder.Need(
@@ -198,19 +196,14 @@ def _find_wheel(
     return (decision.take_wheel(), found) if found else (decision, planned)
 
 
-def _tell(chosen: Chosen, console: Console) -> Chosen:
-    """Say which wheel was found."""
-    if chosen.wheel and chosen.decision and chosen.decision.made:
-        console.heading("wheel", f"found {shorten(chosen.wheel.parent)}")
-    return chosen
-
-
 def _choose_without_card(wishes: Wishes) -> Chosen:
     """Return what no card decides: the newest CPU set, or what the user has chosen.
 
     Without named versions, an archive decides: then it has the versions of the image in it.
     """
     settings = wishes.settings
+    if wishes.installs:
+        return keep(wishes)
     if settings.card == "none" and wishes.gpu is None:
         wishes = replace(wishes, gpu=False)
     if settings.archive and not wishes.names_versions:
@@ -227,8 +220,7 @@ def _choose_without_card(wishes: Wishes) -> Chosen:
 
 def keep(wishes: Wishes) -> Chosen:
     """Return what the user has chosen."""
-    wheel = read_wheel_option(wishes.wheel)
-    return Chosen(settings=wishes.settings, wheel=wheel, gpu=wishes.gpu, elsewhere=wishes.elsewhere)
+    return Chosen(settings=wishes.settings, wheel=wishes.file, gpu=wishes.gpu, elsewhere=wishes.elsewhere)
 
 
 def _take_archive(settings: Settings) -> Settings:
@@ -248,7 +240,7 @@ def _read_machine(wishes: Wishes) -> "Machine":
     from toolkit.doctor.machine import Device, Machine
     from toolkit.doctor.reading import read_machine
 
-    settings = wishes.settings
+    settings = replace(wishes.settings, engine="host") if wishes.installs else wishes.settings
     if wishes.elsewhere or (hides_gpus() and not wishes.names_card):
         machine = Machine(platform=settings.platform, engine="" if settings.engine == "auto" else settings.engine)
         if not (wishes.driver and wishes.names_card):
@@ -267,39 +259,46 @@ def _read_machine(wishes: Wishes) -> "Machine":
     return replace(machine, has_nvidia_runtime=runtime, engine=engine.name if kept or runtime else "")
 
 
+def _settle(decision: "Decision", wishes: Wishes) -> Settings:
+    """Return the settings with the versions of a decision."""
+    settings = wishes.settings
+    python = {"python": wishes.python or settings.python} if wishes.installs else {}
+    return settings.take(replace(settings.versions.merge(decision.versions), **python))
+
+
 def _apply(decision: "Decision", wishes: Wishes) -> Chosen:
     """Return the set of a decision, or the CPU set if no GPU can be used now."""
     settings = wishes.settings
-    versions, engine = settings.versions.merge(decision.versions), settings.engine
-    if decision.uses_gpu:
-        engine = "host" if engine == "auto" and decision.on_host else engine
-    else:
+    if _takes_gpu(wishes, decision):
+        settings = _settle(decision, wishes)
+        if settings.engine == "auto" and decision.on_host:
+            settings = settings.take(settings.versions, engine="host")
+    elif not wishes.installs:  # else the environment's Python decides which CPU set it gets
         cpu = next((way.versions.tensorflow for way in decision.ways if way.kind == "cpu"), settings.tensorflow)
-        versions = replace(settings.versions, tensorflow=cpu, python=decision.versions.python)
-    decided = replace(wishes, settings=settings.take(versions, engine=engine))
-    return replace(keep(decided), decision=decision)
+        settings = settings.take(replace(settings.versions, tensorflow=cpu, python=decision.versions.python))
+    return replace(keep(replace(wishes, settings=settings)), decision=decision)
 
 
-def _say(machine: "Machine", decision: "Decision", console: Console, *, wanted: bool) -> None:
+def _say(machine: "Machine", decision: "Decision", console: Console, wishes: Wishes) -> None:
     """Say which cards were found, what runs, why, and what would have to be done first."""
     from toolkit.doctor.decision import WITHOUT_GPU, describe_cards
     from toolkit.versions.rules import warn_of_advisories
 
-    way = decision.way
-    if not decision.devices and not machine.devices:
-        console.heading("card", f"none: {way.reason}")
-    else:
-        console.heading("card", describe_cards(decision.devices or machine.devices))
-        name = way.versions.describe() if decision.uses_gpu else "the CPU set"
+    way, devices = decision.way, decision.devices or machine.devices
+    name = way.versions.describe() if _takes_gpu(wishes, decision) else "the CPU set"
+    if devices:
+        console.heading("card", describe_cards(devices))
         console.heading("set", f"{name}: {way.reason}")
-    if not (machine.devices or decision.devices or (machine.fault and machine.fault.id not in WITHOUT_GPU)):
+    else:
+        console.heading("card", f"none: {way.reason}")
+    if not (devices or (machine.fault and machine.fault.id not in WITHOUT_GPU)):
         return
-    known = warn_of_advisories(load_table(), way.versions.tensorflow)  # which `up` says of the set that it takes
-    for line in decision.lines(warns=wanted):
-        if line != known:
+    known = warn_of_advisories(load_table(), way.versions.tensorflow)  # which is said of the set that is taken
+    for line in decision.lines(warns=wishes.gpu is not False):
+        if line != known or wishes.installs:
             console.say(f"  {line}")
     if not decision.uses_gpu and way.kind != "cpu":
-        console.say(f"  then: {way.command}")
+        console.say("  until then it computes on the processor" if wishes.installs else f"  then: {way.command}")
 
 
 def read_wheel_option(wheel: str | None) -> Path | None:

@@ -12,7 +12,7 @@ from toolkit.base.errors import GpuError, UnsupportedError, UsageError
 from toolkit.doctor import reading
 from toolkit.doctor.machine import Device, Machine
 from toolkit.install import choice
-from toolkit.jobs.choice import Chosen, Manner, Wishes, choose, choose_to_install
+from toolkit.jobs.choice import Chosen, Manner, Wishes, choose
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -53,8 +53,8 @@ def play(monkeypatch: pytest.MonkeyPatch, *devices: Device) -> None:
 
 
 def take(python: str, dist: Path, **flags: str) -> Chosen:
-    wishes = Wishes(settings=resolve(flags))
-    return choose_to_install(wishes, python, Manner(console=Console(verbosity=-1)), dist)
+    wishes = Wishes(settings=resolve(flags), installs=True, python=python)
+    return choose(wishes, Manner(console=Console(verbosity=-1)), dist)
 
 
 BLACKWELL = Device(name="NVIDIA GeForce RTX 5090", capability="12.0", driver="580.65.06")

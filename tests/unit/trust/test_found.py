@@ -14,7 +14,7 @@ from toolkit.base import manifest, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError
 from toolkit.graft import assembly
-from toolkit.jobs.choice import Manner, Wishes, choose, choose_to_install
+from toolkit.jobs.choice import Manner, Wishes, choose
 from toolkit.versions.settings import resolve
 from toolkit.wheel import inspection, wheel_folder
 
@@ -67,7 +67,8 @@ def _ask_both(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path | None
     """Return which wheels ``install`` and ``train`` take; none where they say that there is none."""
     monkeypatch.chdir(folder)
     wishes = _wish(folder)
-    return [choose_to_install(wishes, "3.11", SILENT).wheel, choose(wishes, SILENT).wheel]
+    installs = replace(wishes, installs=True, python="3.11")
+    return [choose(installs, SILENT).wheel, choose(wishes, SILENT).wheel]
 
 
 @pytest.mark.parametrize("name", ["", "mine"], ids=["the graft by its plan", "any wheel with the code"])
