@@ -13,14 +13,12 @@ LAYERS = (
     {"versions"},
     {"diagnosis"},
     {"engine"},
-    {"doctor", "smoke"},
-    {"wheel"},
+    {"doctor", "smoke", "wheel"},
     {"graft"},
     {"records"},
     {"jobs"},
     {"install", "launch", "report"},
-    {"cli"},
-    {"__main__"},
+    {"cli", "__main__"},
 )
 """The packages and modules of the toolkit, lowest first. Each imports from its own layer and from lower ones."""
 

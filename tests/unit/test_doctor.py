@@ -11,7 +11,8 @@ from tests.makers.newest import NEWEST
 from tests.server import reply, serve
 from toolkit import doctor
 from toolkit.base.findings import Finding
-from toolkit.doctor import advice, hardware, reading, services
+from toolkit.doctor import advice, reading, services
+from toolkit.engine import effort
 from toolkit.versions.settings import Settings, resolve
 
 
@@ -136,5 +137,5 @@ def test_lines_of_others_stay_in_the_env_file(tmp_path: Path) -> None:
     ],
 )
 def test_the_hours_of_a_build_are_said_with_their_error(capabilities: int, jobs: int, said: str, files: int) -> None:
-    hours = hardware.count_hours(capabilities, jobs)
+    hours = effort.count_hours(capabilities, jobs)
     assert (hours.describe(), hours.files) == (said, files)

@@ -15,8 +15,7 @@ from toolkit.base import files, programs, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError
 from toolkit.base.steps import Task
-from toolkit.doctor import hardware
-from toolkit.engine import buildx
+from toolkit.engine import buildx, effort
 from toolkit.engine.client import require_buildx
 from toolkit.versions import lock
 from toolkit.versions.settings import Settings
@@ -64,7 +63,7 @@ def _announce(planned: PlannedWheel, console: Console) -> None:
     console.say(f"  {len(problems)} known upstream problems are handled (--verbose lists them)")
     for problem in problems:
         console.detail(f"  {problem}")
-    machine = hardware.estimate_build(len(planned.spec.numbers))
+    machine = effort.estimate_build(len(planned.spec.numbers))
     console.heading("machine", "; ".join(filter(None, (machine.evidence, machine.remedy))))
     console.heading("plan", f"{plan.name}: {lock.describe_pinning(plan.floating)}")
 
