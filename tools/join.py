@@ -85,8 +85,9 @@ def ask() -> int:
     """Ask one question after the other until one has no answer, and write the report. Returns the exit code."""
     folders = sorted(str(path) for path in SITE.glob("nvidia/*/lib"))
     variables = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
-    variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={SITE / 'nvidia/cuda_nvcc'}"}
-    variables |= {"PATH": f"{SITE / 'nvidia/cuda_nvcc/bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
+    compiler = next((path.parents[1] for path in SITE.glob("nvidia/*/bin/ptxas")), SITE)
+    variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", "XLA_FLAGS": f"--xla_gpu_cuda_data_dir={compiler}"}
+    variables |= {"PATH": f"{compiler / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
     lines, code = [], 0
     for title, words in QUESTIONS.items():
         begun = time.monotonic()

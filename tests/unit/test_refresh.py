@@ -51,10 +51,13 @@ def list_known(table: Any) -> dict[str, list[dict[str, str]]]:
     return {version: make_files(version, *pythons) for version, pythons in rows.items()}
 
 
-def test_a_release_candidate_gets_a_row_that_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("suffix", ["-cu12", ""])
+def test_a_release_candidate_gets_a_row_that_is_refused(
+    table: Any, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     later = f"2.{Version(max(table['tensorflow'], key=Version)).minor + 1}.0"
     new = {f"{later}rc1": make_files(f"{later}rc1", "3.13", "3.14"), "2.1.0": make_files("2.1.0", "3.8")}
-    requires = ["keras-nightly>=3.14.0.dev", "nvidia-nccl-cu12==2.31.2", "nvidia-cuda-nvcc-cu12==12.9.41",
+    requires = ["keras-nightly>=3.14.0.dev", "nvidia-nccl-cu12==2.31.2", f"nvidia-cuda-nvcc{suffix}==12.9.41",
                 "nvidia-cudnn-cu12==9.20.0.48"]  # fmt: skip
     answer(monkeypatch, releases={**list_known(table), **new}, requires=requires)
     assert refresh.read_wheels(table)

@@ -159,7 +159,8 @@ def _refuse(coming: str, there: Installed, path: str, installed: Mapping[str, In
         for item in installed.values()
         if any(canonicalize_name(need.name) == there.name for need in item.needs)
     )
-    torch = "; or install a torch for CUDA 12, from its index for cu126 or cu128, and then this" * ("torch" in users)
+    cuda = _CUDA.search(coming) if "torch" in users else None
+    torch = f"; or first install a torch from an index whose name begins with {cuda[0][1:]}" if cuda else ""
     return UnsupportedError(
         f"{coming} and {there.name} cannot be in one environment: they have the same files",
         why=f"{coming} would overwrite {path} of {there.name} {there.version}"

@@ -113,7 +113,7 @@ def test_what_is_there_stays_and_what_cannot_is_named_with_both_reasons(full: In
 @pytest.mark.parametrize(
     ("has", "way_out"),
     [
-        (("torch==2.14.1", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"), "cu126 or cu128"),
+        (("torch==2.14.1", "nvidia-cudnn-cu13", "nvidia-nccl-cu13"), "whose name begins with cu12"),
         (("jax-cuda13-plugin", "nvidia-cudnn-cu13"), "--into DIR"),
     ],
     ids=["torch", "JAX"],
