@@ -58,8 +58,8 @@ def put(name: str) -> Forge:
     return forge
 
 
-def envelope(kind: str, edit: Callable[[dict[str, Any]], object]) -> Forge:
-    return lambda world: change_envelope(getattr(world, kind), edit)
+def envelope(edit: Callable[[dict[str, Any]], object]) -> Forge:
+    return lambda world: change_envelope(world.wheel, edit)
 
 
 def write_envelope(content: bytes) -> Forge:
@@ -236,14 +236,10 @@ def take_weights(world: World) -> None:
     change("run", lambda value: value.update(weights_sha256="0" * 64))(world)
 
 
+def add_picture(name: str) -> Forge:
+    return change("run", lambda value: value["pictures"].update({name: ""}))
+
+
 def add_checkpoint(world: World) -> None:
     for path in (world.run / "checkpoints").glob("step-*"):
         shutil.copy(path, path.with_name(f"step-00000099{path.suffix}"))
-
-
-def sign_wheel_badly(world: World) -> None:
-    world.sign(world.wheel, "stranger")
-
-
-def sign_report_badly(world: World) -> None:
-    world.sign(world.report, "stranger")

@@ -8,6 +8,7 @@ from tests.unit.records.forging import (
     ZERO,
     Forge,
     add_checkpoint,
+    add_picture,
     change,
     change_package,
     change_step,
@@ -32,8 +33,6 @@ from tests.unit.records.forging import (
     rewrite,
     say_otherwise,
     sign_by,
-    sign_report_badly,
-    sign_wheel_badly,
     strip,
     swap_signatures,
     take_weights,
@@ -41,323 +40,235 @@ from tests.unit.records.forging import (
     wrap,
     write_envelope,
 )
-from tests.unit.records.signed import IMAGE, OTHER, TAG, World, change_envelope
+from tests.unit.records.signed import IMAGE, OTHER, TAG, World, change_envelope, flip, read_payload
 from toolkit.base import signing
 from toolkit.wheel import wheel_documents, wheel_folder
 
 WHL = "tensorflow-2.19.0-cp311-cp311-linux_x86_64.whl"
 PACKAGES = "venv/lib/python3.11/site-packages"
+PROVENANCE = wheel_documents.PROVENANCE
+SBOM = "sbom.cdx.json"
+CHANGED = "is not what was signed"
+MANIFEST = f"manifest.json {CHANGED}"
+OTHERWISE = "the statement says otherwise than the files"
+NOT_OF_BUILDER = "the signature is not that of builder"
 SUBJECT = "a subject is not named once with a sha256 alone"
 DEEP = b"[" * 200_000 + b"]" * 200_000
 
-FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
+FILES: dict[str, tuple[str, Forge, str]] = {
     # A forged wheel.
-    "byte flipped in the wheel": ("wheel", flip_in("wheel", "*.whl"), 8, f"{WHL} is not what was signed"),
-    "byte flipped in the sbom": ("wheel", flip_in("wheel", "sbom*"), 8, "sbom.cdx.json is not what was signed"),
-    "byte flipped in the log": ("wheel", flip_in("wheel", "build.log"), 8, "build.log is not what was signed"),
-    "byte flipped in the plan": ("wheel", flip_in("wheel", "plan.json"), 8, "plan.json is not what was signed"),
-    "byte flipped in the sums": ("wheel", flip_in("wheel", "SHA*"), 8, "SHA256SUMS is not what was signed"),
     "byte flipped in the manifest": (
         "wheel",
         change("wheel", lambda value: value["facts"].update(seconds=1)),
-        8,
-        "manifest.json is not what was signed",
+        MANIFEST,
     ),
-    "wheel and sums changed": ("wheel", fit(flip_in("wheel", "*.whl")), 8, f"{WHL} is not what was signed"),
-    "log and sums changed": ("wheel", fit(flip_in("wheel", "build.log")), 8, "build.log is not what was signed"),
+    "wheel and sums changed": ("wheel", fit(flip_in("wheel", "*.whl")), f"{WHL} {CHANGED}"),
+    "log and sums changed": ("wheel", fit(flip_in("wheel", "build.log")), f"build.log {CHANGED}"),
     "provenance of another wheel": (
         "wheel",
-        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), wheel_documents.PROVENANCE)),
-        8,
-        f"{wheel_documents.PROVENANCE} is not what was signed",
+        fit(change("wheel", lambda value: value["subject"][0].update(name="x"), PROVENANCE)),
+        f"{PROVENANCE} {CHANGED}",
     ),
     "no provenance any more": (
         "wheel",
-        fit(lambda world: (world.wheel / wheel_documents.PROVENANCE).write_text("[]")),
-        8,
-        f"has no readable {wheel_documents.PROVENANCE}",
+        fit(lambda world: (world.wheel / PROVENANCE).write_text("[]")),
+        f"has no readable {PROVENANCE}",
     ),
-    "older provenance": ("wheel", fit(replay_provenance), 8, f"{wheel_documents.PROVENANCE} is not what was signed"),
-    "envelope of an older build": ("wheel", replay_envelope, 8, "manifest.json is not what was signed"),
-    "statement of another wheel": ("wheel", name_other_wheel, 8, f"{WHL} is not what was signed"),
-    "lock edited after the build": ("wheel", edit_lock, 8, "manifest.json is not what was signed"),
-    "lock edited by the builder": (
-        "wheel",
-        lambda world: (edit_lock(world), world.sign(world.wheel, "builder")),
-        7,
-        "in the manifest, which names",
-    ),
-    "link out of the folder": ("wheel", link_out("wheel", "build.log"), 8, "build.log is no regular file"),
-    "hard link to another file": ("wheel", fit(link_hard), 8, "build.log is not what was signed"),
-    "extra file": ("wheel", fit(lambda world: (world.wheel / "x.py").touch()), 8, "x.py is not signed"),
-    "file gone": (
-        "wheel",
-        fit(lambda world: (world.wheel / "sbom.cdx.json").unlink()),
-        8,
-        "sbom.cdx.json was signed and is not here",
-    ),
-    "folder in place of a file": ("wheel", lambda world: (world.wheel / "x").mkdir(), 8, "x is no regular file"),
-    "record of an image round a wheel": ("wheel", wrap("wheel", "image"), 8, "what belongs to the kind wheel"),
-    "record of an image round a wheel's file": ("archive", wrap("wheel", "image"), 8, "what belongs to the kind wheel"),
-    "record of an environment round a wheel": ("wheel", wrap("wheel", "environment"), 8, "belongs to the kind wheel"),
+    "older provenance": ("wheel", fit(replay_provenance), f"{PROVENANCE} {CHANGED}"),
+    "envelope of an older build": ("wheel", replay_envelope, MANIFEST),
+    "statement of another wheel": ("wheel", name_other_wheel, f"{WHL} {CHANGED}"),
+    "lock edited after the build": ("wheel", edit_lock, MANIFEST),
+    "link out of the folder": ("wheel", link_out("wheel", "build.log"), "build.log is no regular file"),
+    "hard link to another file": ("wheel", fit(link_hard), f"build.log {CHANGED}"),
+    "extra file": ("wheel", fit(lambda world: (world.wheel / "x.py").touch()), "x.py is not signed"),
+    "file gone": ("wheel", fit(lambda world: (world.wheel / SBOM).unlink()), f"{SBOM} was signed and is not here"),
+    "folder in place of a file": ("wheel", lambda world: (world.wheel / "x").mkdir(), "x is no regular file"),
+    "record of an image round a wheel": ("wheel", wrap("wheel", "image"), "what belongs to the kind wheel"),
+    "record of an image round a wheel's file": ("archive", wrap("wheel", "image"), "what belongs to the kind wheel"),
+    "record of an environment round a wheel": ("wheel", wrap("wheel", "environment"), "belongs to the kind wheel"),
     "a run round a wheel": (
         "run",
         lambda world: shutil.copy(world.archive, world.run),
-        8,
         "what belongs to the kind wheel",
     ),
-    # A forged signature.
-    "stripped signature": ("wheel", strip("wheel"), 8, "signature: the wheel is not signed"),
-    "no signatures": ("wheel", envelope("wheel", lambda value: value.update(signatures=[])), 8, "is no envelope"),
-    "key not in the policy": ("wheel", sign_by("wheel", "stranger"), 8, "which is not trusted"),
-    "key for another kind": ("wheel", sign_by("wheel", "trainer"), 8, "trainer may sign run: not wheel"),
-    "another key's id": ("wheel", claim_key, 8, "the signature is not that of builder"),
-    "swapped signatures": ("wheel", swap_signatures, 8, "the signature is not that of builder"),
-    "signature twice": (
-        "wheel",
-        envelope("wheel", lambda value: value.update(signatures=value["signatures"] * 2)),
-        8,
-        "Multiple signatures",
-    ),
-    "signature cut": (
-        "wheel",
-        envelope("wheel", lambda value: value["signatures"][0].update(sig="AAAA")),
-        8,
-        "the signature is not that of builder",
-    ),
-    "signature in other letters": (
-        "wheel",
-        envelope("wheel", lambda value: value["signatures"][0].update(sig="{}")),
-        8,
-        "cannot be read",
-    ),
-    "payload type changed": (
-        "wheel",
-        envelope("wheel", lambda value: value.update(payloadType="text/plain")),
-        8,
-        "has the payload type 'text/plain'",
-    ),
-    "payload changed": (
-        "wheel",
-        envelope("wheel", lambda value: value.update(payload="e30" + value["payload"][3:])),
-        8,
-        "the signature is not that of builder",
-    ),
-    "extra field": ("wheel", envelope("wheel", lambda value: value.update(x=1)), 8, "is no envelope"),
-    "envelope cut": ("wheel", rewrite(lambda text: text[: len(text) // 2]), 8, "cannot be read"),
-    "empty envelope": ("wheel", write_envelope(b""), 8, "cannot be read"),
-    "key twice": ("wheel", rewrite(lambda text: text.replace(b"{", b'{"payload": "",', 1)), 8, "a key stands twice"),
-    "NaN": ("wheel", rewrite(lambda text: text.replace(b"{", b'{"x": NaN,', 1)), 8, "NaN is no number"),
-    "huge number": ("wheel", write_envelope(b"9" * 10_000), 8, "cannot be read"),
-    "huge envelope": ("wheel", write_envelope(b" " * (signing.LARGEST + 1)), 8, "of more than 16 MiB"),
-    "nested envelope": ("wheel", write_envelope(DEEP), 8, "cannot be read"),
-    "linked envelope": ("wheel", link_out("wheel", signing.ENVELOPE), 8, "is no regular file"),
-    "linked envelope of a run": ("run", link_out("run", signing.ENVELOPE), 8, "is no regular file"),
-    # A statement that the trusted key signed, and that says too little.
-    "another digest algorithm": (
-        "wheel",
-        restate(lambda value: value["subject"][0].update(digest={"sha1": "0" * 40})),
-        8,
-        SUBJECT,
-    ),
-    "a second digest algorithm": (
-        "wheel",
-        restate(lambda value: value["subject"][0]["digest"].update(md5="0" * 32)),
-        8,
-        SUBJECT,
-    ),
-    "short digest": (
-        "wheel",
-        restate(lambda value: value["subject"][0]["digest"].update(sha256="0" * 12)),
-        8,
-        SUBJECT,
-    ),
-    "subject twice": (
-        "wheel",
-        restate(lambda value: value.update(subject=value["subject"] * 2)),
-        8,
-        SUBJECT,
-    ),
-    "no subjects": ("wheel", restate(lambda value: value.update(subject=[])), 8, "is not signed"),
-    "statement of another kind": (
-        "wheel",
-        restate(lambda value: value["predicate"]["buildDefinition"].update(buildType="x")),
-        8,
-        "the statement is not of a wheel",
-    ),
-    "another commit in the statement": (
-        "wheel",
-        say_otherwise("wheel", "builder", lambda value: value["buildDefinition"].update(resolvedDependencies=[])),
-        8,
-        "the statement says otherwise than the files: buildDefinition",
-    ),
-    "no statement": ("wheel", lambda world: world.sign_bytes(world.wheel, b"[]"), 8, "no in-toto statement"),
-    "key twice in the statement": (
-        "wheel",
-        restate_text(lambda text: text.replace("{", '{"_type": "x",', 1)),
-        8,
-        "a key stands twice",
-    ),
-    "NaN in the statement": (
-        "wheel",
-        restate_text(lambda text: text.replace('"predicate": {', '"predicate": {"x": NaN,', 1)),
-        8,
-        "NaN is no number",
-    ),
-    "signed as another type": (
-        "wheel",
-        lambda world: world.sign_bytes(world.wheel, b"{}", kind="application/json"),
-        8,
-        "has the payload type",
-    ),
     # A forged report of checks.
-    "failed checks turned": ("report", turn_report, 8, "smoke-0123456789ab.json is not what was signed"),
-    "report of something else": (f"{IMAGE}/smoke-0123456789ab.json", copy_report, 8, "environment was signed"),
+    "failed checks turned": ("report", turn_report, f"smoke-0123456789ab.json {CHANGED}"),
+    "report of something else": (f"{IMAGE}/smoke-0123456789ab.json", copy_report, "environment was signed"),
     "another result in the statement": (
         "report",
         say_otherwise("report", "checker", lambda value: value.update(result="FAILED")),
-        8,
-        "the statement says otherwise than the files: result",
+        f"{OTHERWISE}: result",
     ),
-    "report signed by the builder": ("report", sign_by("report", "builder"), 8, "not smoke"),
+    "report signed by the builder": ("report", sign_by("report", "builder"), "not smoke"),
     # A forged environment or image.
-    "package changed": ("environment", lambda world: change_package(world, record=False), 7, "files: 1 of"),
     "package and record changed": (
         "environment",
         lambda world: change_package(world, record=True),
-        8,
-        "RECORD is not what was signed",
-    ),
-    "another interpreter": ("environment", put("venv/bin/python"), 7, "content: venv/bin/python"),
-    "a module that Python imports first": (
-        "environment",
-        put(f"{PACKAGES}/sitecustomize.py"),
-        7,
-        "sitecustomize.py is not",
-    ),
-    "a line that runs first": ("environment", put(f"{PACKAGES}/a.pth"), 7, "a.pth is not in its record"),
-    "other bytecode": ("environment", put(f"{PACKAGES}/old.cpython-311.pyc"), 7, "pyc has other bytes"),
-    "another configuration of the environment": ("environment", put("venv/pyvenv.cfg"), 7, "pyvenv.cfg is not"),
-    "another list of files": ("environment", put("files.json"), 7, "files.json is not the list"),
-    "an environment whose record lacks the list": (
-        "environment",
-        lambda world: (
-            change("environment", lambda value: value["facts"].pop("files"))(world),
-            world.sign(world.environment, "builder"),
-        ),
-        7,
-        "content: its record has no list of its files",
+        f"RECORD {CHANGED}",
     ),
     "environment of another wheel": (
         "environment",
         change("environment", lambda value: value["parent"].update(digest=ZERO)),
-        8,
-        "manifest.json is not what was signed",
+        MANIFEST,
     ),
-    "image retagged": ("image", move_tag, 7, f"id: {TAG} is {OTHER}"),
-    "image retagged, by name": (TAG, move_tag, 8, f"is of the image {TAG}"),
-    "image with other labels": ("image", relabel, 7, "labels: changed"),
-    "record of another image": (
-        "image",
-        change("image", lambda value: value.update(digest=OTHER)),
-        8,
-        f"{TAG} is not what was signed",
-    ),
+    "image retagged, by name": (TAG, move_tag, f"is of the image {TAG}"),
+    "record of another image": ("image", change("image", lambda value: value.update(digest=OTHER)), f"{TAG} {CHANGED}"),
     "record of an image in an environment": (
         "environment",
         wrap("environment", "image"),
-        8,
         "what belongs to the kind environment",
     ),
     # A forged run.
     "metrics of a run round an image's record": (
         "image",
         lambda world: shutil.copy(world.run / "metrics.csv", world.image),
-        8,
         "what belongs to the kind run",
     ),
-    "record of an image in a run": ("run", wrap("run", "image"), 8, "what belongs to the kind run"),
+    "record of an image in a run": ("run", wrap("run", "image"), "what belongs to the kind run"),
     "other parameters in the statement": (
         "run",
         say_otherwise("run", "trainer", lambda value: value["buildDefinition"].update(externalParameters={})),
-        8,
-        "the statement says otherwise than the files: buildDefinition",
+        f"{OTHERWISE}: buildDefinition",
     ),
-    "byte flipped in the weights": ("run", flip_in("run", "checkpoints/*44.npz"), 8, "44.npz is not what was signed"),
-    "byte flipped in the metrics": ("run", flip_in("run", "metrics.csv"), 8, "metrics.csv is not what was signed"),
-    "loss of a step changed": ("run", change_step, 8, "metrics.jsonl is not what was signed"),
-    "byte flipped in the curves": ("run", flip_in("run", "curves.png"), 8, "curves.png is not what was signed"),
-    "byte flipped in a picture": ("run", flip_in("run", "samples.png"), 8, "samples.png is not what was signed"),
-    "byte flipped in the configuration": ("run", flip_in("run", "config.yaml"), 8, "config.yaml is not what was sig"),
-    "confusions drawn anew": ("run", flip_in("run", "confusion.png"), 8, "confusion.png is not what was signed"),
-    "byte flipped in the summary": ("run", flip_in("run", "model.txt"), 8, "model.txt is not what was signed"),
-    "weights of another run": ("run", take_weights, 8, "44.json is not what was signed"),
-    "better result": (
-        "run",
-        change("run", lambda value: value["result"].update(test_accuracy=1.0)),
-        8,
-        "manifest.json is not what was signed",
-    ),
-    "another environment": (
-        "run",
-        change("run", lambda value: value["parent"].update(digest=ZERO)),
-        8,
-        "manifest.json is not what was signed",
-    ),
-    "newer checkpoint": ("run", add_checkpoint, 8, "checkpoints/step-00000099.json is not signed"),
+    "loss of a step changed": ("run", change_step, f"metrics.jsonl {CHANGED}"),
+    "weights of another run": ("run", take_weights, f"44.json {CHANGED}"),
+    "better result": ("run", change("run", lambda value: value["result"].update(test_accuracy=1.0)), MANIFEST),
+    "another environment": ("run", change("run", lambda value: value["parent"].update(digest=ZERO)), MANIFEST),
+    "newer checkpoint": ("run", add_checkpoint, "checkpoints/step-00000099.json is not signed"),
     "newer checkpoint beside the signed one": (
         "run",
         add_checkpoint,
-        8,
-        "44.json was signed and another file is taken in its place",
+        "44.json was signed and another file is taken in",
     ),
-    "checkpoints elsewhere": ("run", link_out("run", "checkpoints"), 8, "is no regular file"),
-    "picture outside": (
-        "run",
-        change("run", lambda value: value["pictures"].update({"../../policy.yaml": ""})),
-        8,
-        "../../policy.yaml is no regular file",
-    ),
-    "picture with an absolute path": (
-        "run",
-        change("run", lambda value: value["pictures"].update({"/etc/passwd": ""})),
-        8,
-        "/etc/passwd is no regular file",
-    ),
-    "metrics gone": ("run", lambda world: (world.run / "metrics.csv").unlink(), 8, "metrics.csv was signed and is not"),
-    "run signed by the builder": ("run", sign_by("run", "builder"), 8, "not run"),
+    "checkpoints elsewhere": ("run", link_out("run", "checkpoints"), "is no regular file"),
+    "picture outside": ("run", add_picture("../../policy.yaml"), "../../policy.yaml is no regular file"),
+    "picture with an absolute path": ("run", add_picture("/etc/passwd"), "/etc/passwd is no regular file"),
+    "metrics gone": ("run", lambda world: (world.run / "metrics.csv").unlink(), "metrics.csv was signed and is not"),
+    "run signed by the builder": ("run", sign_by("run", "builder"), "not run"),
+    "linked envelope of a run": ("run", link_out("run", signing.ENVELOPE), "is no regular file"),
     # A link behind a whole run.
-    "unsigned wheel behind a run": ("run", strip("wheel"), 8, "wheel.signature: the wheel is not signed"),
-    "forged wheel behind a run": ("run", flip_in("wheel", "build.log"), 8, "wheel.signature: build.log"),
-    "strange wheel behind a run": ("run", sign_wheel_badly, 8, "wheel.signature: signed by key"),
+    "unsigned wheel behind a run": ("run", strip("wheel"), "wheel.signature: the wheel is not signed"),
+    "forged wheel behind a run": ("run", flip_in("wheel", "build.log"), "wheel.signature: build.log"),
+    "strange wheel behind a run": ("run", sign_by("wheel", "stranger"), "wheel.signature: signed by key"),
     "wheel behind a run with another digest in its manifest": (
         "run",
         fit(change("wheel", lambda value: value.update(digest=ZERO))),
-        8,
-        "wheel.signature: SHA256SUMS is not what was signed; manifest.json is not",
+        f"wheel.signature: SHA256SUMS {CHANGED}; {MANIFEST}",
     ),
     "image behind a run with another digest in its manifest": (
         "run",
         hide_image(lambda value: value.update(digest=ZERO)),
-        8,
-        f"image.signature: manifest.json is not what was signed; {TAG} is not what was signed",
+        f"image.signature: {MANIFEST}; {TAG} {CHANGED}",
     ),
     "image behind a run with another kind in its manifest": (
         "run",
         hide_image(lambda value: value.update(kind="x")),
-        8,
         "image.signature: ",
     ),
-    "unsigned environment behind a run": ("run", strip("environment"), 8, "environment.signature: the environment is"),
-    "failed report behind a run": ("run", fail_report, 7, "smoke.report: 0 passed, 1 failed"),
-    "strange report behind a run": ("run", sign_report_badly, 8, "smoke.signature: signed by key"),
+    "unsigned environment behind a run": ("run", strip("environment"), "environment.signature: the environment is"),
+    "strange report behind a run": ("run", sign_by("report", "stranger"), "smoke.signature: signed by key"),
+}
+
+SIGNATURES: dict[str, tuple[Forge, str]] = {
+    "stripped signature": (strip("wheel"), "signature: the wheel is not signed"),
+    "no signatures": (envelope(lambda value: value.update(signatures=[])), "is no envelope"),
+    "key not in the policy": (sign_by("wheel", "stranger"), "which is not trusted"),
+    "key for another kind": (sign_by("wheel", "trainer"), "trainer may sign run: not wheel"),
+    "another key's id": (claim_key, NOT_OF_BUILDER),
+    "swapped signatures": (swap_signatures, NOT_OF_BUILDER),
+    "signature twice": (
+        envelope(lambda value: value.update(signatures=value["signatures"] * 2)),
+        "Multiple signatures",
+    ),
+    "signature cut": (envelope(lambda value: value["signatures"][0].update(sig="AAAA")), NOT_OF_BUILDER),
+    "signature in other letters": (envelope(lambda value: value["signatures"][0].update(sig="{}")), "cannot be read"),
+    "payload type changed": (
+        envelope(lambda value: value.update(payloadType="text/plain")),
+        "payload type 'text/plain'",
+    ),
+    "payload changed": (envelope(lambda value: value.update(payload="e30" + value["payload"][3:])), NOT_OF_BUILDER),
+    "extra field": (envelope(lambda value: value.update(x=1)), "is no envelope"),
+    "envelope cut": (rewrite(lambda text: text[: len(text) // 2]), "cannot be read"),
+    "empty envelope": (write_envelope(b""), "cannot be read"),
+    "key twice": (rewrite(lambda text: text.replace(b"{", b'{"payload": "",', 1)), "a key stands twice"),
+    "NaN": (rewrite(lambda text: text.replace(b"{", b'{"x": NaN,', 1)), "NaN is no number"),
+    "huge number": (write_envelope(b"9" * 10_000), "cannot be read"),
+    "huge envelope": (write_envelope(b" " * (signing.LARGEST + 1)), "of more than 16 MiB"),
+    "nested envelope": (write_envelope(DEEP), "cannot be read"),
+    "linked envelope": (link_out("wheel", signing.ENVELOPE), "is no regular file"),
+    # A statement that the trusted key signed, and that says too little.
+    "another digest algorithm": (restate(lambda value: value["subject"][0].update(digest={"sha1": "0" * 40})), SUBJECT),
+    "a second digest algorithm": (restate(lambda value: value["subject"][0]["digest"].update(md5="0" * 32)), SUBJECT),
+    "short digest": (restate(lambda value: value["subject"][0]["digest"].update(sha256="0" * 12)), SUBJECT),
+    "subject twice": (restate(lambda value: value.update(subject=value["subject"] * 2)), SUBJECT),
+    "no subjects": (restate(lambda value: value.update(subject=[])), "is not signed"),
+    "statement of another kind": (
+        restate(lambda value: value["predicate"]["buildDefinition"].update(buildType="x")),
+        "the statement is not of a wheel",
+    ),
+    "another commit in the statement": (
+        say_otherwise("wheel", "builder", lambda value: value["buildDefinition"].update(resolvedDependencies=[])),
+        f"{OTHERWISE}: buildDefinition",
+    ),
+    "no statement": (lambda world: world.sign_bytes(world.wheel, b"[]"), "no in-toto statement"),
+    "key twice in the statement": (
+        restate_text(lambda text: text.replace("{", '{"_type": "x",', 1)),
+        "a key stands twice",
+    ),
+    "NaN in the statement": (
+        restate_text(lambda text: text.replace('"predicate": {', '"predicate": {"x": NaN,', 1)),
+        "NaN is no number",
+    ),
+    "signed as another type": (
+        lambda world: world.sign_bytes(world.wheel, b"{}", kind="application/json"),
+        "has the payload type",
+    ),
+}
+"""Forgeries of the envelope of a wheel."""
+
+CONTENT: dict[str, tuple[str, Forge, str]] = {
+    "lock edited by the builder": (
+        "wheel",
+        lambda world: (edit_lock(world), world.sign(world.wheel, "builder")),
+        "in the manifest, which names",
+    ),
+    "package changed": ("environment", lambda world: change_package(world, record=False), "files: 1 of"),
+    "another interpreter": ("environment", put("venv/bin/python"), "content: venv/bin/python"),
+    "a module that Python imports first": (
+        "environment",
+        put(f"{PACKAGES}/sitecustomize.py"),
+        "sitecustomize.py is not",
+    ),
+    "a line that runs first": ("environment", put(f"{PACKAGES}/a.pth"), "a.pth is not in its record"),
+    "other bytecode": ("environment", put(f"{PACKAGES}/old.cpython-311.pyc"), "pyc has other bytes"),
+    "another configuration of the environment": ("environment", put("venv/pyvenv.cfg"), "pyvenv.cfg is not"),
+    "another list of files": ("environment", put("files.json"), "files.json is not the list"),
+    "an environment whose record lacks the list": (
+        "environment",
+        lambda world: (
+            change("environment", lambda value: value["facts"].pop("files"))(world),
+            world.sign(world.environment, "builder"),
+        ),
+        "content: its record has no list of its files",
+    ),
+    "image retagged": ("image", move_tag, f"id: {TAG} is {OTHER}"),
+    "image with other labels": ("image", relabel, "labels: changed"),
+    "failed report behind a run": ("run", fail_report, "smoke.report: 0 passed, 1 failed"),
+}
+"""What a signature does not cover, and the checks of the content find."""
+
+FORGERIES: dict[str, tuple[str, Forge, int, str]] = {
+    **{name: (target, forge, 8, evidence) for name, (target, forge, evidence) in FILES.items()},
+    **{name: ("wheel", forge, 8, evidence) for name, (forge, evidence) in SIGNATURES.items()},
+    **{name: (target, forge, 7, evidence) for name, (target, forge, evidence) in CONTENT.items()},
 }
 
 
+FETCH = "do not use it: fetch it again from whoever signed it"
 REMEDIES = {
-    "byte flipped in the wheel": "do not use it: fetch it again from whoever signed it",
-    "no provenance any more": "do not use it: fetch it again from whoever signed it",
-    "another key's id": "do not use it: fetch it again from whoever signed it",
+    "wheel and sums changed": FETCH,
+    "no provenance any more": FETCH,
+    "another key's id": FETCH,
     "stripped signature": "if it is yours, `toolkit sign {wheel} --key KEY`; if not, ask whoever made it to sign it",
     "key not in the policy": "ask who owns key {stranger}; if you trust that signer, add `--trust THEIR.pub`",
     "key for another kind": "let a signer with `may: [wheel]` sign it, or change the policy",
@@ -382,6 +293,17 @@ def test_each_forgery_is_named(world: World, name: str) -> None:
     assert done.exit_code == code, done.output
     assert evidence in done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize("kind", ["wheel", "run"])
+def test_a_flipped_byte_in_any_signed_file_is_named(world: World, kind: str) -> None:
+    record = getattr(world, kind)
+    names = [subject["name"] for subject in read_payload(record)["subject"] if not subject["name"].endswith(".json")]
+    for name in names:
+        flip(record / name)
+        done = world.verify(record)
+        assert (done.exit_code, f"{name} {CHANGED}" in done.output) == (8, True), done.output
+        flip(record / name)
 
 
 def test_a_forged_name_does_not_reach_the_terminal(world: World) -> None:
