@@ -20,11 +20,14 @@ from typing import Any
 from tests.loaded import become
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+DEADLY = (*NUMBERS, signal.SIGKILL)
 MOMENT, SIGNAL, COUNTED = "INTERRUPTED_AT", "INTERRUPTED_BY", "INTERRUPTED_COUNT"
-"""How long a fork has to end by its signal."""
 
-ENDED = {130, *(-number for number in NUMBERS)}
+ENDED = {130, *(-number for number in DEADLY)}
 """Exit codes of a program that a signal ended."""
+
+RIGHT = {"whole", "129", "130", "137", "143"}
+"""How a program may end, see `Ended.judge`."""
 
 
 class Injection:
@@ -90,18 +93,22 @@ def fork(
 
 def _judge(ended: Ended, moment: int, moments: int, number: int, *, whole: bool) -> str:
     verdict = ended.judge(whole=whole)
-    if verdict not in {"whole", "129", "130", "143"}:
+    if verdict not in RIGHT:
         print(f"{signal.Signals(number).name} at {moment} of {moments}: {verdict}\n{ended.out}\n{ended.error}")
     return verdict
 
 
 def sweep(
-    count: int, moments: int, run: Callable[[int, int], Ended], is_whole: Callable[[Ended], bool], seed: int = 0
+    count: int,
+    moments: int,
+    run: Callable[[int, int], Ended],
+    is_whole: Callable[[Ended], bool],
+    numbers: Sequence[signal.Signals] = NUMBERS,
 ) -> Counter[str]:
     """Interrupt a program at moments that are chosen at random, and count how it ended. What is wrong is printed."""
-    generator, found = random.Random(seed), Counter[str]()  # noqa: S311 - nothing is secret
+    generator, found = random.Random(0), Counter[str]()  # noqa: S311 - nothing is secret
     for _ in range(count):
-        moment, number = generator.randint(1, moments), generator.choice(NUMBERS)
+        moment, number = generator.randint(1, moments), generator.choice(numbers)
         ended = run(moment, number)
         found[_judge(ended, moment, moments, number, whole=is_whole(ended))] += 1
     return found

@@ -1,6 +1,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.makers.compiler import Compiler
 from toolkit.base import manifest
 from toolkit.base.manifest import Manifest
 from toolkit.doctor import reading
+from toolkit.engine import gpus
 
+DRIVER = Path(__file__).parents[1] / "fixtures" / "driver"
 SCHEMAS = Path(__file__).parents[2] / "toolkit" / "schemas"
 
 
@@ -51,6 +54,19 @@ def gcc(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
+
+
+@pytest.fixture
+def play() -> Callable[[str], dict[str, str]]:
+    """Return the variables of a machine whose driver names the GPUs of that name; without a name, one without GPUs."""
+
+    def play(machine: str) -> dict[str, str]:
+        folder = f"{DRIVER}{os.pathsep}" if machine else ""
+        return {"PATH": folder + os.environ["PATH"], "PLAYED_GPU": machine}
+
+    if shutil.which("nvidia-smi") or gpus.has_gpu():
+        pytest.skip("this machine has a GPU of its own")
+    return play
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """The test of a card, on machines that a stand-in for the driver's program plays; no real GPU is asked."""
 
 import getpass
-import os
 import re
 import socket
 from collections.abc import Callable
@@ -17,28 +16,13 @@ from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit.base import manifest, privacy
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError
-from toolkit.doctor.reading import read_machine
 from toolkit.graft import graft_plan
 from toolkit.jobs import card_test
 from toolkit.versions.settings import resolve
 from toolkit.versions.table import load_table
 from toolkit.wheel import inspection, wheel_folder
 
-DRIVER = Path(__file__).parents[1] / "fixtures/driver"
 Play = Callable[[str], dict[str, str]]
-
-
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Return the variables of a machine with the GPUs of that name, or without any."""
-    if read_machine(resolve({}, environment={})).devices:
-        pytest.skip("this machine has a GPU of its own")
-
-    def play(machine: str) -> dict[str, str]:
-        folder = f"{DRIVER}{os.pathsep}" if machine else ""
-        return {"PATH": folder + os.environ["PATH"], "PLAYED_GPU": machine}
-
-    return play
 
 
 def make_graft(folder: Path) -> None:

@@ -71,6 +71,7 @@ T4 = meet(("Tesla T4", "7.5", "560.35.03"))
     [
         ({}, ["published", "newest", "newest", "newest", "7.5", "minor"]),
         ({"cuda": "12.6.1", "cudnn": "9.5.0"}, ["published", "2.19.0", "12.6.1", "9.5.0", "7.5", "exact"]),
+        ({"cudnn": "9.5.0"}, ["published", "2.19.0", "12.6.1", "9.5.0", "7.5", "exact"]),
         ({"cuda": "12.6.1"}, ["published", "2.19.0", "12.6.1", "9.5.0", "7.5", "exact"]),
         ({"tensorflow": "2.20.0"}, ["published", "2.20.0", "12.8.1", "9.8.0", "7.5", "minor"]),
         ({"card": "none"}, ["cpu", "newest", "", "", "", "n/a"]),
@@ -84,11 +85,9 @@ def test_what_was_asked_for_is_honoured(wishes: dict[str, str], right: list[str]
 
 
 def test_who_asks_for_a_cuda_is_told_what_a_build_would_link_against() -> None:
-    found = decide(meet(("Tesla T4", "7.5", "560.35.03")), Set(cuda="12.6.1", cudnn="9.5.0"))
+    found = decide(T4, Set(cuda="12.6.1", cudnn="9.5.0"))
     assert found.driver == "exact"
-    assert any(
-        "a build links against 12.6.1" in line or "build links against 12.6.1" in line for line in found.warnings
-    )
+    assert any("build links against 12.6.1" in line for line in found.warnings)
     assert any("CVE" in line for line in found.warnings)
 
 
@@ -161,12 +160,6 @@ def test_a_card_whose_capability_nothing_tells_is_to_be_named(name: str, reason:
     warnings = " ".join(decide(meet((name, "", "570.124.06"))).warnings)
     assert reason in warnings
     assert "--card 7.5" in warnings
-
-
-def test_a_machine_without_a_gpu_runs_on_the_processor() -> None:
-    found = decide(Machine())
-    assert judge(found) == ["cpu", CPU.tensorflow, "", "", "", "n/a"]
-    assert not found.remedy
 
 
 def test_a_processor_without_avx_is_told_which_build_runs_on_it() -> None:

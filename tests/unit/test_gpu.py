@@ -2,8 +2,6 @@
 driver's program; no real GPU is asked.
 """
 
-import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,23 +16,9 @@ from toolkit.base.naming import GPU_VARIABLE
 from toolkit.engine import Job, apptainer, container, gpus, host
 from toolkit.engine.client import translating_errors
 
-ROOT = Path(__file__).parents[2]
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 
 Play = Callable[[str], dict[str, str]]
-
-
-@pytest.fixture
-def play() -> Play:
-    """Return the variables of a machine whose driver names the GPUs of that name; without a name, one without GPUs."""
-
-    def play(machine: str) -> dict[str, str]:
-        folder = f"{ROOT / 'tests/fixtures/driver'}{os.pathsep}" if machine else ""
-        return {"PATH": folder + os.environ["PATH"], "PLAYED_GPU": machine}
-
-    if shutil.which("nvidia-smi") or gpus.has_gpu():
-        pytest.skip("this machine has a GPU of its own")
-    return play
 
 
 @pytest.fixture

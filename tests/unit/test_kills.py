@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests import interrupted
-from tests.makers.kills import command, is_done, kill, list_hidden
-from tests.unit.graft import maker
+from tests.makers.kills import command, is_done, kill
 from tests.unit.wheel.maker import make_wheel
-from toolkit.graft import job
-from toolkit.wheel import package_index, wheel_folder
+from toolkit.wheel import package_index
 
 pytestmark = [pytest.mark.weekly, pytest.mark.timeout(3600)]
 
@@ -37,25 +35,6 @@ def test_an_index(tmp_path: Path, before: bool) -> None:
             assert sorted(path.name for path in tmp_path.iterdir() if path.name != "state") == ["new", "old", "site"]
 
     kill(command(tmp_path, "index", "site", f"new/{wheel.name}", state=tmp_path), reset, judge)
-
-
-def test_a_graft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ptxas, source = maker.write_ptxas(tmp_path), maker.make_tensorflow(tmp_path)
-    monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
-    monkeypatch.setattr(job, "NEEDED_BYTES", 0)
-    dist = tmp_path / "dist"
-
-    def judge(ended: interrupted.Ended) -> None:
-        found = [path for path in dist.iterdir() if path.name[0] != "."] if dist.exists() else []
-        for path in found:
-            wheel_folder.check_sums(path)
-            assert (path / "manifest.json").exists()
-        if is_done(ended):
-            assert len(found) == 1
-            assert not list_hidden(dist)
-
-    run = command(tmp_path, "graft", "--gpu", "RTX 5090", "--wheel", str(source), "--out", str(dist), state=tmp_path)
-    kill(run, lambda: shutil.rmtree(dist, ignore_errors=True), judge)
 
 
 def test_a_removal(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from toolkit.base.errors import (
     PreflightError,
     ToolkitError,
 )
-from toolkit.engine import Job, Mount, apptainer, gpus
+from toolkit.engine import Job, Mount, apptainer
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe
 from toolkit.jobs.engines import choose_engine
 from toolkit.versions.settings import resolve
@@ -106,13 +106,6 @@ def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path, monkeypatch: 
     assert {"HOME=/tmp", "WORD=$HOME", "CUDA_VISIBLE_DEVICES=1"} <= {*rest}
     assert rest[-4:] == ("python", "-m", "train", "/runs")
     assert not any("HF_TOKEN" in word for word in argv)
-
-
-@pytest.mark.parametrize("granted", ["", "4,6"])
-def test_a_job_gets_the_gpus_that_the_scheduler_granted(granted: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", granted)
-    assert gpus.choose(Job(title="a", argv=(), gpu=True)) == granted
-    assert gpus.choose(Job(title="a", argv=())) == ""
 
 
 def test_a_secret_reaches_the_job(engine: ApptainerEngine, monkeypatch: pytest.MonkeyPatch) -> None:
