@@ -56,7 +56,7 @@ def test_the_chain_runs_and_each_link_names_the_one_before(chain: dict[str, obje
     run = json.loads(next(folder.glob("runs/*/manifest.json")).read_text())
     image = json.loads(next(folder.glob("state/image-train-cpu-*/manifest.json")).read_text())
     assert run["status"] == "complete"
-    assert run["parent"]["digest"] == image["digest"]
+    assert (run["parent"]["digest"], run["parent"]["parent"]) == (image["digest"], image["parent"])
     assert image["parent"]["kind"] == "lock"
     assert chain["smoke"]["verdict"] == "pass"  # type: ignore[index]
 

@@ -1,33 +1,22 @@
 import json
 import os
-import queue
 import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import docker
 import pytest
-from docker.errors import APIError
 
 from tests.integration.docker import stages
 from tests.integration.small_engine import SmallEngine, start
 from toolkit.base import manifest, naming, ownership, seals
-from toolkit.base.errors import EngineError, JobError
 from toolkit.base.manifest import Manifest
-from toolkit.engine import Job, custody
-from toolkit.engine.client import BaseImage
-from toolkit.engine.docker import DockerEngine
+from toolkit.engine import custody
 
 pytestmark = pytest.mark.engine
-
-
-PROGRAM = "import time; print('begun', flush=True); time.sleep(120)"
 
 
 def _docker(*argv: str, check: bool = True) -> str:
@@ -61,26 +50,6 @@ class Clone:
         manifest.write(folder, Manifest(kind="image", digest=image.id, facts=facts))
         seals.make_key()
         custody.seal(folder, image.id)
-
-    @contextmanager
-    def job(self) -> Iterator[str]:
-        """Run a job by the engine, and yield its container's name."""
-        engine = DockerEngine(docker.from_env(), BaseImage(reference="", identity=""), state=self.state)
-        environment = engine.adopt(stages.STANDIN)
-        before = set(_docker("ps", "--quiet").split())
-        lines: queue.Queue[str] = queue.Queue()
-        with ThreadPoolExecutor(1) as pool:
-            job = Job(title="test", argv=("-c", PROGRAM), grace=1)
-            running = pool.submit(engine.run, environment, job, lines.put)
-            assert lines.get(timeout=60) == "begun"
-            name, *others = set(_docker("ps", "--quiet").split()) - before
-            assert not others
-            try:
-                yield name
-            finally:
-                _docker("kill", name, check=False)
-                with suppress(EngineError, JobError, APIError):
-                    running.result()
 
 
 @dataclass
@@ -162,17 +131,6 @@ def test_an_empty_folder_owns_nothing(clones: tuple[Clone, Clone], image: Image,
 def _labels(clone: Clone) -> dict[str, str]:
     ownership.claim(clone.state)
     return {**ownership.label(clone.state), naming.JOB_LABEL: "test"}
-
-
-def test_an_image_of_two_clones_is_removed_by_the_last(clones: tuple[Clone, Clone], image: Image) -> None:
-    one, two = clones
-    for clone in clones:
-        clone.record(image)
-    value = one.clean()
-    assert f"image {image.name}: it is used by {two.state}; --all removes it" in value["left"]
-    assert [line.rpartition("/")[2] for line in value["removed"]] == [f"image-train-cpu-{image.plan[7:19]}"]
-    assert f"image {image.name}" in two.clean()["removed"]
-    assert _docker("images", "--quiet", image.name) == ""
 
 
 @pytest.fixture

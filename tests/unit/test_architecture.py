@@ -1,4 +1,3 @@
-import ast
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools import pages, picture
-from tools.layers import CHECKS, LEVELS, PACKAGES, ROOT, UPWARD, list_imports, list_modules, read_graph
+from tools.layers import CHECKS, LEVELS, ROOT, UPWARD, list_imports, list_modules, read_graph
 
 
 def _normalize(name: str) -> str:
@@ -56,15 +55,6 @@ def test_the_toolkit_needs_its_own_locked_packages_alone() -> None:
 )
 def test_each_package_stands_alone(paths: list[Path], forbidden: tuple[str, ...]) -> None:
     assert {path: reached for path in paths if (reached := _reaches(path, forbidden))} == {}
-
-
-def test_no_shell_runs_a_string() -> None:
-    for path in [path for package in PACKAGES for path in list_modules(package)]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "shell":
-                pytest.fail(f"{path}: shell=")
-            if isinstance(node, ast.Attribute) and ast.unparse(node) in {"os.system", "os.popen"}:
-                pytest.fail(f"{path}: {ast.unparse(node)}")
 
 
 def _find_upward(graph: Mapping[str, set[str]]) -> list[str]:

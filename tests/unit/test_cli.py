@@ -11,7 +11,7 @@ import pytest
 from tests.command import Run
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, hash_for_record, make_wheel
 from toolkit.base.project import ROOT
-from tools import pages
+from tools import pages, reference
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,7 @@ def test_the_fast_commands_load_nothing_slow(run: Run) -> None:
 @pytest.mark.parametrize("page", pages.PAGES, ids=lambda page: page.name)
 def test_the_pages_show_what_the_code_says(page: Path) -> None:
     assert pages.generate(page.read_text()) == page.read_text(), "run: python -m tools.pages"
+    assert reference.render_manual(pages.list_job_options()) == pages.MANUAL.read_text(), "run: python -m tools.pages"
 
 
 @pytest.mark.parametrize(

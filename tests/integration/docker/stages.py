@@ -13,6 +13,7 @@ MINI = ROOT / "tests" / "fixtures" / "mini_tensorflow"
 EPOCH = "1741132800"
 RULES_OF_2_20 = "5653e5a0ca87c1272069b4b24864e55ce7f129a1"
 """The commit of rules_ml_toolchain that TensorFlow 2.20 pins."""
+LABELED = ("--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load")
 HARDENED = (
     "--read-only",
     "--tmpfs=/tmp",
@@ -62,7 +63,7 @@ def compose(
     if not output and not tag:
         argv += ["--output", "type=cacheonly"]  # otherwise each build leaves an image without a name
     if tag:
-        argv += ["--tag", tag, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
+        argv += ["--tag", tag, *LABELED]
     return [*argv, str(root)]
 
 
@@ -115,6 +116,25 @@ def run(image: str, *argv: str, options: Sequence[str] = ()) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextmanager
+def start(folder: Path, image: str, *build: str, options: Sequence[str], command: Sequence[str] = ()) -> Iterator[str]:
+    """Build an image of the tests from a folder, and yield the name of a container; both are removed at the end."""
+    make(folder, image, *build)
+    argv = ["docker", "run", "--rm", "--detach", "--init", *options, image, *command]
+    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        yield name
+    finally:
+        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
+        subprocess.run(["docker", "image", "rm", image], check=False, capture_output=True)
+
+
+def make(folder: Path, image: str, *build: str) -> None:
+    """Build an image of the tests from a folder. ``build``: options of the builder."""
+    argv = ["docker", "buildx", "build", "--quiet", *build, "--tag", image, *LABELED, folder]
+    subprocess.run(argv, check=True, capture_output=True)
 
 
 def find_gateway() -> str:

@@ -37,11 +37,6 @@ def test_a_program_of_the_user_runs_in_a_new_environment(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "program.py"]
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
-
-
 def fill(run: Run, *packages: str) -> Path:
     """Make an environment as its owner does, from the package index."""
     folder = run.folder / "mine"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.makers import formulation as formulations
 from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
 from train.command_line import parse
 from train.config.resolution import resolve
@@ -14,20 +15,15 @@ from train.data import Dataset, Split
 from train.errors import InterruptionError
 from train.input.batches import Batch, Batches, make_ahead
 from train.model import formulation
-from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation
 from train.run import job
-from train.step import optimizer, packing, runtime, state, training
+from train.step import packing, runtime, state, training
 from train.system.signals import StopSignal
 
 
 def make_step(form: Formulation, **options: Any) -> tuple[state.State, training.TrainStep, Any]:
     config = replace(configure("digits", **options), layers=(1, 1))  # compiling takes most of the time
-    model, rule = build(config, form), optimizer.choose(config)
-    scale = 2.0**10 if config.precision == "mixed_float16" else 1.0
-    current = state.create(model, rule, initial_scale=scale)
-    unit = np.full(config.shape[-1], 100.0)
-    function = training.make_train_step(current, rule, config, unit, unit / 2, form=form)
+    current, function = formulations.make_step(config, form, 2.0**10 if config.precision == "mixed_float16" else 1.0)
     return current, training.compile_train_step(function, config, form=form), function
 
 

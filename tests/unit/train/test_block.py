@@ -4,10 +4,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.makers.formulation import FOR_GPU_CHANNELS_LAST
 from tests.tiers import weekly
 from tests.unit.train.blocks import UNITS, make_input, make_layers, measure_difference, run, settle
 from train.model.block import Mode
-from train.model.formulation import FOR_CPU
+from train.model.formulation import FOR_CPU, Formulation
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 
@@ -15,11 +16,12 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
 @pytest.mark.parametrize("dtype", ["float64", "float32"])  # each has operations of its own for a norm and its gradient
 @pytest.mark.parametrize("rate", [0.0, 0.2])
 @pytest.mark.parametrize("bottleneck", [True, False])
-@pytest.mark.parametrize("mode", ["recompute", "shared"])
-def test_modes_agree(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> None:
+@pytest.mark.parametrize("form", [FOR_CPU, FOR_GPU_CHANNELS_LAST], ids=["CPU", "GPU"])
+@pytest.mark.parametrize("mode", ["plain", "recompute", "shared"])
+def test_modes_agree(mode: Mode, form: Formulation, bottleneck: bool, rate: float, dtype: str) -> None:
     x, layers = make_input(dtype), make_layers(bottleneck=bottleneck, dtype=dtype)
     expected = run(x, layers, "plain", rate=rate)
-    assert measure_difference(run(x, layers, mode, rate=rate), expected) < TOLERANCE[dtype]
+    assert measure_difference(run(x, layers, mode, form, rate=rate), expected) < TOLERANCE[dtype]
 
 
 @pytest.mark.slow

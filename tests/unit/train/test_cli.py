@@ -13,6 +13,8 @@ from train.command_line import parse
 from train.config.presets import read_table
 from train.errors import UsageError
 
+SHARDS = ("digits", "--shards", "3", "--batch-size", "24", "--kernels", "stock")
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -36,6 +38,25 @@ from train.errors import UsageError
         (["cifar10", "--model", "121", "--jit"], "--jit cannot compile model 121"),
         (["cifar10", "--model", "121", "--depth", "40"], "choose by --model: 121, 169, 201, 264"),
         ([], "Missing argument"),
+        (["digits", "--best"], "--best chooses an epoch, and needs images held out"),
+        (["digits", "--patience", "2"], "--patience chooses an epoch"),
+        (
+            ["digits", "--batch-size", "240", "--accumulate", "7"],
+            "--accumulate 7 cuts a batch into that many equal parts",
+        ),
+        (["digits", "--warm-up", "1"], "--warm-up and --schedule one-cycle both begin"),
+        (["digits", "--mixup", "-1"], "--mixup must be at least 0"),
+        (["digits", "--class-weights", "even"], "unknown class weights: 'even'"),
+        (["digits", "--shards", "5", "--batch-size", "24"], "--shards 5 cuts a batch into that many equal parts"),
+        (["digits", "--shards", "3", "--batch-size", "auto"], "--shards 3 cuts a batch"),
+        (["digits", "--shards", "0"], "--shards must be at least 1"),
+        ([*SHARDS, "--accumulate", "2"], "--shards and --accumulate do not work together"),
+        ([*SHARDS, "--loop", "fit"], "--shards and --loop fit do not work together"),
+        ([*SHARDS, "--jit"], "--shards and --jit do not work together"),
+        ([*SHARDS, "--kernels", "native", "--sync-norm"], "--kernels native does not work with --sync-norm"),
+        (["digits", "--sync-norm"], "norms take mean and variance of all shards, and there is one"),
+        (["digits", "--freeze", "1"], "say which by --init-from"),
+        (["digits", "--freeze", "some"], "not a number of blocks"),
     ],
 )
 def test_wrong_usage_is_explained(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,11 +64,7 @@ def test_what_the_run_left_open_may_be_filled_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        (["cifar10"], "--dataset cifar10"),
-        (["--threads", "2"], "--threads 2"),
-        (["--model", "40-12"], "--model 40-12"),
-    ],
+    [(["cifar10"], "--dataset cifar10"), (["--threads", "2"], "--threads 2"), (["--model", "40-12"], "--model 40-12")],
 )
 def test_an_option_that_means_another_run_is_refused(tmp_path: Path, options: list[str], named: str) -> None:
     path = write(tmp_path, parse(["digits", "--threads", "1", "--batch-size", "16", "--depth", "10"]))
@@ -79,12 +75,7 @@ def test_an_option_that_means_another_run_is_refused(tmp_path: Path, options: li
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"growth": 0},
-        {"schedule": "unheard-of"},
-        {"new": 1},
-    ],
+    "changes", [{"growth": 0}, {"schedule": "unheard-of"}, {"new": 1}, {"cutout": True}, {"mixup": "0.2"}]
 )
 def test_a_file_that_this_version_does_not_know_is_wrong_usage(tmp_path: Path, changes: dict[str, Any]) -> None:
     path = write(tmp_path, parse(["digits"]), **changes)

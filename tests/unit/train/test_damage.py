@@ -124,13 +124,7 @@ def test_labels_that_are_no_whole_numbers_are_refused(tmp_path: Path, labels: li
     assert "not whole numbers" in caught.value.why
 
 
-@pytest.mark.parametrize(
-    "label",
-    [
-        -1,
-        2**32 + 3,
-    ],
-)
+@pytest.mark.parametrize("label", [-1, 2**32 + 3])
 def test_a_label_out_of_range_is_named_by_its_place(tmp_path: Path, label: int) -> None:
     with pytest.raises(DataError, match="training labels run from") as caught:
         read(write_rows(tmp_path, [encode("RGB")] * 4, [1, 2, label, 3]))

@@ -25,13 +25,7 @@ def read(text: str) -> list[float]:
     return [float(number) * UNITS[unit] for number, unit in re.findall(r"about ([\d.]+) (\w+)", text)]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        0.02,
-        0.6,
-    ],
-)
+@pytest.mark.parametrize("step", [0.02, 0.6])
 @pytest.mark.parametrize("epoch_steps", [7, 780])
 def test_what_is_said_is_right_within_a_fifth(step: float, epoch_steps: int) -> None:
     """A played run: steps that differ, an evaluation that makes its graph once, and curves after each epoch."""

@@ -5,28 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
+from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, make_step, make_unit, walk
 from tests.tiers import slow, weekly
 from tests.unit.train.blocks import make_input, make_layers, measure_difference, run
 from train.config.configuration import TrainConfig
 from train.model.block import Mode
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, FOR_GPU, Formulation
-from train.step import evaluation, optimizer, state, training
+from train.step import evaluation, training
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4}
-MODES: tuple[Mode, ...] = ("plain", "recompute", "shared")
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])  # each has operations of its own for a norm and its gradient
-@pytest.mark.parametrize("rate", [0.0, 0.2])
-@pytest.mark.parametrize("bottleneck", [True, False])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_block_for_gpus_computes_the_same(mode: Mode, bottleneck: bool, rate: float, dtype: str) -> None:
-    x, layers = make_input(dtype), make_layers(bottleneck=bottleneck, dtype=dtype)
-    expected = run(x, layers, "plain", rate=rate)
-    found = run(x, layers, mode, FOR_GPU_CHANNELS_LAST, rate=rate)
-    assert measure_difference(found, expected) < TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", ["float64", weekly("float32")])
@@ -43,15 +31,12 @@ def test_a_block_with_channels_first_computes_the_same(mode: Mode, dtype: str) -
 
 
 def take_step(config: TrainConfig, form: Formulation) -> dict[str, Any]:
-    model, rule = build(config, form), optimizer.choose(config)
-    current = state.create(model, rule, initial_scale=1.0)
-    images = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8)
-    unit = np.full(config.shape[-1], 100.0)
-    function = training.compile_train_step(
-        training.make_train_step(current, rule, config, unit, unit / 2, form=form), config
-    )
-    function(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
-    evaluate = evaluation.compile_evaluation_step(evaluation.make_evaluation_step(model, unit, unit / 2), config)
+    current, function = make_step(config, form)
+    images, unit = np.random.default_rng(0).integers(0, 256, (8, *config.shape)).astype(np.uint8), make_unit(config)
+    compiled = training.compile_train_step(function, config)
+    compiled(tf.constant(images), tf.constant(np.arange(8, dtype=np.int32)), tf.constant(0.05))
+    evaluate = evaluation.make_evaluation_step(current.model, unit, unit / 2)
+    evaluate = evaluation.compile_evaluation_step(evaluate, config)
     return {**current.read(), "logits": evaluate(tf.constant(images)).numpy()}
 
 
@@ -75,12 +60,7 @@ def test_a_network_for_gpus_takes_the_same_step(case: str) -> None:
 
 
 def trace(config: TrainConfig, form: Formulation) -> list[tf.Operation]:
-    model, rule = build(config, form), optimizer.choose(config)
-    current = state.create(model, rule, initial_scale=1.0)
-    unit = np.full(config.shape[-1], 100.0)
-    function = training.compile_train_step(
-        training.make_train_step(current, rule, config, unit, unit / 2, form=form), config
-    )
+    function = training.compile_train_step(make_step(config, form)[1], config)
     arguments = (tf.zeros((8, *config.shape), tf.uint8), tf.zeros(8, tf.int32), tf.constant(0.05))
     return list(walk(function.get_concrete_function(*arguments).graph))  # type: ignore[attr-defined]
 

@@ -149,13 +149,7 @@ def test_a_bad_image_is_named(make: Callable[[], bytes], why: str, tmp_path: Pat
     assert why in caught.value.why
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(EOFError(), subprocess.CalledProcessError(1, "gs"), Warning("x")),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("error", [EOFError(), subprocess.CalledProcessError(1, "gs"), Warning("x")], ids=repr)
 def test_whatever_a_decoder_raises_is_an_error_of_the_image(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise error

@@ -8,7 +8,7 @@ from tests.tiers import slow
 from tests.unit.train import runs
 from train.cli import main
 from train.command_line import parse
-from train.errors import DataError, IntegrityError, UsageError
+from train.errors import DataError, IntegrityError
 from train.model.densenet import build
 from train.record import checkpoint, initial
 from train.step.state import assign_weights, digest_weights, name_weights
@@ -108,13 +108,3 @@ def test_weights_that_do_not_fit_are_refused(source: Path, tmp_path: Path, capsy
     assert "do not fit the model" in capsys.readouterr().err
     assert main(["digits", "--init-from", str(tmp_path)]) == DataError.exit_code
     assert str(tmp_path) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [(("--freeze", "1"), "say which by --init-from"), (("--freeze", "some"), "not a number of blocks")],
-)
-def test_a_wrong_use_of_freeze_is_refused(options: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse(["digits", *options])
-    assert message in str(error.value)

@@ -79,6 +79,7 @@ def take_plain_step(case: str, precision: str) -> dict[str, Any]:
         slow("eager", "float64"),
         slow("XLA", "float64"),
         slow("no bottleneck", "float64"),
+        slow("ImageNet", "float64"),
         weekly("no bottleneck, XLA", "float32"),
         weekly("graph", "float32"),
     ],
@@ -87,7 +88,8 @@ def test_networks_agree_in_all_modes(case: str, precision: str) -> None:
     options = {**CASES[case], "precision": precision}
     expected = take_plain_step(case, precision)
     for memory in ("shared", "recompute"):
-        assert compare(take_step(memory=memory, **options), expected) < TOLERANCES[precision]
+        most = 1e-9 if case == "ImageNet" else TOLERANCES[precision]
+        assert compare(take_step(memory=memory, **options), expected) < most
 
 
 HALF_CASES = [
@@ -116,14 +118,6 @@ def test_half_precision_only_rounds(case: str, dtype: str) -> None:
 def test_networks_agree_where_some_blocks_save_memory() -> None:
     expected = take_plain_step("graph", "float64")
     assert compare(take_step(memory="shared", recompute_blocks=(2,), precision="float64"), expected) < 1e-10
-
-
-@pytest.mark.slow
-def test_networks_with_the_stem_of_imagenet_agree() -> None:
-    options = {**CASES["ImageNet"], "precision": "float64"}
-    expected = take_plain_step("ImageNet", "float64")
-    for memory in ("shared", "recompute"):
-        assert compare(take_step(memory=memory, **options), expected) < 1e-9
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -124,30 +125,23 @@ def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
     assert found[-1] < found[0]
 
 
-def make_foreign(kind: str, folder: Path, good: Path) -> None:
-    folder.mkdir()
-    for name in ("config.yaml", "metrics.csv"):
-        shutil.copy(good / name, folder)
-    config = folder / "config.yaml"
-    text = config.read_text(encoding="utf-8")
-    contents = {
-        "list": b"[1, 2]",
-        "no yaml": b"{: :",
-        "no text": b"\xff\xfe\x00",
-        "other keys": b"name: somebody else's",
-        "unknown dataset": text.replace("dataset: digits", "dataset: mnist").encode(),
-        "another type": text.replace("growth: 12", "growth: twelve").encode(),
-    }
-    config.write_bytes(contents[kind])
-
-
-@pytest.mark.parametrize("kind", ["list", "no text", "another type"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: b"[1, 2]",
+        lambda _: b"\xff\xfe\x00",
+        lambda content: content.replace(b"growth: 12", b"growth: twelve"),
+    ],
+    ids=["list", "no text", "another type"],
+)
 def test_foreign_folders_are_refused(
-    folder: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, spoil: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_foreign(kind, tmp_path / "foreign", folder)
+    for name in ("config.yaml", "metrics.csv"):
+        shutil.copy(folder / name, tmp_path)
+    (tmp_path / "config.yaml").write_bytes(spoil((folder / "config.yaml").read_bytes()))
     for program in (plot, compare):
-        assert program.main([str(tmp_path / "foreign")]) == 9
+        assert program.main([str(tmp_path)]) == 9
         assert "is not the folder of a run" in capsys.readouterr().err
 
 

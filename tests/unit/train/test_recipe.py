@@ -16,7 +16,6 @@ from tests.unit.train import runs
 from train.config.configuration import TrainConfig
 from train.config.resolution import resolve
 from train.data import load
-from train.errors import UsageError
 from train.input import augmentation
 from train.model import formulation
 from train.model.formulation import FOR_CPU, FOR_GPU, FOR_NATIVE
@@ -184,24 +183,6 @@ def test_a_run_stops_and_ends_with_its_best_epoch(tmp_path: Path, monkeypatch: p
     assert manifest["result"]["epochs"] == 4
     best = reader.read_state(folder / "checkpoints" / f"step-{2 * runs.STEPS:08d}.json")
     assert reader.digest_weights(best) == manifest["weights_sha256"]
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"best": True}, "--best chooses an epoch, and needs images held out"),
-        ({"patience": 2}, "--patience chooses an epoch"),
-        ({"accumulate": 7}, "--accumulate 7 cuts a batch into that many equal parts"),
-        ({"warm_up": 1.0}, "--warm-up and --schedule one-cycle both begin"),
-        ({"mixup": -1.0}, "--mixup must be at least 0"),
-        ({"class_weights": "even"}, "unknown class weights: 'even'"),
-        ({"cutout": True}, "--cutout has a value of the wrong type: True"),
-        ({"mixup": "0.2"}, "--mixup has a value of the wrong type: '0.2'"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=what):
-        configure(**options)
 
 
 @needs_native

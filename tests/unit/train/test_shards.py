@@ -150,22 +150,6 @@ def test_parts_of_workers_make_up_the_batch(options: dict[str, Any]) -> None:
         assert np.array_equal(np.concatenate([part[place] for part in parts]), whole)
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"shards": 5}, "--shards 5 cuts a batch into that many equal parts"),
-        ({"batch_size": 0}, "--shards 3 cuts a batch"),
-        ({"shards": 0}, "--shards must be at least 1"),
-        ({"accumulate": 2}, "--shards and --accumulate do not work together"),
-        ({"loop": "fit"}, "--shards and --loop fit do not work together"),
-        ({"jit": True}, "--shards and --jit do not work together"),
-    ],
-)
-def test_shards_that_make_no_sense_are_refused(options: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=what):
-        configure(**options)
-
-
 def describe(count: int, index: int, **changes: Any) -> str:
     named = {"worker": [f"host{number}:1" for number in range(count)]}
     return json.dumps({"cluster": named, "task": {"type": "worker", "index": index}} | changes)

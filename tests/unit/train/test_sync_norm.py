@@ -14,7 +14,6 @@ from tests.unit.train import blocks
 from tests.unit.train.worker_processes import DIGITS, describe, end, start, train, wait_for
 from train import data
 from train.command_line import parse
-from train.errors import UsageError
 from train.model import formulation
 from train.model.block import Mode
 from train.model.lockstep import ShardSync
@@ -74,19 +73,6 @@ def test_a_shard_alone_in_its_worker_has_the_bits_of_one_among_others(loop: str)
     alone = shards.ShardedStep(state, rule, config, dataset.mean, dataset.std, form=form)
     alone.local_shards = range(1)
     assert np.array_equal(alone.compute(images[:each], labels[:each]).numpy()[0], together[0])
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"shards": 1}, "norms take mean and variance of all shards, and there is one"),
-        ({"kernels": "native"}, "--kernels native does not work with --sync-norm"),
-        ({"jit": True}, "--shards and --jit do not work together"),
-    ],
-)
-def test_a_norm_of_all_shards_that_makes_no_sense_is_refused(options: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=what):
-        configure(sync_norm=True, **options)
 
 
 @pytest.mark.weekly

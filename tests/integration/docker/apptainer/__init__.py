@@ -34,18 +34,11 @@ class Host:
 
 @contextmanager
 def start(folder: Path, *options: str) -> Iterator[Host]:
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"base=docker-image://{stages.STANDIN}"]
-    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
-    argv = ["docker", "run", "--rm", "--detach", "--init", "--network", "none", *options]
-    argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "train", "docker")]
-    argv += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work", IMAGE]
-    done = subprocess.run([*argv, "sleep", "infinity"], check=True, capture_output=True, text=True)
-    name = done.stdout.strip()
-    try:
+    build = ("--build-context", f"base=docker-image://{stages.STANDIN}")
+    mounts = [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "train", "docker")]
+    mounts += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work"]
+    given, command = ["--network", "none", *options, *mounts], ["sleep", "infinity"]
+    with stages.start(Path(__file__).parent, IMAGE, *build, options=given, command=command) as name:
         if NAMESPACES[-1] in options:
             subprocess.run(["docker", "exec", "--user", "0", name, "chmod", "666", "/dev/fuse"], check=True)
         yield Host(name)
-    finally:
-        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
-        subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)

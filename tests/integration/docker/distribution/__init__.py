@@ -36,9 +36,7 @@ class Registry:
 @contextmanager
 def serve(folder: Path) -> Iterator[Registry]:
     """Start a registry, which takes a password. ``folder`` gets its authority."""
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"base=docker-image://{stages.STANDIN}"]
-    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
+    stages.make(Path(__file__).parent, IMAGE, "--build-context", f"base=docker-image://{stages.STANDIN}")
     given = {"PASSWORD": f"canary{uuid.uuid4().hex}"}
     argv = ["docker", "run", "--detach", *repeat("--env", given), IMAGE]
     name = subprocess.run(argv, env={**os.environ, **given}, check=True, capture_output=True, text=True).stdout.strip()

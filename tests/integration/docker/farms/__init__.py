@@ -98,11 +98,10 @@ def build() -> None:
     worker = "toolkit/worker:tests"
     outcome = stages.build("bazel-worker", tag=worker)
     assert outcome.code == 0, outcome.text
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"worker=docker-image://{worker}"]
     trusted = ["--secret", f"id=ca,src={os.environ['SSL_CERT_FILE']}"] if "SSL_CERT_FILE" in os.environ else []
-    argv += ["--build-context", f"scripts={stages.ROOT}/docker/scripts", *trusted]
-    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
+    contexts = (f"worker=docker-image://{worker}", f"scripts={stages.ROOT}/docker/scripts")
+    given = [word for context in contexts for word in ("--build-context", context)]
+    stages.make(Path(__file__).parent, IMAGE, *given, *trusted)
 
 
 @contextmanager

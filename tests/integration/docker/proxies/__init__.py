@@ -29,23 +29,13 @@ RELOADS: Mapping[str, str] = {
 @contextmanager
 def start(train: str, runs: Path) -> Iterator[str]:
     """Start the container, whose ``/runs`` is ``runs``, and return its name."""
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"train=docker-image://{train}"]
-    argv += ["--tag", IMAGE, "--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
-    argv = ["docker", "run", "--rm", "--detach", "--init", "--network", "none", f"--add-host={HOST}:127.0.0.1"]
-    argv += [
-        f"--env=PASSWORD_HASH={HASH}",
-        "--env=HOME=/root",
-        f"--volume={runs}:/runs:ro",
-        f"--volume={stages.ROOT / 'examples'}:/examples:ro",
-    ]
-    argv += [f"--volume={stages.ROOT / 'examples' / 'nginx.conf'}:/etc/nginx/conf.d/toolkit.conf:ro", IMAGE]
-    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-    try:
+    examples = stages.ROOT / "examples"
+    options = ["--network", "none", f"--add-host={HOST}:127.0.0.1", f"--env=PASSWORD_HASH={HASH}", "--env=HOME=/root"]
+    options += [f"--volume={runs}:/runs:ro", f"--volume={examples}:/examples:ro"]
+    options += [f"--volume={examples / 'nginx.conf'}:/etc/nginx/conf.d/toolkit.conf:ro"]
+    build = ("--build-context", f"train=docker-image://{train}")
+    with stages.start(Path(__file__).parent, IMAGE, *build, options=options) as name:
         yield name
-    finally:
-        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
-        subprocess.run(["docker", "image", "rm", IMAGE], check=False, capture_output=True)
 
 
 def call(name: str, shell: str, timeout: float = 120) -> str:

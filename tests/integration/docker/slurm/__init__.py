@@ -55,26 +55,18 @@ class Farm:
 @contextmanager
 def start(train: str, folder: Path, suite: str = "trixie", *, packages: str = "") -> Iterator[Farm]:
     """Start the cluster. ``packages``: others that its machines have."""
-    image = IMAGE.format(suite=suite)
-    argv = ["docker", "buildx", "build", "--quiet", "--build-context", f"train=docker-image://{train}"]
-    argv += ["--build-arg", f"SUITE={suite}", "--build-arg", f"PACKAGES={packages}", "--tag", image]
-    argv += ["--label", "io.github.tensorflow-toolkit.owner=toolkit", "--load"]
-    subprocess.run([*argv, Path(__file__).parent], check=True, capture_output=True)
-    argv = ["docker", "run", "--rm", "--detach", "--init", "--hostname", "farm", "--network", "none"]
+    build = ["--build-context", f"train=docker-image://{train}", "--build-arg", f"SUITE={suite}"]
+    build += ["--build-arg", f"PACKAGES={packages}"]
     # Slurm keeps the processes of a job in a control group.
-    argv += ["--privileged", "--cgroupns", "private"]
-    argv += [f"--add-host={name}:{address}" for name, address in HOSTS.items()]
-    argv += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
+    options = ["--hostname", "farm", "--network", "none", "--privileged", "--cgroupns", "private"]
+    options += [f"--add-host={name}:{address}" for name, address in HOSTS.items()]
+    options += [f"--volume={stages.ROOT / part}:/opt/toolkit/{part}:ro" for part in ("toolkit", "docker")]
     # The command fills templates by it; the job, whose Python this is, does not need it.
-    argv += [f"--volume={Path(jinja2.__file__).parent}:/opt/toolkit/jinja2:ro"]
-    argv += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work", image]
-    name = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
-    try:
+    options += [f"--volume={Path(jinja2.__file__).parent}:/opt/toolkit/jinja2:ro"]
+    options += [f"--volume={sysconfig.get_path('purelib')}:/packages:ro", f"--volume={folder}:/work"]
+    with stages.start(Path(__file__).parent, IMAGE.format(suite=suite), *build, options=options) as name:
         with subprocess.Popen(["docker", "logs", "--follow", name], stdout=subprocess.PIPE, text=True) as log:
             assert log.stdout
             assert any(line.strip() == "ready" for line in log.stdout)
             log.terminate()
         yield Farm(name, folder)
-    finally:
-        subprocess.run(["docker", "rm", "--force", name], check=False, capture_output=True)
-        subprocess.run(["docker", "image", "rm", image], check=False, capture_output=True)

@@ -91,6 +91,9 @@ def test_what_is_not_an_image_is_refused(client: Client, description: dict[str, 
     assert client.send([]).status == 422
 
 
+PART = b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n--b--\r\n'
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "status", "said"),
     [
@@ -112,18 +115,8 @@ def test_what_is_not_an_image_is_refused(client: Client, description: dict[str, 
         ("application/json", b'{"images": [{"content": " FILE:///etc/passwd"}]}', 422, "is not fetched"),
         ("multipart/form-data", b"x", 400, "cannot be read"),
         ("multipart/form-data; boundary=b", b"x", 400, "cannot be read"),
-        (
-            "multipart/form-data; boundary=b",
-            b'--b\r\nContent-Disposition: form-data; name="url"\r\n\r\nhttps://example.org/a.png\r\n--b--\r\n',
-            422,
-            "is not fetched",
-        ),
-        (
-            "multipart/form-data; boundary=b",
-            b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\nhello\r\n--b--\r\n',
-            422,
-            "is a text",
-        ),
+        ("multipart/form-data; boundary=b", PART % (b"url", b"https://example.org/a.png"), 422, "is not fetched"),
+        ("multipart/form-data; boundary=b", PART % (b"x", b"hello"), 422, "is a text"),
     ],
 )
 def test_what_is_not_a_request_for_predictions_is_refused(
