@@ -1,6 +1,8 @@
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -9,7 +11,7 @@ from toolkit.base import manifest
 from toolkit.versions import lock
 from toolkit.versions.rules import choose_versions
 from toolkit.versions.table import load_table
-from toolkit.wheel import publication, wheel_documents, wheel_folder
+from toolkit.wheel import inspection, publication, wheel_documents, wheel_folder
 from toolkit.wheel.build_inputs import BuildContext, BuildInputs
 from toolkit.wheel.build_options import BuildOptions
 from toolkit.wheel.build_plan import BuildPlan, plan
@@ -52,6 +54,16 @@ def finish_build(
     (path / "build.log").write_text("INFO: Build completed successfully\n")
     wheel_folder.write_sums(path)
     return path
+
+
+def seal(wheel: Path, *architectures: str, **facts: Any) -> Path:
+    """Put the records of a finished wheel beside it, with this user's seal."""
+    inspected = replace(inspection.inspect(wheel), architectures=architectures)
+    facts = {"lock": {"schema": 1, "spec": {}, "pins": {}}, **facts, "inspection": asdict(inspected)}
+    manifest.write(wheel.parent, manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts))
+    wheel_folder.write_sums(wheel.parent)
+    wheel_folder.seal(wheel.parent)
+    return wheel.parent
 
 
 def publish(staging: Path, target: Path, plan: BuildPlan = PLAN) -> manifest.Manifest:

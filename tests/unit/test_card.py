@@ -4,7 +4,6 @@ import getpass
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ import pytest
 
 from tests.command import NOWHERE, Run
 from tests.makers.newest import CPU, NEWEST
+from tests.makers.publication import seal
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
-from toolkit.base import manifest, privacy
+from toolkit.base import privacy
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError
 from toolkit.graft import graft_plan
 from toolkit.jobs import card_test
 from toolkit.versions.settings import resolve
 from toolkit.versions.table import load_table
-from toolkit.wheel import inspection, wheel_folder
 
 Play = Callable[[str], dict[str, str]]
 
@@ -35,11 +34,7 @@ def make_graft(folder: Path) -> None:
     wheel = make_wheel(
         target, version=f"{NEWEST.tensorflow}+sm120", files={MEMBER: make_build_info("sm_120", cuda="12.5.1")}
     )
-    found = asdict(replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120")))
-    facts = {"plan": planned.digest, "lock": planned.lock.describe(), "inspection": found}
-    manifest.write(target, manifest.Manifest(kind="wheel", digest=found["digest"], facts=facts))
-    wheel_folder.write_sums(target)
-    wheel_folder.seal(target)
+    seal(wheel, "sm_90", "sm_120", plan=planned.digest, lock=planned.lock.describe())
 
 
 @pytest.mark.parametrize(

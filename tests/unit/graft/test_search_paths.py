@@ -3,21 +3,17 @@ import ctypes
 import json
 import shutil
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.makers.compiler import Compiler
 from tests.unit.graft import maker
+from tests.unit.graft.maker import Graft
 from tests.unit.wheel.maker import hash_for_record, make_build_info, make_wheel
-from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError
-from toolkit.graft import graft_plan, job, search_paths
-from toolkit.versions.settings import resolve
-from toolkit.versions.table import load_table
+from toolkit.graft import graft_plan, search_paths
 from toolkit.wheel import inspection
-from toolkit.wheel.wheel_folder import FinishedWheel
 
 LOADER = "tensorflow/libtensorflow_framework.so.2"
 SOLVER = "$ORIGIN/../nvidia/cusolver/lib"
@@ -143,24 +139,6 @@ def test_a_file_that_was_changed_since_is_not_taken_for_the_installed_one(tmp_pa
     assert ((site / LOADER).read_bytes(), read_record(site)) == (before, record)
 
 
-Graft = Callable[..., FinishedWheel]
-
-
-@pytest.fixture
-def graft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graft:
-    ptxas = maker.write_ptxas(tmp_path)
-    monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
-    monkeypatch.setattr(job, "NEEDED_BYTES", 0)
-    settings = resolve({"state": str(tmp_path / "state")}, environment={})
-
-    def make(source: Path, *cards: str, mode: graft_plan.Mode = "keep") -> FinishedWheel:
-        asked = graft_plan.GraftRequest(cards=cards, wheel=source, mode=mode)
-        planned = graft_plan.plan_graft(load_table(), settings, asked)
-        return job.graft(planned, settings, Console(verbosity=-1), dist=tmp_path / "dist")
-
-    return make
-
-
 def make_source(folder: Path, loader: bytes) -> Path:
     files = {
         maker.LIBRARY: maker.make_library([maker.make_container("one")]),
@@ -180,7 +158,7 @@ def read_search_path(wheel: Path, folder: Path) -> list[str]:
 def test_each_graft_corrects_the_search_path(
     tmp_path: Path, graft: Graft, gcc: Compiler, cards: tuple[str, ...], mode: graft_plan.Mode
 ) -> None:
-    made = graft(make_source(tmp_path, gcc.open_libraries(SPARSE, SPARSE)), *cards, mode=mode)
+    made = graft(*cards, source=make_source(tmp_path, gcc.open_libraries(SPARSE, SPARSE)), mode=mode)
     assert read_search_path(made.wheel, tmp_path) == [SPARSE, SOLVER]
     found = {item["name"]: item["search_path"] for item in made.record.facts["graft"]["libraries"]}
     assert json.loads(json.dumps(found[LOADER])) == ["cusolver"]

@@ -1,9 +1,10 @@
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.makers.newest import CPU
+from tests.makers.publication import seal
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit import jobs
 from toolkit.base import digest, manifest
@@ -14,7 +15,6 @@ from toolkit.doctor.machine import Device, Machine
 from toolkit.install import choice
 from toolkit.jobs.choice import Chosen, Manner, Wishes, choose
 from toolkit.versions.settings import resolve
-from toolkit.wheel import inspection, wheel_folder
 
 
 def make_own_wheel(folder: Path, *, cuda: str = "12.5.1", version: str = "2.21.0", tag: str = "cp311-cp311") -> Path:
@@ -68,12 +68,7 @@ def test_a_card_that_needs_a_graft_takes_the_newest_one_with_its_code(
     assert chosen.missing
     assert chosen.wheel is None
     for folder, code in (("other", "sm_90"), ("grafted", "sm_120")):
-        wheel = make_own_wheel(tmp_path / folder)
-        inspected = replace(inspection.inspect(wheel), architectures=("sm_75", code))
-        facts = {"inspection": asdict(inspected), "lock": {"schema": 1, "spec": {}, "pins": {}}}
-        record = manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts)
-        manifest.write(wheel.parent, record)
-        wheel_folder.seal(wheel.parent)
+        seal(make_own_wheel(tmp_path / folder), "sm_75", code)
     found = take("3.11", tmp_path).wheel
     assert found
     assert found.parent.name == "grafted"
@@ -94,10 +89,7 @@ def test_a_card_that_needs_a_build_takes_the_finished_one_for_every_command(
     with pytest.raises(GpuError, match="none can be used"):
         choose(replace(wishes, gpu=True), runner, tmp_path)
     wheel = make_own_wheel(tmp_path / "built", cuda="12.6.1", version="2.19.0")
-    inspected = replace(inspection.inspect(wheel), architectures=("sm_52",))
-    facts = {"inspection": asdict(inspected), "lock": {"schema": 1, "spec": {}, "pins": {}}}
-    manifest.write(wheel.parent, manifest.Manifest(kind="wheel", digest=inspected.digest, facts=facts))
-    wheel_folder.seal(wheel.parent)
+    seal(wheel, "sm_52")
     for chosen in (
         take("3.11", tmp_path),
         choose(wishes, runner, tmp_path),

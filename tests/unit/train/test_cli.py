@@ -46,7 +46,7 @@ SHARDS = ("digits", "--shards", "3", "--batch-size", "24", "--kernels", "stock")
         ),
         (["digits", "--warm-up", "1"], "--warm-up and --schedule one-cycle both begin"),
         (["digits", "--mixup", "-1"], "--mixup must be at least 0"),
-        (["digits", "--class-weights", "even"], "unknown class weights: 'even'"),
+        (["digits", "--class-weights", "even"], "'even' is not one of 'equal', 'balanced'"),
         (["digits", "--shards", "5", "--batch-size", "24"], "--shards 5 cuts a batch into that many equal parts"),
         (["digits", "--shards", "3", "--batch-size", "auto"], "--shards 3 cuts a batch"),
         (["digits", "--shards", "0"], "--shards must be at least 1"),

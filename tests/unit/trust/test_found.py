@@ -2,21 +2,22 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from tests.command import Run
+from tests.makers import publication
 from tests.makers.canary import Canary
 from tests.unit.wheel.maker import MEMBER, make_build_info, make_wheel
 from toolkit.base import manifest, seals
 from toolkit.base.console import Console
 from toolkit.base.errors import IntegrityError, PreflightError
+from toolkit.engine import custody
 from toolkit.graft import assembly
 from toolkit.jobs.choice import Manner, Wishes, choose
 from toolkit.versions.settings import resolve
-from toolkit.wheel import inspection, wheel_folder
+from toolkit.wheel import wheel_folder
 
 CARD = "12.0"
 SETTINGS = 'card: "12.0"\nengine: host\n'
@@ -46,18 +47,13 @@ def make(tmp_path: Path, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> Mak
         folder.mkdir(parents=True)
         content = {MEMBER: make_build_info("sm_120", cuda="12.5.1"), "zz.pth": canary.python}
         wheel = make_wheel(folder, version=f"{planned.lock.versions.tensorflow}+sm120", files=content)
-        inspected = replace(inspection.inspect(wheel), architectures=("sm_90", "sm_120"))
-        facts = {"plan": "" if name else planned.digest, "lock": planned.lock.describe()}
-        record = manifest.Manifest(
-            kind="wheel", digest=inspected.digest, facts={**facts, "inspection": asdict(inspected)}
-        )
-        manifest.write(folder, record)
-        wheel_folder.write_sums(folder)
         with monkeypatch.context() as patched:
-            if seal == "stranger":
+            if seal != "own":
                 patched.setenv("XDG_DATA_HOME", str(tmp_path / "stranger"))
-            if seal:
-                wheel_folder.seal(folder)
+            plan = "" if name else planned.digest
+            publication.seal(wheel, "sm_90", "sm_120", plan=plan, lock=planned.lock.describe())
+        if not seal:
+            (folder / custody.FILE).unlink()
         return folder
 
     return make
