@@ -75,15 +75,7 @@ def test_digest_of_a_folder_sees_names_bytes_and_modes(tmp_path: Path) -> None:
     assert len(digests) == 4
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"kind": ["run"]},
-        {"parent": "x"},
-        {"facts": []},
-        {"schema": 2},
-    ],
-)
+@pytest.mark.parametrize("change", [{"kind": ["run"]}, {"parent": "x"}, {"facts": []}, {"schema": 2}])
 def test_a_manifest_with_a_value_of_another_type_is_not_read(tmp_path: Path, change: dict[str, object]) -> None:
     good = {"schema": 1, "kind": "image", "digest": "sha256:0", "parent": None, "facts": {}}
     files.write_json(tmp_path / manifest.FILE, good)

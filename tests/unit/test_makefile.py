@@ -13,13 +13,7 @@ NEWEST = {".venv": 13, ".venv-dev": 12}
 """Newest Python 3 that each environment can have."""
 
 
-@pytest.mark.parametrize(
-    ("folder", "minor"),
-    [
-        (".venv", 14),
-        (".venv-dev", 10),
-    ],
-)
+@pytest.mark.parametrize(("folder", "minor"), [(".venv", 14), (".venv-dev", 10)])
 def test_a_python_that_the_locked_sets_do_not_fit_is_refused(tmp_path: Path, folder: str, minor: int) -> None:
     for name in ("Makefile", "pyproject.toml", "docker/requirements/toolkit.txt", "docker/requirements/dev.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -12,13 +12,7 @@ from toolkit import records
 from toolkit.base import manifest, naming
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_bytes
-from toolkit.base.errors import (
-    BuildError,
-    EngineError,
-    IntegrityError,
-    PreflightError,
-    ToolkitError,
-)
+from toolkit.base.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError
 from toolkit.engine import Job, Mount, apptainer
 from toolkit.engine.apptainer import SIF, ApptainerEngine, describe
 from toolkit.jobs.engines import choose_engine

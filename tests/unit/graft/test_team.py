@@ -37,10 +37,7 @@ def machines(tmp_path: Path, graft: Graft, registry: oci.Registry, monkeypatch: 
         (run.folder / "wheel").symlink_to(maker.make_tensorflow(tmp_path).parent)
     first, second = runs
     home = {"HOME": str(first.folder)}
-    words = (
-        ("key", "new", "builder"),
-        ("graft", "--gpu", CARD, "--wheel", name_wheel(first), "--sign", "builder"),
-    )
+    words = (("key", "new", "builder"), ("graft", "--gpu", CARD, "--wheel", name_wheel(first), "--sign", "builder"))
     for each in words:
         done = first(*each, **home)
         assert done.returncode == 0, done.stderr

@@ -60,11 +60,7 @@ class Index:
         self.uv.run("pip", "install", "--python", target.python.path, "--no-deps", *packages)
 
     def resolve(
-        self,
-        python: Interpreter,
-        installed: Mapping[str, Installed],
-        *roots: str,
-        wheel: Path | None = None,
+        self, python: Interpreter, installed: Mapping[str, Installed], *roots: str, wheel: Path | None = None
     ) -> tuple[Package, ...]:
         own = resolution.describe_wheel(wheel, digest.digest_file(wheel)) if wheel else None
         question = resolution.Question(

@@ -13,12 +13,7 @@ from tests.command import Run
 from toolkit.cli import workers
 from toolkit.jobs.training_job import GRACE_SECONDS
 from toolkit.launch import batch
-from toolkit.launch.batch import (
-    SlurmRequest,
-    find_gpu_types,
-    read_seconds,
-    write_slurm,
-)
+from toolkit.launch.batch import SlurmRequest, find_gpu_types, read_seconds, write_slurm
 from train.command_line import _collect, make_app
 
 CUDA = ("--cuda", "12.6.1", "--cudnn", "9.5.0")

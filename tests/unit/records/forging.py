@@ -10,17 +10,7 @@ from typing import Any
 
 from tests.makers.publication import PLAN, RAN_AT, finish_build
 from tests.unit.records import maker
-from tests.unit.records.signed import (
-    CHECK,
-    IDENTITY,
-    OTHER,
-    STATE,
-    TAG,
-    World,
-    change_envelope,
-    flip,
-    read_payload,
-)
+from tests.unit.records.signed import CHECK, IDENTITY, OTHER, STATE, TAG, World, change_envelope, flip, read_payload
 from toolkit.base import manifest, signing
 from toolkit.records import find
 from toolkit.wheel import publication, wheel_documents, wheel_folder

@@ -97,11 +97,7 @@ def finish(folder: Path) -> None:
 
 
 def train(
-    out: Path,
-    *options: str,
-    kernels: Sequence[str] = STOCK,
-    parent: dict[str, Any] | None = None,
-    draws: bool = False,
+    out: Path, *options: str, kernels: Sequence[str] = STOCK, parent: dict[str, Any] | None = None, draws: bool = False
 ) -> Path:
     drawing = nullcontext() if draws else without_drawing()
     with drawing, mock.patch.dict(os.environ, {"TOOLKIT_PARENT": json.dumps(parent)}):

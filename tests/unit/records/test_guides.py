@@ -10,11 +10,7 @@ from tests.makers.pages import EXAMPLES, ROOT
 from tests.unit.exchange import oci
 from tests.unit.records.reader import THINGS, Library, Reader, find_rule, list_guides
 
-ELSEWHERE = {
-    "toolkit clean",
-    "toolkit key new keys/builder",
-    "toolkit push dist/NAME registry.example/tensorflow",
-}
+ELSEWHERE = {"toolkit clean", "toolkit key new keys/builder", "toolkit push dist/NAME registry.example/tensorflow"}
 """Examples that pages run: the reader of the examples has the key already, and still serves."""
 
 EXAMPLE_LINES = sorted({line for line in EXAMPLES.values() if find_rule(line).how != "skip"} - ELSEWHERE)

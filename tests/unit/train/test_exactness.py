@@ -3,14 +3,7 @@ from dataclasses import replace
 import pytest
 import tensorflow as tf
 
-from tests.unit.train.references import (
-    ask_torch,
-    choose_large_maps,
-    make_large_maps,
-    measure,
-    needs_torch,
-    set_weights,
-)
+from tests.unit.train.references import ask_torch, choose_large_maps, make_large_maps, measure, needs_torch, set_weights
 from train.config.configuration import Memory
 from train.model.densenet import build
 from train.model.formulation import FOR_CPU, Formulation

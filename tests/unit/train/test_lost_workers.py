@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiers import weekly
-from tests.unit.train.worker_processes import (
-    DIGITS,
-    ENDLESS,
-    ROOT,
-    describe,
-    end,
-    find_step,
-    start,
-    wait_for,
-)
+from tests.unit.train.worker_processes import DIGITS, ENDLESS, ROOT, describe, end, find_step, start, wait_for
 from train.command_line import parse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_drawing")]

@@ -127,11 +127,7 @@ def test_eager_steps_give_the_same_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [
-        lambda _: b"[1, 2]",
-        lambda _: b"\xff\xfe\x00",
-        lambda content: content.replace(b"growth: 12", b"growth: twelve"),
-    ],
+    [lambda _: b"[1, 2]", lambda _: b"\xff\xfe\x00", lambda content: content.replace(b"growth: 12", b"growth: twelve")],
     ids=["list", "no text", "another type"],
 )
 def test_foreign_folders_are_refused(

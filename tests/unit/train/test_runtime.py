@@ -44,11 +44,7 @@ def test_tf32_is_what_was_asked_for(tf32: bool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("note", "level", "shown"),
-    [
-        (NOTE, None, f"{ERROR}\n"),
-        (NO_DRIVER, None, f"{ERROR}\n"),
-        (NOTE, "0", f"{NOTE}\n{ERROR}\n"),
-    ],
+    [(NOTE, None, f"{ERROR}\n"), (NO_DRIVER, None, f"{ERROR}\n"), (NOTE, "0", f"{NOTE}\n{ERROR}\n")],
 )
 def test_notes_of_the_start_are_hidden_and_the_last_words_of_a_library_are_not(
     note: str, level: str | None, shown: str, tmp_path: Path

@@ -1,11 +1,14 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.command import Run
+
+MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
 
 def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
@@ -21,14 +24,14 @@ def test_a_wheel_for_an_rtx_5090_is_planned_without_a_network(run: Run) -> None:
     [
         (["--cuda", "12.6", "--cudnn", "9.5.0"], 3, "--cuda 12.6.1 --cudnn 9.5.0"),
         (["--cuda", "12.6.1", "--cudnn", "9.11.0", "--compute-capability", "7.0"], 3, "GPUs before Turing"),
-        (["--python", "3.13"], 3, "--python 3.12"),
-        (["--tensorflow", "2.19.7"], 3, "--tensorflow 2.19.1"),
         (["--cuda", "12.6.1"], 2, "give both, such as --cuda 12.6.1 --cudnn 9.5.0"),
         (["--compute-capability", "3.5"], 3, "TensorFlow 2.14 was the last"),
         (["--cuda", "twelve", "--cudnn", "9.5.0"], 2, "not a version of CUDA"),
         (["--source", "nowhere"], 2, "no source tree"),
         (["--remote-cache", "https://user:pw@cache", "--dry-run"], 2, "remote-cache has a user or a password"),
         (["--apt-snapshot", "yesterday", "--dry-run"], 2, "not a snapshot's day"),
+        (["--tensorflow", "2.20.0", "--source", str(MINI)], 3, "is TensorFlow 2.19.0, and TensorFlow 2.20.0"),
+        (["--downloads", ".", "--dry-run"], 2, "has neither of distdir and repository_cache"),
         ([], 5, "container engine"),
     ],
 )
@@ -50,6 +53,7 @@ def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
     assert argv[argv.index("--target") + 1] == "wheel-from-source"
     assert "COMPUTE_CAPABILITIES=compute_75" in argv
     assert "base-digest is not pinned" in done.stderr
+    assert re.search(r"machine +TensorFlow from source: \d+ jobs, about \d+ h", done.stderr)
     assert not re.search(r"P\d+: ", done.stderr)
     assert "--verbose" in done.stderr
     assert "P13: " in run("build-wheel", "--dry-run", "--verbose").stderr
