@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolkit.smoke import runner
-from toolkit.smoke.checks.cli import CHECKS
+from toolkit.smoke.checks.cli import CHECKS, main
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -137,10 +137,14 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
         (("--skip", "*"), "tensorflow.import cannot be left out"),
     ],
 )
-def test_wrong_usage_exits_with_two(arguments: tuple[str, ...], message: str) -> None:
-    result = run(*arguments)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert message in result.stderr
+def test_wrong_usage_exits_with_two(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert message in said.err
 
 
 def test_the_checks_import_nothing_but_the_standard_library() -> None:

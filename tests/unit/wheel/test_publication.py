@@ -50,6 +50,10 @@ def test_result_holds_everything(dist: Path) -> None:
     assert facts["auditwheel"]["platform"].startswith(("manylinux", "linux"))
     assert record.parent == {"kind": "lock", "name": "toolkit.lock.yaml", "digest": LOCK.digest}
     assert BuildPlan.read(dist) == PLAN, "plan.json"
+    predicate = json.loads((dist / wheel_documents.PROVENANCE).read_text())["predicate"]
+    source = {"name": "source", "digest": {"gitCommit": "a" * 40}}
+    assert source in predicate["buildDefinition"]["resolvedDependencies"]
+    assert predicate["runDetails"]["metadata"]["startedOn"] == "2025-03-05T00:00:00Z"
     assert oct(dist.stat().st_mode & 0o777) == "0o755"
 
 
@@ -77,17 +81,6 @@ def test_a_wheel_for_processors_requires_nothing_of_nvidia_and_one_for_cuda_is_r
     with pytest.raises(CheckError, match="not the wheel that was asked for") as caught:
         publish(finish_build(tmp_path / "other"), tmp_path / "other-dist", planned)
     assert "it is a build for CUDA" in str(caught.value)
-
-
-def test_provenance_is_a_slsa_statement(dist: Path) -> None:
-    statement = json.loads((dist / wheel_documents.PROVENANCE).read_text())
-    assert statement["_type"] == "https://in-toto.io/Statement/v1"
-    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
-    definition = statement["predicate"]["buildDefinition"]
-    assert {"buildType", "externalParameters", "resolvedDependencies"} <= definition.keys()
-    assert {"name": "source", "digest": {"gitCommit": "a" * 40}} in definition["resolvedDependencies"]
-    assert all(item["digest"] for item in definition["resolvedDependencies"])
-    assert statement["predicate"]["runDetails"]["metadata"]["startedOn"] == "2025-03-05T00:00:00Z"
 
 
 def test_bill_follows_its_schema_and_repeats(dist: Path, tmp_path: Path) -> None:
@@ -164,13 +157,6 @@ def test_another_bazel_than_the_pinned_one_is_refused(tmp_path: Path) -> None:
         "buildDefinition"
     ]["resolvedDependencies"]
     assert {"name": "bazel-6.5.0", "digest": {"sha256": "f" * 64}} in dependencies
-
-
-def test_changed_files_are_not_believed_at_all(dist: Path) -> None:
-    with (dist / "build.log").open("a") as log:
-        log.write("x")
-    with pytest.raises(IntegrityError):
-        open_wheel(dist).check()
 
 
 @pytest.mark.parametrize("wheel", [{"capability": "sm_80"}, {"version": "2.18.0"}, {"tag": "cp312-cp312-linux_x86_64"}])
