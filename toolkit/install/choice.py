@@ -114,11 +114,11 @@ def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool =
     """
     table = load_table()
     settings = _read_wheel(settings, wheel, python) if wheel else _pick(table, settings, python)
-    spec = pipeline.choose_spec(settings)
     place = table.platform(settings.platform)
-    if spec.cuda and not wheel:
+    if settings.cuda and not wheel:
         remedy = "give --wheel with one that was built, or leave out --cuda"
-        table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy)
+        table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy, settings.cuda)
+    spec = pipeline.choose_spec(settings)
     if wheel:
         platform = HostEngine(Path(settings.state)).find_platform(fetch=False)
         spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)

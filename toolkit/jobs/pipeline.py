@@ -82,10 +82,10 @@ def choose_environment(
     chosen.require_wheel()
     settings, wheel, console = chosen.settings, chosen.wheel, how.console
     require_own_platform(settings, "environments, images and jobs are made")
-    spec = choose_spec(settings)
     if settings.cuda and not wheel:
         remedy = "give --wheel with one that was built, or leave out --cuda"
-        load_table().require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy)
+        load_table().require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy, settings.cuda)
+    spec = choose_spec(settings)
     if chosen.gpu and not settings.archive:  # an archive says which set it holds when it is planned
         _require_gpu_code(chosen)
     choice = choose_engine(settings, target=target, tag=tag)

@@ -11,7 +11,16 @@ from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, LIBRARIES, NONE, OPEN, TITLES, Set
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
+from toolkit.versions.table import (
+    Advisory,
+    Failure,
+    Locked,
+    Table,
+    TensorflowRow,
+    Toolchain,
+    affects,
+    read_wheels,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +61,8 @@ class BuildVersions(VersionRequest):
     answered: tuple[str, ...] = ()  # known failures of the set that the build avoids, one line each
 
 
-NO_IMAGE_SINCE = (13,)
-"""The first CUDA that wheels are built with, and no images."""
+NO_IMAGE_SINCE = (max(map(int, read_wheels())) + 1,)
+"""The first CUDA for whose libraries there are no names here. Wheels are built with it, and no images."""
 
 
 def choose_versions(
@@ -129,7 +138,7 @@ def plan_set(table: Table, asked: Set) -> Locked:
     if asked.cuda and numbers.parse(asked.cuda, "CUDA") >= NO_IMAGE_SINCE:
         raise UnsupportedError(
             f"there is no run-time set for CUDA {asked.cuda}",
-            why="images and smoke checks know the libraries of CUDA 12 and their folders",
+            why=f"images and smoke checks know the libraries of CUDA {' and '.join(table.wheels)} and their folders",
             remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
         )
     if asked.cuda:

@@ -331,9 +331,15 @@ class Table:
             )
         return self.platforms[name]
 
-    def require_gpu_code(self, name: str, problem: str, remedy: str) -> None:
-        """Raise UnsupportedError if the published wheels for a platform have no code for a GPU."""
-        place = self.platform(name)
+    def require_gpu_code(self, name: str, problem: str, remedy: str, cuda: str = "") -> None:
+        """Raise UnsupportedError if the published wheels for a platform have no code for a GPU, or for another CUDA."""
+        place, built = self.platform(name), self.published_code.cuda
+        if place.gpu_code and cuda and numbers.parse(cuda)[0] != numbers.parse(built)[0]:
+            raise UnsupportedError(
+                f"{problem}: the published wheels load no library of CUDA {cuda}",
+                why=f"they were built with CUDA {built}",
+                remedy=remedy,
+            )
         if not place.gpu_code:
             raise UnsupportedError(
                 f"{problem}: the published wheels for {place.shown} have no GPU code",
@@ -412,10 +418,7 @@ def build_table(data: Mapping[str, Any]) -> Table:
         incomplete={key: row for key, row in versions.items() if row.missing},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
-        wheels={
-            major: {name: Wheel(**_freeze(item)) for name, item in wheels.items()}
-            for major, wheels in json.loads(WHEELS.read_bytes()).items()
-        },
+        wheels=read_wheels(),
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
         job_glibc=data["job_glibc"],
@@ -427,6 +430,15 @@ def build_table(data: Mapping[str, Any]) -> Table:
     )
     _check(table)
     return table
+
+
+@functools.cache
+def read_wheels() -> Mapping[str, Mapping[str, Wheel]]:
+    """Return NVIDIA's wheels by major version of CUDA, earliest first, and by component."""
+    return {
+        major: {name: Wheel(**_freeze(item)) for name, item in wheels.items()}
+        for major, wheels in json.loads(WHEELS.read_bytes()).items()
+    }
 
 
 def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> CudaRow:

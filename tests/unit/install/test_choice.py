@@ -37,6 +37,13 @@ def test_the_set_of_a_wheel_is_that_of_its_record(tmp_path: Path) -> None:
     assert [root for root in found.roots if root.startswith("nvidia-cudnn-cu12==9.5.0")]
 
 
+def test_no_published_wheel_is_put_beside_the_libraries_of_another_cuda() -> None:
+    asked = resolve({"tensorflow": "2.21.0", "cuda": "13.0.0", "cudnn": "9.12.0"})
+    with pytest.raises(UnsupportedError, match=r"the published wheels load no library of CUDA 13\.0\.0") as caught:
+        choice.choose(asked, None, "3.11")
+    assert "--wheel" in caught.value.remedy
+
+
 def test_a_wheel_for_another_python_is_refused_with_those_that_fit(tmp_path: Path) -> None:
     wheel = make_own_wheel(tmp_path / "dist", tag="cp312-cp312")
     assert choice.list_pythons(resolve({}), wheel) == ("3.12",)

@@ -5,7 +5,7 @@ from packaging.requirements import Requirement
 
 from toolkit.base import project
 from toolkit.base.errors import UnsupportedError
-from toolkit.versions import sets
+from toolkit.versions import rules, sets
 from toolkit.versions.rules import plan_set
 from toolkit.versions.set import VERSIONS, Set
 from toolkit.versions.table import Locked, load_table
@@ -56,7 +56,7 @@ def test_a_set_is_one_for_both_platforms_but_for_the_name_of_the_cpu_wheel(item:
         (("2.20.0", "3.10", "", ""), "for Python 3.10", "--tensorflow 2.20.0 --python 3.11"),
         (("2.21.0", "3.13", "12.8.1", "9.5.0"), "#6417", "--python 3.13 --cuda 12.8.1 --cudnn 9.10.2"),
         (("2.21.0", "3.11", "12.6.0", "9.8.0"), "12.6.0 are not locked", "--cuda 12.6.1 --cudnn 9.8.0"),
-        (("2.21.0", "3.11", "13.0.0", "9.12.0"), "no run-time set for CUDA 13.0.0", "toolkit build-wheel"),
+        (("2.21.0", "3.11", "13.0.0", "9.10.2"), "cuDNN 9.12 is the first", "--cuda 13.0.0 --cudnn 9.12.0"),
         (("99.0.0", "3.11", "", ""), "not in the version table", f"--tensorflow {TABLE.rows()[0].version}"),
     ],
 )
@@ -67,3 +67,17 @@ def test_a_set_that_cannot_be_is_refused_with_the_nearest(
         plan_set(TABLE, Set(**dict(zip(VERSIONS, asked, strict=False))))
     assert hint in caught.value.remedy
     assert "--compute-capability" not in caught.value.remedy
+
+
+def test_a_set_of_cuda_13_has_the_names_of_its_packages() -> None:
+    planned = plan_set(TABLE, Set(tensorflow="2.21.0", python="3.11", cuda="13.0.0", cudnn="9.12.0"))
+    wanted = sets.list_packages(TABLE, planned)
+    assert {"nvidia-cublas==13.0.0.19", "nvidia-nvvm==13.0.48", "nvidia-cudnn-cu13==9.12.0.46"} < {*wanted}
+    assert not [package for package in wanted if "-cu12" in package]
+
+
+def test_no_set_is_made_for_a_cuda_whose_libraries_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "NO_IMAGE_SINCE", (13,))
+    with pytest.raises(UnsupportedError, match=r"no run-time set for CUDA 13\.0\.0") as caught:
+        plan_set(TABLE, Set(tensorflow="2.21.0", python="3.11", cuda="13.0.0", cudnn="9.12.0"))
+    assert "toolkit build-wheel" in caught.value.remedy
