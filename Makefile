@@ -41,7 +41,7 @@ lint: .venv-dev/ready lint-schemas ## every linter of the house
 	@.venv-dev/bin/ruff format --check .
 	@.venv-dev/bin/mypy
 	@MYPYPATH=docker/scripts .venv-dev/bin/mypy --package wheelbuild
-	@MYPYPATH=toolkit/smoke/checks:docker/scripts/proof:. .venv-dev/bin/mypy docker/scripts/proof/prove.py docker/scripts/kernels/tree.py
+	@MYPYPATH=toolkit/checks:docker/scripts/proof:. .venv-dev/bin/mypy docker/scripts/proof/prove.py docker/scripts/kernels/tree.py
 	@.venv-dev/bin/hadolint docker/Dockerfile docker/base/bazel/Dockerfile .devcontainer/Dockerfile
 	@.venv-dev/bin/shellcheck --severity=warning $$(git ls-files | xargs awk 'FNR == 1 && /^#!.*sh$$/ {print FILENAME}')
 

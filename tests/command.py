@@ -57,7 +57,7 @@ def _load() -> None:
     """Load what commands load, once and not in each forked child, where it takes longer than most commands."""
     importlib.import_module("docker")
     for module in pkgutil.walk_packages(toolkit.__path__, f"{toolkit.__name__}."):
-        if ".smoke.checks." not in module.name:  # these belong to another program
+        if ".checks." not in module.name:  # these belong to another program
             importlib.import_module(module.name)
     typer.main.get_command(app).make_context("toolkit", ["ls"])
     load_table()

@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CHECKS = ROOT / "toolkit" / "smoke" / "checks"
+CHECKS = ROOT / "toolkit" / "checks"
 
 LAYERS = (
-    {"base"},
+    {"base", "checks"},
     {"versions"},
     {"diagnosis"},
     {"engine"},
@@ -42,11 +42,6 @@ LEVELS = {
     package: {part: number for number, layer in enumerate(layers) for part in layer}
     for package, layers in (("toolkit", LAYERS), ("train", JOB_LAYERS))
 }
-
-UPWARD = {
-    ("versions", "toolkit.smoke.checks.gpu_rules"),  # stands alone, because images and build stages also get a copy
-}
-"""Imports of a higher layer that remain. Remove entries; add none."""
 
 
 def list_modules(package: str) -> list[Path]:

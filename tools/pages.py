@@ -20,7 +20,7 @@ from train.config.configuration import DEPTH, TrainConfig
 from train.config.option import Panel, list_options
 
 ROOT = Path(__file__).parents[1]
-REMEDIES = ROOT / "toolkit" / "smoke" / "checks" / "remedies.json"
+REMEDIES = ROOT / "toolkit" / "checks" / "remedies.json"
 PAGES = [
     ROOT / "docs" / name
     for name in (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import mean
 
-from tools.layers import LEVELS, UPWARD, read_graph
+from tools.layers import LEVELS, read_graph
 
 Edges = Mapping[str, set[str]]
 BY = "@"
@@ -16,7 +16,7 @@ STYLE = """
 text { font: 13px sans-serif; text-anchor: middle; fill: #263238 }
 .layer { fill: #78909c; text-anchor: start } .program { font-weight: bold; text-anchor: start; font-size: 16px }
 .box { fill: #eceff1; stroke: #546e7a } .band { fill: #f7f9fa } path { fill: none; stroke: #607d8b }
-.arrow { marker-end: url(#arrow) } .up { stroke-dasharray: 4 3 }
+.arrow { marker-end: url(#arrow) }
 """
 
 
@@ -135,12 +135,10 @@ def draw() -> str:
     lines: list[str] = []
     top, graph = 0, read_graph()
     for program in LEVELS:
-        up = {(part, other.split(".")[1]) for part, other in UPWARD if other.startswith(f"{program}.")}
-        every = list_parts(program, graph)
-        parts = reduce({name: {each for each in below if (name, each) not in up} for name, below in every.items()})
+        parts = reduce(list_parts(program, graph))
         lines.append(f'<text class="program" x="8" y="{top + 26}">{program}/</text>')
         drawing = place(program, parts, top + 40)
-        lines += draw_program(drawing, up)
+        lines += draw_program(drawing)
         bands = drawing[-1]
         top = bands[-1][1] + bands[-1][2] + 10
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" height="{top}">'
@@ -150,7 +148,7 @@ def draw() -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", f"<defs>{marker}</defs>", paper, *lines, "</svg>"]) + "\n"
 
 
-def draw_program(drawing: Drawing, up: set[tuple[str, str]]) -> Iterator[str]:
+def draw_program(drawing: Drawing) -> Iterator[str]:
     boxes, steps, bands = drawing
     for number, (level, y, height) in enumerate(bands):
         if number % 2 == 0:
@@ -158,7 +156,6 @@ def draw_program(drawing: Drawing, up: set[tuple[str, str]]) -> Iterator[str]:
         yield f'<text class="layer" x="8" y="{y + height / 2 + 5:g}">layer {level}</text>'
     for above, below in sorted(steps):
         yield connect(boxes[above], boxes[below], "way" if BY in below else "arrow")
-    yield from (connect(boxes[name], boxes[each], "arrow up") for name, each in sorted(up))
     for name, box in sorted(boxes.items()):
         x, top = box.x - box.width / 2, box.y - BOX / 2
         if BY in name:

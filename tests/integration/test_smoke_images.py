@@ -5,8 +5,8 @@ import pytest
 from tests.makers.smoke_images import failures, smoke
 from toolkit.base import naming
 from toolkit.base.console import Console
+from toolkit.checks.cli import CHECKS
 from toolkit.jobs import engines, pipeline
-from toolkit.smoke.checks.cli import CHECKS
 from toolkit.versions import settings
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]

@@ -6,10 +6,10 @@ import pytest
 
 from tests.command import Run
 from tests.makers.sets import choose
+from toolkit.checks.gpu_rules import find_coverage
 from toolkit.doctor import cards
 from toolkit.doctor.advice import advise
 from toolkit.doctor.machine import Device, Machine
-from toolkit.smoke.checks.gpu_rules import find_coverage
 from toolkit.versions.set import Set
 from toolkit.versions.sets import find_locked
 from toolkit.versions.settings import resolve

@@ -32,9 +32,7 @@ def test_containers_are_confined_as_those_of_the_program_are(services: dict[str,
         assert not {"privileged", "cap_add", "pid", "ipc", "devices"} & service.keys()
         assert service["userns_mode"] == "${TOOLKIT_USERNS:-}", "empty, but for an engine that maps users"
         assert service["labels"] == {naming.OWNER_LABEL: "toolkit", naming.STATE_LABEL: "${TOOLKIT_STATE_ID:-}"}
-        assert all(
-            volume.split(":")[0] in {"./runs", "data", "./toolkit/smoke/checks"} for volume in service["volumes"]
-        )
+        assert all(volume.split(":")[0] in {"./runs", "data", "./toolkit/checks"} for volume in service["volumes"])
     assert services["smoke"]["network_mode"] == ours.network, "the checks need no network"
     assert services["train"]["shm_size"] == UNITS[ours.shm_size]
 

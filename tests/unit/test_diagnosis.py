@@ -18,10 +18,10 @@ from tests.command import Run
 from toolkit import diagnosis, doctor
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
+from toolkit.checks import device
 from toolkit.diagnosis import Diagnosis, answers, packages
 from toolkit.engine import Job
 from toolkit.jobs import training_job
-from toolkit.smoke.checks import device
 from toolkit.versions.table import load_table
 from toolkit.wheel import bazel_output
 from tools import pages

@@ -128,8 +128,8 @@ def _train(
 ) -> None:
     """Make the environment of a wheel, check it, train in it, and report what each step gave."""
     from toolkit.base.steps import run
+    from toolkit.checks.check import Expectation
     from toolkit.jobs import pipeline, training_job
-    from toolkit.smoke.checks.check import Expectation
     from toolkit.versions.rules import warn_of_advisories
     from toolkit.versions.table import load_table
 

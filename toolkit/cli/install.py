@@ -249,8 +249,8 @@ def _ask(session: Session, lines: "Sequence[str]", question: str) -> bool:
 
 def _check(session: Session, done: "Installation", found: "Resolved") -> None:
     """Run the checks in an environment, and say how it is used. Raises CheckError if one failed."""
+    from toolkit.checks.check import Expectation
     from toolkit.smoke import runner
-    from toolkit.smoke.checks.check import Expectation
 
     console, spec = session.console, found.chosen.spec
     # The releases of CUDA and cuDNN follow from the hashes. Another ptxas in the user's PATH is taken if it will do.

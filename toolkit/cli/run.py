@@ -10,7 +10,7 @@ from toolkit.versions.settings import is_contained
 
 if TYPE_CHECKING:
     from toolkit.base.keys import Signer
-    from toolkit.smoke.checks.check import Expectation
+    from toolkit.checks.check import Expectation
     from toolkit.smoke.runner import Report
     from toolkit.versions.settings import Settings
 
@@ -52,9 +52,9 @@ def smoke(
     your own, where --tensorflow, --cuda and --cudnn say what is expected, and nothing is expected without them.
     """
     from toolkit.base.steps import run
+    from toolkit.checks.check import Expectation
     from toolkit.jobs import choice, pipeline
     from toolkit.smoke import runner
-    from toolkit.smoke.checks.check import Expectation
 
     console, settings = session.console, session.settings
     key = load_key(sign_)

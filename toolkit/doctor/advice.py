@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.findings import Finding
+from toolkit.checks.gpu_rules import Coverage, find_coverage
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.decision import AUTO, Decision, Way, decide, describe_cards
 from toolkit.doctor.drivers import DriverRules
 from toolkit.doctor.machine import Device, Machine
 from toolkit.doctor.reading import read_machine
 from toolkit.engine.effort import estimate_build
-from toolkit.smoke.checks.gpu_rules import Coverage, find_coverage
 from toolkit.versions import numbers, rules
 from toolkit.versions.matrix import find_evidence
 from toolkit.versions.rules import VersionRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.base.errors import UsageError
-from toolkit.smoke.checks.gpu_rules import parse_capability
+from toolkit.checks.gpu_rules import parse_capability
 from toolkit.versions.table import read_yaml
 
 _FILE = Path(__file__).with_name("cards.yaml")

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version
 from toolkit.doctor.machine import Device, Machine
-from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import grafts, numbers, rules
 from toolkit.versions.rules import VersionRequest
 from toolkit.versions.set import NONE, OPEN, TITLES, VERSIONS, Set

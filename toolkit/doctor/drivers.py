@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from toolkit.base.errors import UsageError, refer
 from toolkit.base.findings import Finding
+from toolkit.checks.gpu_rules import parse_capability
 from toolkit.doctor.machine import Device, Machine
-from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions import numbers
 from toolkit.versions.table import DriverBranch, Table
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.base.errors import UsageError
+from toolkit.checks.gpu_rules import parse_capability
 from toolkit.doctor import cards
 from toolkit.doctor.machine import Device, Fault, Machine
 from toolkit.engine.gpus import find_driver_program
-from toolkit.smoke.checks.gpu_rules import parse_capability
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import read_yaml
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from toolkit.smoke.checks.gpu_rules import read_cubin_architecture
+from toolkit.checks.gpu_rules import read_cubin_architecture
 
 _HEADER = struct.Struct("<40xQ10xHHH")  # offset of the section headers; bytes, number, and the one with their names
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -11,10 +11,10 @@ from packaging.version import Version
 from toolkit.base import digest, project
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.steps import Step
+from toolkit.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.doctor.advice import require_platform
 from toolkit.doctor.cards import find_card
 from toolkit.graft import assembly, sources
-from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
 from toolkit.versions import grafts, numbers
 from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.versions.lock import Lock
@@ -36,7 +36,7 @@ _REQUIREMENT: Final = re.compile(r"([\w-]+)([<>=]\S+)")
 _TENSORFLOW: Final = "tensorflow"
 _RECIPE: Final = (
     "toolkit/graft",
-    "toolkit/smoke/checks/nvidia.json",
+    "toolkit/checks/nvidia.json",
     "toolkit/wheel/fatbin.py",
     "toolkit/wheel/repack.py",
 )

@@ -19,11 +19,11 @@ from toolkit.base import files, privacy
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, GpuError, InterruptionError, ToolkitError
 from toolkit.base.steps import Task, run
+from toolkit.checks.check import Expectation
 from toolkit.doctor.decision import describe_card
 from toolkit.doctor.reading import find_system
 from toolkit.graft.graft_plan import GraftPlan
 from toolkit.jobs import choice, pipeline, training_job
-from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.versions.settings import Settings
 from toolkit.wheel.wheel_folder import FinishedWheel

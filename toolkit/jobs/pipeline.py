@@ -10,13 +10,13 @@ from toolkit.base import manifest
 from toolkit.base.errors import GpuError, IntegrityError, ToolkitError, UnsupportedError, UsageError
 from toolkit.base.project import shorten
 from toolkit.base.steps import Step, Task
+from toolkit.checks.check import Expectation
 from toolkit.engine import Engine, Environment, EnvironmentPlan, EnvironmentSpec, Job, Platform
 from toolkit.engine.gpus import find_driver_program, has_gpu, hides_gpus
 from toolkit.jobs import training_job
 from toolkit.jobs.choice import Chosen, Manner
 from toolkit.jobs.engines import adopt_image, choose_engine
 from toolkit.smoke import runner
-from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 from toolkit.versions.rules import plan_set
 from toolkit.versions.set import Set

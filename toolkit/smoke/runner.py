@@ -13,12 +13,12 @@ from toolkit.base import digest, files, findings, interpreters, programs, signin
 from toolkit.base.console import Console
 from toolkit.base.errors import CheckError, GpuError, UnsupportedError, UsageError
 from toolkit.base.findings import Finding, State
+from toolkit.checks.check import Expectation
 from toolkit.engine import Commands, Engine, Environment, Job, Listener, Mount, local
-from toolkit.smoke.checks.check import Expectation
 from train.system.output import printable
 from train.system.progress import Work
 
-FOLDER = Path(__file__).parent / "checks"
+FOLDER = Path(__file__).parents[1] / "checks"
 NO_PYTHON = 127
 """Exit code of an engine when a container's program does not exist."""
 

@@ -123,7 +123,7 @@ def collect_default() -> Lock:
     return collect(choose_versions(table), table, base_image=table.default.base_image)
 
 
-RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/smoke/checks/gpu_rules.py", "train/cores.py")
+RECIPE = ("docker/Dockerfile", "docker/scripts", "toolkit/checks/gpu_rules.py", "train/cores.py")
 """The files that turn pins into a wheel."""
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from toolkit.base.errors import UsageError
-from toolkit.smoke.checks.gpu_rules import find_coverage, parse_capability
+from toolkit.checks.gpu_rules import find_coverage, parse_capability
 
 # The length is limited, because a very long number takes long to convert.
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,3}")

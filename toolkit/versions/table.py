@@ -18,7 +18,7 @@ from toolkit.versions.set import LIBRARIES, Set
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SPAN = re.compile(r"(?P<since>>=[0-9.]+)?,?(?P<before><[0-9.]+)?")
 PATH = Path(__file__).with_name("table.yaml")
-WHEELS = Path(__file__).parents[1] / "smoke/checks/nvidia.json"
+WHEELS = Path(__file__).parents[1] / "checks/nvidia.json"
 """What NVIDIA calls its wheels and where they put what, which the smoke checks read where they run."""
 
 

@@ -12,7 +12,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
-from toolkit.smoke.checks.gpu_rules import read_cubin_architecture
+from toolkit.checks.gpu_rules import read_cubin_architecture
 from toolkit.wheel import fatbin
 
 SECTION = ".nv_fatbin"

@@ -11,13 +11,13 @@ from packaging.version import Version
 
 from toolkit.base import digest, manifest, project
 from toolkit.base.errors import CheckError, IntegrityError, UnsupportedError
-from toolkit.smoke.checks.gpu_rules import compare_cudnn
+from toolkit.checks.gpu_rules import compare_cudnn
 from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, Set
 from toolkit.versions.table import load_table
 from toolkit.wheel import archive, elf
 
-_RULES = Path(__file__).parents[1] / "smoke" / "checks" / "gpu_rules.py"
+_RULES = Path(__file__).parents[1] / "checks" / "gpu_rules.py"
 _NAME = "tensorflow"
 _STUBS = ("libcuda.so", "libnvrtc-builtins.so")
 """Libraries of the driver and of one CUDA release: a wheel that is linked to them fails to import on other machines."""

@@ -139,7 +139,7 @@ def _list_serving(need: Need, dist: Path) -> Iterator[FinishedWheel]:
 
 def _serves(record: Manifest, folder: Path, need: Need) -> bool:
     """Return whether a wheel has machine code for the cards and runs in the set, by its record."""
-    from toolkit.smoke.checks.gpu_rules import find_coverage
+    from toolkit.checks.gpu_rules import find_coverage
     from toolkit.wheel import inspection  # slow to load, and most commands look for no wheel
 
     try:

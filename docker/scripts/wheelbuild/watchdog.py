@@ -1,9 +1,9 @@
 """Ends Bazel when it waits for a remote executor that is gone, or for a cache that says nothing.
 
 Bazel 7.7.1 waits without an end for an executor that freezes, or that dies before it has the inputs of an action;
-``--remote_timeout`` and ``--remote_retries`` do not help. Bazel's own pings (``--grpc_keepalive_time``) end such a build
-after six tries: after 90 seconds with a ping every 10 seconds, as was measured. By gRPC's default a server closes the
-connection of a client that pings more often than once in five minutes, and at that pace six tries take half an hour.
+``--remote_timeout`` and ``--remote_retries`` do not help. Bazel's own pings (``--grpc_keepalive_time``) end such a
+build after six tries: after 90 seconds with a ping every 10 seconds, as was measured. By gRPC's default a server closes
+the connection of a client that pings more often than once in five minutes, and then six tries take half an hour.
 
 A build is alive while Bazel says something new, while an action runs on this machine, or while the executor answers:
 a long action says nothing for many minutes, and its executor answers all the time.

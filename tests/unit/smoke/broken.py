@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks import check, device, libraries, numerics
-from toolkit.smoke.checks.check import Check, Evidence, Expectation
-from toolkit.smoke.checks.supervisor import serve
+from toolkit.checks import check, device, libraries, numerics
+from toolkit.checks.check import Check, Evidence, Expectation
+from toolkit.checks.supervisor import serve
 
 Probe = Callable[[Expectation], Evidence]
 

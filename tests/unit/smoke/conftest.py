@@ -9,7 +9,7 @@ import pytest
 
 from tests.makers.compiler import Compiler
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks.libraries import find_wheels
+from toolkit.checks.libraries import find_wheels
 
 
 class Site:

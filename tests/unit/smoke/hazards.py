@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from toolkit.smoke.checks.check import Check, Evidence, Expectation, Fail
-from toolkit.smoke.checks.supervisor import serve
+from toolkit.checks.check import Check, Evidence, Expectation, Fail
+from toolkit.checks.supervisor import serve
 
 LOADED: list[int] = []
 

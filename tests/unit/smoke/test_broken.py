@@ -10,10 +10,10 @@ import pytest
 from tests.unit.smoke.broken import BROKEN, Fault
 from tests.unit.smoke.conftest import Compiler
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks.check import Outcome
-from toolkit.smoke.checks.cli import CHECKS
-from toolkit.smoke.checks.libraries import OPENED, list_libraries
-from toolkit.smoke.checks.supervisor import Supervisor
+from toolkit.checks.check import Outcome
+from toolkit.checks.cli import CHECKS
+from toolkit.checks.libraries import OPENED, list_libraries
+from toolkit.checks.supervisor import Supervisor
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import pytest
 
 from tests.unit.smoke.conftest import Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks import installation
-from toolkit.smoke.checks.check import Expectation, Fail
+from toolkit.checks import installation
+from toolkit.checks.check import Expectation, Fail
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0", capability="7.5")
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.smoke.checks.check import Check, Evidence, Expectation
+from toolkit.checks.check import Check, Evidence, Expectation
 
 
 def probe(error: BaseException | None) -> Check:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from toolkit.checks.cli import CHECKS, main
 from toolkit.smoke import runner
-from toolkit.smoke.checks.cli import CHECKS, main
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.makers.gpu_rules import cubin
 from tests.unit.smoke.conftest import Compiler, Site
-from toolkit.smoke.checks import compiler
-from toolkit.smoke.checks.check import Expectation, Fail
+from toolkit.checks import compiler
+from toolkit.checks.check import Expectation, Fail
 
 ASKED = Expectation(cuda="12.6.1", capability="7.5")
 PTXAS = "nvidia/cuda_nvcc/bin/ptxas"

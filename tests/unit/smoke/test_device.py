@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
-from toolkit.smoke.checks import device
-from toolkit.smoke.checks.check import Expectation, Fail
+from toolkit.checks import device
+from toolkit.checks.check import Expectation, Fail
 
 GPU = Expectation(device="gpu")
 without_gpu = pytest.mark.skipif(any(Path("/dev").glob("nvidia*")), reason="this machine has a GPU")

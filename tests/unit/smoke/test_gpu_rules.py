@@ -1,6 +1,6 @@
 import pytest
 
-from toolkit.smoke.checks import gpu_rules
+from toolkit.checks import gpu_rules
 
 
 @pytest.mark.parametrize(

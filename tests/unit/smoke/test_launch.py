@@ -6,9 +6,9 @@ import pytest
 from toolkit.base.console import Console
 from toolkit.base.errors import UsageError
 from toolkit.base.findings import Finding
+from toolkit.checks.check import Expectation
 from toolkit.engine import Environment, Job, Listener
 from toolkit.smoke import runner
-from toolkit.smoke.checks.check import Expectation
 from toolkit.smoke.runner import Report
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.smoke.conftest import Compiler, Site
 from tests.unit.smoke.published import PUBLISHED
-from toolkit.smoke.checks import libraries
-from toolkit.smoke.checks.check import Expectation, Fail
-from toolkit.smoke.checks.libraries import Library, list_libraries
+from toolkit.checks import libraries
+from toolkit.checks.check import Expectation, Fail
+from toolkit.checks.libraries import Library, list_libraries
 
 ASKED = Expectation(cuda="12.6.1", cudnn="9.5.0")
 CUDA_12 = list_libraries(PUBLISHED)

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolkit.smoke.checks import numerics
-from toolkit.smoke.checks.check import load_tensorflow
+from toolkit.checks import numerics
+from toolkit.checks.check import load_tensorflow
 
 DRAW = np.random.default_rng(7)
 CASES: list[tuple[Callable[..., list[numerics.Expected]], tuple[tuple[int, ...], ...], tuple[int, ...]]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.smoke.hazards import HAZARDS
-from toolkit.smoke.checks.check import Outcome
-from toolkit.smoke.checks.supervisor import Supervisor, _DiedError, _Worker
+from toolkit.checks.check import Outcome
+from toolkit.checks.supervisor import Supervisor, _DiedError, _Worker
 from toolkit.versions.table import load_table
 
 ROOT = Path(__file__).parents[3]

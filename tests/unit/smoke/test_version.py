@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.smoke.conftest import Site
-from toolkit.smoke.checks import installation
-from toolkit.smoke.checks.check import Expectation, Fail
+from toolkit.checks import installation
+from toolkit.checks.check import Expectation, Fail
 
 
 @pytest.mark.parametrize("asked", ["2.18.0", "2.19.1", "2.19.0+cuda126", "2.19.0rc1", "2.1"])

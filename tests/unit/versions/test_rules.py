@@ -7,7 +7,7 @@ import yaml
 
 from tests.makers.sets import choose
 from toolkit.base.errors import UnsupportedError, UsageError
-from toolkit.smoke.checks.gpu_rules import find_coverage
+from toolkit.checks.gpu_rules import find_coverage
 from toolkit.versions import numbers, table
 from toolkit.versions.table import Table, load_table
 

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from toolkit.base import naming
+from toolkit.checks import device
+from toolkit.checks.check import Expectation, Fail
 from toolkit.engine import EnvironmentSpec
 from toolkit.engine.client import BaseImage
 from toolkit.engine.docker import plan_image
 from toolkit.smoke import runner
-from toolkit.smoke.checks import device
-from toolkit.smoke.checks.check import Expectation, Fail
 from toolkit.wheel import cpu_targets
 
 V3 = "avx avx2 bmi1 bmi2 f16c fma abm movbe sse4_2 popcnt cx16"
