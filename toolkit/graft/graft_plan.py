@@ -20,7 +20,7 @@ from toolkit.versions.bounds import list_bounds, list_exact
 from toolkit.versions.lock import Lock
 from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings
-from toolkit.versions.table import Locked, Table, load_table
+from toolkit.versions.table import Locked, Table
 from toolkit.wheel import inspection
 from toolkit.wheel.wheel_plan import WheelPlan
 
@@ -31,6 +31,7 @@ keep: it stays beside the new code. only: it is removed. repair: it stays, nothi
 alone is made general.
 """
 
+NVCC: Final = "nvidia-cuda-nvcc"
 _EXTRA: Final = "and-cuda"
 _REQUIREMENT: Final = re.compile(r"([\w-]+)([<>=]\S+)")
 _TENSORFLOW: Final = "tensorflow"
@@ -95,11 +96,6 @@ class GraftPlan(WheelPlan):
         """The CUDA whose ptxas compiles. It may be newer than that of the set, which need not know the card."""
         return self.compiler.rpartition("-")[2]
 
-    @property
-    def nvcc(self) -> sources.LockedPackage:
-        """The package of ptxas."""
-        return _select_nvcc(load_table(), self.compiler)
-
     def step(self, dist: Path) -> Step:
         spec, pins = self.lock.spec, self.lock.pins
         flags = [f"--compute-capability={item}" for item in self.capabilities]
@@ -156,16 +152,10 @@ def plan_graft(table: Table, settings: Settings, request: GraftRequest) -> Graft
     built = (inspected.build.cuda if inspected else "") or table.published_code.cuda
     chosen = grafts.choose(table, _choose_base(settings, base, inspected), capabilities, built)
     compiler = table.cuda_rows[grafts.list_knowing(table, capabilities, built)[0]].parts
-    nvcc = _select_nvcc(table, compiler)
-    requires = (
-        list_exact(table, chosen)
-        if request.exact
-        else list_bounds(
-            table,
-            Set(tensorflow=chosen.tensorflow, cuda=built),
-            _list_served(table, request.mode, capabilities, inspected),
-        )
-    )
+    nvcc = sources.select(project.locate(f"docker/requirements/{compiler}.txt"), NVCC)
+    served = _list_served(table, request.mode, capabilities, inspected)
+    bounds = list_bounds(table, Set(tensorflow=chosen.tensorflow, cuda=built), served)
+    requires = list_exact(table, chosen) if request.exact else bounds
     pins = {
         "wheel": inspected.digest if inspected else _select(base, _TENSORFLOW).digest,
         nvcc.name: nvcc.digest,
@@ -196,11 +186,6 @@ def _list_served(
 def digest_recipe() -> str:
     """Return the digest of the code that decides the bytes of a graft."""
     return digest.digest_paths(project.ROOT, [project.locate(name) for name in _RECIPE])
-
-
-def _select_nvcc(table: Table, compiler: str) -> sources.LockedPackage:
-    wheels = table.find_wheels(compiler.rpartition("-")[2])
-    return sources.select(project.locate(f"docker/requirements/{compiler}.txt"), wheels["cuda-nvcc"].package)
 
 
 def _select(base: Locked | None, name: str) -> sources.LockedPackage:

@@ -13,7 +13,7 @@ from toolkit.base.steps import Task
 from toolkit.engine.local import require_space
 from toolkit.graft import sources, transplant
 from toolkit.graft.assembly import Assembler
-from toolkit.graft.graft_plan import GraftPlan
+from toolkit.graft.graft_plan import NVCC, GraftPlan
 from toolkit.versions.settings import Settings
 from toolkit.wheel import archive, build, inspection, publication, repack, wheel_folder
 from toolkit.wheel.wheel_documents import BuildRun
@@ -110,8 +110,9 @@ def fetch_wheel(plan: GraftPlan, settings: Settings, cache: Path, console: Conso
 
 
 def fetch_ptxas(plan: GraftPlan, settings: Settings, cache: Path, console: Console) -> Path:
+    package = sources.select(project.locate(f"docker/requirements/{plan.compiler}.txt"), NVCC)
     python = plan.lock.versions.python
-    wheel = sources.fetch(plan.nvcc, python, cache, ca_bundle=settings.ca_bundle, console=console)
+    wheel = sources.fetch(package, python, cache, ca_bundle=settings.ca_bundle, console=console)
     return sources.unpack_ptxas(wheel, cache)
 
 

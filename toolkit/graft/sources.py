@@ -41,12 +41,11 @@ class LockedPackage:
 
 
 def select(locked: Path, name: str) -> LockedPackage:
-    """Return a package of a locked set. Raises BuildError if it is not there."""
-    entries = re.split(r"(?m)^(?=\S)", locked.read_text())
-    entry = next((entry for entry in entries if re.match(rf"{re.escape(name)}==", entry)), None)
-    if entry is None:
+    """Return a package of a locked set, whose name may end with a CUDA. Raises BuildError if it is not there."""
+    found = re.search(rf"(?m)^({re.escape(name)}(?:-cu\d+)?)==.*\n(?:[ \t].*\n)*", locked.read_text())
+    if found is None:
         raise BuildError(f"{locked.name} does not hold {name}", remedy="make the set again: toolkit lock")
-    return LockedPackage(name=name, entry=entry)
+    return LockedPackage(name=found[1], entry=found[0])
 
 
 def fetch(package: LockedPackage, python: str, cache: Path, *, ca_bundle: str, console: Console) -> Path:

@@ -11,16 +11,7 @@ from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, LIBRARIES, NONE, OPEN, TITLES, Set
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import (
-    Advisory,
-    Failure,
-    Locked,
-    Table,
-    TensorflowRow,
-    Toolchain,
-    affects,
-    read_wheels,
-)
+from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects, read_wheels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ REQUIREMENT: Final = "TOOLKIT_REQUIRE_GPU"
 """Environment variable: with any value but 0, the job ends with the exit code of a GpuError if it finds no GPU."""
 
 _PACKAGE: Final = re.compile(r"nvidia-(?:(cuda)-runtime|(cudnn))(?:-cu\d+)?")
-"""NVIDIA's packages that have the versions of CUDA and cuDNN, whatever CUDA they are for."""
 _DRIVER_FILES: Final = ("nvidia[0-9]*", "nvidiactl", "dxg", "nvmap")
 """Device files of NVIDIA's drivers: on Linux, in WSL and on a Jetson."""
 
@@ -240,8 +239,7 @@ def describe_libraries(build: dict[str, Any]) -> dict[str, str]:
     built = {name: version.partition(".")[0] for name, version in versions.items()}
     for package in metadata.distributions():
         match = _PACKAGE.fullmatch(str(package.name).replace("_", "-"))
-        # One of another major version is for another framework. Without one the system's library is used, which has
-        # the version that TensorFlow was built for.
+        # One of another major version is for another framework. The system's library has the version of the build.
         if match and package.version.startswith(built[library := match[1] or match[2]]):
             versions[library] = package.version
     return versions | {"driver": read_driver_version()}

@@ -11,6 +11,7 @@ from tests.command import Run
 from tests.unit.graft import maker
 from tests.unit.graft.maker import Graft
 from toolkit import records, report
+from toolkit.base import project
 from toolkit.base.console import Console
 from toolkit.base.errors import BuildError, CheckError, IntegrityError, PreflightError, ToolkitError, UnsupportedError
 from toolkit.graft import graft_plan, sources
@@ -215,8 +216,8 @@ def test_a_wheel_for_cuda_13_gets_the_ptxas_and_the_packages_of_that_cuda(tmp_pa
     request = graft_plan.GraftRequest(cards=["12.0"], wheel=maker.make_tensorflow(tmp_path, cuda="13.0.0"))
     planned = graft_plan.plan_graft(load_table(), resolve({}, environment={}), request)
     assert (planned.ptxas, planned.lock.versions.cuda, planned.lock.versions.cudnn) == ("13.0.0", "13.0.0", "9.12.0")
-    assert planned.nvcc.name == "nvidia-cuda-nvcc"
-    assert planned.lock.pins["nvidia-cuda-nvcc"] == planned.nvcc.digest
+    locked = sources.select(project.locate(f"docker/requirements/{planned.compiler}.txt"), graft_plan.NVCC)
+    assert planned.lock.pins["nvidia-cuda-nvcc"] == locked.digest
     assert planned.requires["nvidia-cublas"] == ">=13.0.0.19,<14"
     assert planned.requires["nvidia-cudnn-cu13"].startswith(">=9.7")
 
