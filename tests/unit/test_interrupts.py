@@ -19,7 +19,7 @@ from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.engine import EnvironmentSpec
 from toolkit.graft import job
-from toolkit.install import choice, installation, undo
+from toolkit.install import installation, package_set, undo
 from toolkit.smoke import runner
 from toolkit.wheel import wheel_folder
 
@@ -168,7 +168,9 @@ def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     spec = EnvironmentSpec(tensorflow="2.21.0", python="3.11")
     report = runner.Report(tensorflow="2.21.0", python="3.11", device={}, checks=(), verdict="pass")
     monkeypatch.setattr(EnvironmentSpec, "locked", locked)
-    monkeypatch.setattr(choice, "choose", lambda *_, **__: choice.PackageSet(spec=spec, roots=("tensorflow==2.21.0",)))
+    monkeypatch.setattr(
+        package_set, "find", lambda *_, **__: package_set.PackageSet(spec=spec, roots=("tensorflow==2.21.0",))
+    )
     monkeypatch.setattr(choice, "Uv", lambda **_: index.uv)
     monkeypatch.setattr(runner, "run_in", lambda *_: report)
     monkeypatch.setattr(installation, "NEEDED_BYTES", 0)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from toolkit.base.interpreters import Interpreter
     from toolkit.graft.graft_plan import GraftPlan
-    from toolkit.install.choice import Resolved
     from toolkit.install.installation import Installation
+    from toolkit.install.package_set import Resolved
     from toolkit.install.target import Target
     from toolkit.jobs.choice import Chosen
     from toolkit.records.obtaining import WheelSource
@@ -105,7 +105,7 @@ def _write(
 ) -> None:
     """Write what another program is to install. For a GPU, this is a wheel that finds NVIDIA's libraries by itself."""
     from toolkit.graft import graft_plan
-    from toolkit.install import choice, installation, projects, target
+    from toolkit.install import installation, package_set, projects, target
     from toolkit.versions.table import load_table
 
     manager = projects.find(project) if project else projects.UV
@@ -116,7 +116,7 @@ def _write(
         repair = graft_plan.plan_graft(load_table(), settings, graft_plan.GraftRequest(mode="repair"))
         made = _graft(session, repair, source=source, yes=yes, dry_run=False)
         wheel = made.wheel.resolve() if made else None
-    resolved = choice.resolve(settings, wheel, _choose_python(settings, active, wheel), {}, console)
+    resolved = package_set.resolve(settings, wheel, _choose_python(settings, active, wheel), {}, console)
     written: list[str] = []
     commands: list[str] = []
     if project:
@@ -143,7 +143,7 @@ def _install(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    from toolkit.install import changes, choice, installation, projects, target
+    from toolkit.install import changes, installation, package_set, projects, target
     from toolkit.install.installed import list_installed
 
     console = session.console
@@ -157,7 +157,7 @@ def _install(
     python = _choose_python(settings, place, wheel)
     place = place or target.plan_new(into or Path(), python)
     there = {} if place.new else list_installed(python)
-    resolved = choice.resolve(settings, wheel, python, there, console)
+    resolved = package_set.resolve(settings, wheel, python, there, console)
     planned = installation.Installation(
         target=place,
         packages=resolved.packages,
@@ -222,11 +222,11 @@ def _graft(
 
 def _choose_python(settings: "Settings", place: "Target | None", wheel: Path | None) -> "Interpreter":
     """Return the Python of an environment, or that for a new one. Raises UsageError if another one was asked for."""
-    from toolkit.install import choice, target
+    from toolkit.install import package_set, target
 
     asked = settings.asked.python
     if place is None:
-        return target.choose_python(choice.list_pythons(settings, wheel), asked)
+        return target.choose_python(package_set.list_pythons(settings, wheel), asked)
     if asked and asked != place.python.minor:
         raise UsageError(
             f"{place.folder} has Python {place.python.minor}, and {asked} was asked for",

@@ -12,7 +12,7 @@ from toolkit.base.console import Console
 from toolkit.base.errors import GpuError, UnsupportedError, UsageError
 from toolkit.doctor import reading
 from toolkit.doctor.machine import Device, Machine
-from toolkit.install import choice
+from toolkit.install import package_set
 from toolkit.jobs.choice import Chosen, Manner, Wishes, choose
 from toolkit.versions.settings import resolve
 
@@ -30,7 +30,7 @@ def test_the_set_of_a_wheel_is_that_of_its_record(tmp_path: Path) -> None:
         kind="wheel", digest=digest.digest_file(wheel), facts={"lock": {"schema": 1, "spec": spec, "pins": {}}}
     )
     manifest.write(wheel.parent, record)
-    found = choice.choose(resolve({}), wheel, "3.11")
+    found = package_set.find(resolve({}), wheel, "3.11")
     assert (found.spec.requirements, found.spec.wheel) == ("cuda-12.6.1", wheel)
     assert found.digest == digest.digest_file(wheel)
     assert not [root for root in found.roots if root.startswith("tensorflow")]
@@ -40,15 +40,15 @@ def test_the_set_of_a_wheel_is_that_of_its_record(tmp_path: Path) -> None:
 def test_no_published_wheel_is_put_beside_the_libraries_of_another_cuda() -> None:
     asked = resolve({"tensorflow": "2.21.0", "cuda": "13.0.0", "cudnn": "9.12.0"})
     with pytest.raises(UnsupportedError, match=r"the published wheels load no library of CUDA 13\.0\.0") as caught:
-        choice.choose(asked, None, "3.11")
+        package_set.find(asked, None, "3.11")
     assert "--wheel" in caught.value.remedy
 
 
 def test_a_wheel_for_another_python_is_refused_with_those_that_fit(tmp_path: Path) -> None:
     wheel = make_own_wheel(tmp_path / "dist", tag="cp312-cp312")
-    assert choice.list_pythons(resolve({}), wheel) == ("3.12",)
+    assert package_set.list_pythons(resolve({}), wheel) == ("3.12",)
     with pytest.raises(UnsupportedError) as caught:
-        choice.choose(resolve({}), wheel, "3.11")
+        package_set.find(resolve({}), wheel, "3.11")
     assert "3.12" in caught.value.why
     assert "--python 3.12" in caught.value.remedy
 
@@ -110,16 +110,16 @@ def test_a_card_that_needs_a_build_takes_the_finished_one_for_every_command(
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])
 def test_each_python_for_which_tensorflow_has_wheels_is_served(python: str) -> None:
     settings = resolve({"card": "none"})
-    assert python in choice.list_pythons(settings, None)
-    found = choice.choose(settings, None, python)
+    assert python in package_set.list_pythons(settings, None)
+    found = package_set.find(settings, None, python)
     assert found.spec.tensorflow == CPU.tensorflow
     with pytest.raises(UnsupportedError, match=r"Python 3\.8"):
-        choice.choose(settings, None, "3.8")
+        package_set.find(settings, None, "3.8")
 
 
 def test_libraries_of_no_locked_set_are_refused_with_the_command_that_makes_one() -> None:
     settings = resolve({"cuda": "12.6.1", "cudnn": "9.4.0"})
-    assert "3.11" in choice.list_pythons(settings, None)
+    assert "3.11" in package_set.list_pythons(settings, None)
     with pytest.raises(UnsupportedError, match="no locked set") as caught:
-        choice.choose(settings, None, "3.11")
+        package_set.find(settings, None, "3.11")
     assert "toolkit lock --tensorflow 2.19.0 --python 3.11 --cuda 12.6.1 --cudnn 9.4.0" in caught.value.remedy

@@ -1,4 +1,4 @@
-"""Chooses the set of packages that is installed: for the card, for a wheel, or of the versions that are asked for."""
+"""Finds the packages that are installed: those of a set or of a wheel, for the Python of an environment."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,10 +58,10 @@ class Resolved:
 def resolve(
     settings: Settings, wheel: Path | None, python: Interpreter, installed: Mapping[str, Installed], console: Console
 ) -> Resolved:
-    """Return the packages to install, in versions that fit what is installed. Raises what :func:`choose` raises."""
+    """Return the packages to install, in versions that fit what is installed. Raises what :func:`find` raises."""
     with console.follow("resolve") as status:
         status.show(Work(f"reading {wheel.name}" if wheel else "reading the set"))
-        chosen = choose(settings, wheel, python.minor, plain=resolution.needs_name(installed))
+        chosen = find(settings, wheel, python.minor, plain=resolution.needs_name(installed))
         console.heading("set", f"{chosen.describe()}, Python {python.version}")
         folder = Path(settings.downloads) / "packages" if settings.downloads else None
         uv = Uv(ca_bundle=settings.ca_bundle, packages=folder)
@@ -103,7 +103,7 @@ def _list_sets(table: Table, settings: Settings) -> list[Locked]:
     return [item for item in [*sets, made] if item.tensorflow == settings.tensorflow]
 
 
-def choose(settings: Settings, wheel: Path | None, python: str, *, plain: bool = False) -> PackageSet:
+def find(settings: Settings, wheel: Path | None, python: str, *, plain: bool = False) -> PackageSet:
     """Return the set for a Python ``X.Y``, with a wheel of the user's own or the published one.
 
     ``plain``: whether the set for processors must have the package `tensorflow`, and not `tensorflow-cpu`, because
