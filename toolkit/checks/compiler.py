@@ -10,6 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from . import installation
@@ -110,9 +111,7 @@ def libdevice(expectation: Expectation) -> Evidence:
     if evidence["record"] == "different":
         raise Fail(f"{file} is not the file that {package} installed", remedy=_advise(), **evidence)
     # Since CUDA 13 its wheel has it among the other libraries.
-    libnvvm = next(
-        (path for pattern in ("nvvm/lib64/libnvvm.so", "lib*/libnvvm.so.*") for path in root.glob(pattern)), None
-    )
+    libnvvm = next(chain(root.glob("nvvm/lib64/libnvvm.so"), root.glob("lib*/libnvvm.so.*")), None)
     if libnvvm is None:
         return {**evidence, "linked": "not tried: libnvvm.so is not installed"}
     ptx, capability = _link_first(libnvvm, bitcode, _list_capabilities(expectation), evidence)
@@ -218,7 +217,7 @@ def roots() -> list[Path]:
         Path(chosen[-1] if chosen else "cuda_sdk_lib"),
         Path("/usr/local/cuda"),
         Path("/opt/cuda"),
-        package.parent / "nvidia" / find_wheels(installation.read_build_info())["cuda-nvcc"]["folder"],
+        package.parent / "nvidia" / find_wheels(installation.read_build_info())["cuda-nvcc"].folder,
         package / "cuda",
         package.parents[3],
         Path(),
@@ -243,7 +242,7 @@ def _compare_with_record(file: Path) -> tuple[str, str]:
 def _advise() -> str:
     """Return the remedy, which names the packages of ptxas and libdevice for the CUDA of the build."""
     wheels = find_wheels(installation.read_build_info())
-    packages = " and ".join(wheels[name]["package"] for name in ("cuda-nvcc", "nvvm") if name in wheels)
+    packages = " and ".join(wheels[name].package for name in ("cuda-nvcc", "nvvm") if name in wheels)
     return f"install {packages} of the CUDA asked for, or point XLA_FLAGS=--xla_gpu_cuda_data_dir at a toolkit"
 
 

@@ -1,18 +1,16 @@
 """Checks the libraries that TensorFlow needs, the system's and NVIDIA's. It needs neither a GPU nor a driver."""
 
 import ctypes
-import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from . import installation
+from . import installation, nvidia
 from .check import (
     TENSORFLOW,
     Check,
@@ -27,13 +25,6 @@ from .check import (
 )
 from .elf import read_defined_versions, read_needed, read_needed_versions, read_search_path, require_whole
 from .gpu_rules import compare_cuda, compare_cudnn, read_numbers
-
-
-@dataclass(frozen=True)
-class Library:
-    soname: str  # what is passed to dlopen
-    package: str  # the PyPI package
-
 
 OPENED: Final = ("libcudart", "libcublas", "libcublasLt", "libcufft", "libcusolver", "libcusparse", "libcudnn")
 """Libraries that TensorFlow opens by name (``xla/tsl/platform/default/dso_loader.cc``). Without one it uses no GPU."""
@@ -52,24 +43,23 @@ _CUDNN_REQUIREMENT: Final = re.compile(r"nvidia[-_]cudnn[-_]cu\d+\b[^;]*?(?:==|>
 _REMEDY = "install the hash-locked set of the CUDA version, with every component wheel"
 
 
-def find_wheels(built: Evidence) -> dict[str, Any]:
-    """Return how NVIDIA's wheels are named and what they hold, by component, for the CUDA of a build.
-
-    Raises Fail if nvidia.json does not have that CUDA.
-    """
-    wheels: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("nvidia.json").read_text())
+def find_wheels(built: Evidence) -> Mapping[str, nvidia.Wheel]:
+    """Return NVIDIA's wheels for the CUDA of a build by component. Raises Fail if their names are not known."""
     version = str(built.get("cuda_version"))
-    if (major := version.partition(".")[0]) not in wheels:
-        raise Fail(
-            f"built for CUDA {version}: this check knows the libraries of CUDA {' and '.join(wheels)} only",
-            remedy="use a build for one of these, or add the names of that CUDA to nvidia.json",
-        )
-    return wheels[major]
+    if wheels := nvidia.find_wheels(version):
+        return wheels
+    raise Fail(
+        f"built for CUDA {version}: this check knows the libraries of CUDA {' and '.join(nvidia.WHEELS)} only",
+        remedy="use a build for one of these, or add the names of that CUDA to nvidia.json",
+    )
 
 
-def list_libraries(built: Evidence) -> list[Library]:
-    """Return NVIDIA's libraries for the CUDA of a build, each after those that it needs. Raises Fail as above."""
-    return [Library(soname, item["package"]) for item in find_wheels(built).values() for soname in item["libraries"]]
+def list_libraries(built: Evidence) -> dict[str, str]:
+    """Return the package of each of NVIDIA's libraries for the CUDA of a build, by soname. Raises Fail as above.
+
+    Each library comes after those that it needs.
+    """
+    return {soname: wheel.package for wheel in find_wheels(built).values() for soname in wheel.libraries}
 
 
 def system(_: Expectation) -> Evidence:
@@ -125,7 +115,7 @@ def reachable(expectation: Expectation) -> Evidence:
     found: list[str] = []
     missing: dict[str, str] = {}
     for name in (*OPENED, *OPENED_BY_PROFILER):
-        soname = _pick(name, known).soname
+        soname = _pick(name, known)
         try:
             open_by_name(soname)
             found.append(soname)
@@ -151,17 +141,16 @@ def load(expectation: Expectation) -> Evidence:
     loaded: dict[str, str] = {}
     missing: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    for library in known:
-        if not driver and needs(library.soname, DRIVER, folders):
-            skipped[library.soname] = f"it needs {DRIVER} of the driver, which is not here"
+    for soname, package in known.items():
+        if not driver and needs(soname, DRIVER, folders):
+            skipped[soname] = f"it needs {DRIVER} of the driver, which is not here"
             continue
         try:
-            _, place = open_library(library, folders)
-            loaded[library.soname] = place
+            _, loaded[soname] = open_library(soname, folders)
         except OSError as error:
-            missing[library.soname] = f"{error} (package {library.package})"
+            missing[soname] = f"{error} (package {package})"
     if missing:
-        packages = sorted({library.package for library in known if library.soname in missing})
+        packages = sorted({known[soname] for soname in missing})
         raise Fail(
             f"{len(missing)} of {len(known)} libraries do not load: {', '.join(missing)}",
             remedy=f"install {', '.join(packages)} of the CUDA asked for; {refer('gpu-library-missing')}",
@@ -205,9 +194,9 @@ def versions(expectation: Expectation) -> Evidence:
     """
     built = installation.require_cuda(expectation)
     known, folders = list_libraries(built), search_folders(built)
-    cuda = _ask_library(_pick("libcudart", known), folders, _out_parameter("cudaRuntimeGetVersion"))
-    cudnn = _ask_library(_pick("libcudnn", known), folders, _return_value("cudnnGetVersion"))
-    cublas = _ask_library(_pick("libcublasLt", known), folders, _return_value("cublasLtGetVersion"))
+    cuda = _ask_library("libcudart", known, folders, _out_parameter("cudaRuntimeGetVersion"))
+    cudnn = _ask_library("libcudnn", known, folders, _return_value("cudnnGetVersion"))
+    cublas = _ask_library("libcublasLt", known, folders, _return_value("cublasLtGetVersion"))
     loaded = {"cuda": (cuda // 1000, cuda % 1000 // 10), "cudnn": decode_cudnn(cudnn)}
     evidence = {
         "cudaRuntimeGetVersion": cuda,
@@ -258,14 +247,14 @@ def search_folders(built: Evidence) -> list[Path]:
     folders = [Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     for library in sorted(root.glob("libtensorflow_*.so*")):
         folders += read_search_path(library)
-    folders += [root.parent / "nvidia" / item["folder"] / "lib" for item in find_wheels(built).values()]
+    folders += [root.parent / "nvidia" / wheel.folder / "lib" for wheel in find_wheels(built).values()]
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
-def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
+def open_library(soname: str, folders: list[Path]) -> tuple[ctypes.CDLL, str]:
     """Load a library from the first folder that has it, else by the system's search, and return its path too."""
     for folder in folders:
-        file = folder / library.soname
+        file = folder / soname
         if file.exists():
             try:
                 require_whole(file)
@@ -274,7 +263,7 @@ def open_library(library: Library, folders: list[Path]) -> tuple[ctypes.CDLL, st
             # A library may crash in its own initialization: then this is the last line on standard error.
             print(f"loading {file}", file=sys.stderr, flush=True)
             return ctypes.CDLL(str(file), mode=os.RTLD_NOW | os.RTLD_LOCAL), str(file)
-    return ctypes.CDLL(library.soname, mode=os.RTLD_NOW | os.RTLD_LOCAL), "found by the system"
+    return ctypes.CDLL(soname, mode=os.RTLD_NOW | os.RTLD_LOCAL), "found by the system"
 
 
 def decode_cudnn(number: int) -> tuple[int, int, int]:
@@ -284,15 +273,16 @@ def decode_cudnn(number: int) -> tuple[int, int, int]:
     return number // 1000, number % 1000 // 100, number % 100
 
 
-def _pick(name: str, known: Iterable[Library]) -> Library:
-    return next(library for library in known if library.soname.startswith(f"{name}.so"))
+def _pick(name: str, known: Iterable[str]) -> str:
+    return next(soname for soname in known if soname.partition(".")[0] == name)
 
 
-def _ask_library(library: Library, folders: list[Path], question: Callable[[ctypes.CDLL], int]) -> int:
+def _ask_library(name: str, known: dict[str, str], folders: list[Path], question: Callable[[ctypes.CDLL], int]) -> int:
+    soname = _pick(name, known)
     try:
-        return question(open_library(library, folders)[0])
+        return question(open_library(soname, folders)[0])
     except (OSError, AttributeError) as error:
-        raise Fail(f"{library.soname} cannot be asked: {error}", remedy=f"install {library.package}") from error
+        raise Fail(f"{soname} cannot be asked: {error}", remedy=f"install {known[soname]}") from error
 
 
 def _return_value(function: str) -> Callable[[ctypes.CDLL], int]:

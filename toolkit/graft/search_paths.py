@@ -33,8 +33,8 @@ from packaging.utils import canonicalize_name
 
 from toolkit.base import manifest
 from toolkit.base.errors import CheckError, IntegrityError, PreflightError
+from toolkit.checks.nvidia import find_wheels
 from toolkit.graft import library, proof
-from toolkit.versions.table import load_table
 from toolkit.wheel import archive, elf, inspection
 
 _LOADER: Final = b"_ZN3tsl8internal18LoadDynamicLibraryEPKcPPv"
@@ -75,9 +75,9 @@ def correct(name: str, data: mmap.mmap, cuda: str) -> Correction | None:
     """Return what to change in a library, or None if it opens none of NVIDIA's libraries, or finds them all.
 
     ``name``: the library's name in the wheel. ``cuda``: the release that it was built with; None is returned where the
-    version table does not know the folders of its libraries. Raises ValueError if the library is damaged.
+    folders of its libraries are not known. Raises ValueError if the library is damaged.
     """
-    wheels = load_table().find_wheels(cuda)
+    wheels = find_wheels(cuda)
     if not wheels or data.find(_LOADER) < 0:
         return None
     try:

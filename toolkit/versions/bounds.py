@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from toolkit.base.errors import UnsupportedError
+from toolkit.checks.nvidia import find_wheels
 from toolkit.versions import numbers
 from toolkit.versions.set import Set
 from toolkit.versions.sets import name_components
@@ -27,7 +28,7 @@ def list_bounds(table: Table, built: Set, served: Iterable[str]) -> dict[str, st
         return {}
     components = name_components(table, replace(built, cuda=row.version))
     bounds = {name: _reach(version) for name, version in components.items()}
-    return {**bounds, table.find_wheels(row.version)["cudnn"].package: _bound_cudnn(table, built, row.version, cards)}
+    return {**bounds, find_wheels(row.version)["cudnn"].package: _bound_cudnn(table, built, row.version, cards)}
 
 
 def list_exact(table: Table, chosen: Set) -> dict[str, str]:

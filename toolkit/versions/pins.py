@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.base import project
+from toolkit.checks.nvidia import find_wheels
 from toolkit.versions.rules import choose_versions
 from toolkit.versions.sets import list_packages
 from toolkit.versions.table import CudaRow, Table, load_table
@@ -102,7 +103,7 @@ def _list_gpu_compose(table: Table) -> list[str]:
 def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, list[str]]:
     extras = packages["project"]["optional-dependencies"]
     sets = {item.requirements: list_packages(table, item) for item in table.published}
-    sets |= {row.parts: _list_parts(table, row) for row in table.cuda_rows.values() if row.parts}
+    sets |= {row.parts: _list_parts(row) for row in table.cuda_rows.values() if row.parts}
     sets |= {f"headers-{version}": [f"tensorflow-cpu=={version}"] for version in table.tensorflow_rows}
     return {
         **sets,
@@ -112,9 +113,9 @@ def _list_requirements(table: Table, packages: Mapping[str, Any]) -> dict[str, l
     }
 
 
-def _list_parts(table: Table, row: CudaRow) -> list[str]:
+def _list_parts(row: CudaRow) -> list[str]:
     parts = (name for name in ("cuda-runtime", "cuda-nvcc", "curand", "nvvm") if name in row.components)
-    named, wheels = {**{name: row.components[name] for name in parts}, **row.headers}, table.find_wheels(row.version)
+    named, wheels = {**{name: row.components[name] for name in parts}, **row.headers}, find_wheels(row.version)
     return [f"{wheels[name].package}=={version}" for name, version in named.items()]
 
 

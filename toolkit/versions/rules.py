@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.base.errors import UnsupportedError, UsageError
+from toolkit.checks.nvidia import WHEELS
 from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, LIBRARIES, NONE, OPEN, TITLES, Set
 from toolkit.versions.sets import describe_set, find_locked
-from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects, read_wheels
+from toolkit.versions.table import Advisory, Failure, Locked, Table, TensorflowRow, Toolchain, affects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class BuildVersions(VersionRequest):
     answered: tuple[str, ...] = ()  # known failures of the set that the build avoids, one line each
 
 
-NO_IMAGE_SINCE = (max(map(int, read_wheels())) + 1,)
+NO_IMAGE_SINCE = (max(map(int, WHEELS)) + 1,)
 """The first CUDA for whose libraries there are no names here. Wheels are built with it, and no images."""
 
 
@@ -129,7 +130,7 @@ def plan_set(table: Table, asked: Set) -> Locked:
     if asked.cuda and numbers.parse(asked.cuda, "CUDA") >= NO_IMAGE_SINCE:
         raise UnsupportedError(
             f"there is no run-time set for CUDA {asked.cuda}",
-            why=f"images and smoke checks know the libraries of CUDA {' and '.join(table.wheels)} and their folders",
+            why=f"images and smoke checks know the libraries of CUDA {' and '.join(WHEELS)} and their folders",
             remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
         )
     if asked.cuda:

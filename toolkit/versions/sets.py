@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from toolkit.base import files, processes, project
 from toolkit.base.errors import BuildError, UsageError
+from toolkit.checks.nvidia import find_wheels
 from toolkit.versions import numbers
 from toolkit.versions.set import Set
 from toolkit.versions.table import Locked, Table
@@ -52,7 +53,7 @@ def name_components(table: Table, chosen: Set) -> dict[str, str]:
         "cudnn": cudnn.wheel if cudnn else "",
         "nccl": row.nccl if row else "",
     }
-    wheels = table.find_wheels(chosen.cuda)
+    wheels = find_wheels(chosen.cuda)
     return {wheels[name].package: version for name, version in versions.items() if version and name in wheels}
 
 

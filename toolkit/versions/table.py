@@ -1,7 +1,6 @@
 """Reads table.yaml, which versions work together, with sources, and checks that it is consistent."""
 
 import functools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from toolkit.base.errors import ToolkitError, UnsupportedError
+from toolkit.checks.nvidia import find_wheels
 from toolkit.versions import numbers
 from toolkit.versions.set import LIBRARIES, Set
 
@@ -18,8 +18,6 @@ from toolkit.versions.set import LIBRARIES, Set
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SPAN = re.compile(r"(?P<since>>=[0-9.]+)?,?(?P<before><[0-9.]+)?")
 PATH = Path(__file__).with_name("table.yaml")
-WHEELS = Path(__file__).parents[1] / "checks/nvidia.json"
-"""What NVIDIA calls its wheels and where they put what, which the smoke checks read where they run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,15 +135,6 @@ class CudnnRow:
     redist: str
     sources: tuple[str, ...]
     wheel: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wheel:
-    """A wheel of NVIDIA for the releases of one major version of CUDA."""
-
-    package: str
-    folder: str  # below ``site-packages/nvidia``
-    libraries: tuple[str, ...]  # their sonames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +274,6 @@ class Table:
     incomplete: Mapping[str, TensorflowRow]
     cuda_rows: Mapping[str, CudaRow]
     cudnn_rows: Mapping[str, CudnnRow]
-    wheels: Mapping[str, Mapping[str, Wheel]]  # by major version of CUDA, and by component
     bazel_rows: Mapping[str, BazelRow]
     published: tuple[Locked, ...]
     job_glibc: str  # the oldest that the packages of the training job run on
@@ -299,10 +287,6 @@ class Table:
     def libraries(self) -> dict[str, Mapping[str, "CudaRow | CudnnRow"]]:
         """The releases of each of NVIDIA's libraries that has a version of its own, by its name in :class:`Set`."""
         return {name: getattr(self, f"{name}_rows") for name in LIBRARIES}
-
-    def find_wheels(self, cuda: str) -> Mapping[str, Wheel]:
-        """Return NVIDIA's wheels for a CUDA by component, such as ``cuda-nvcc``; none if their names are not known."""
-        return self.wheels.get(cuda.partition(".")[0], {})
 
     def list_advisories(self, tensorflow: str) -> tuple[Advisory, ...]:
         """Return the published advisories of a version."""
@@ -418,7 +402,6 @@ def build_table(data: Mapping[str, Any]) -> Table:
         incomplete={key: row for key, row in versions.items() if row.missing},
         cuda_rows={key: _build_cuda(key, row, data) for key, row in data["cuda"].items()},
         cudnn_rows={key: CudnnRow(version=key, **_freeze(row)) for key, row in data["cudnn"].items()},
-        wheels=read_wheels(),
         bazel_rows={key: BazelRow(version=key, **_freeze(row)) for key, row in data["bazel"].items()},
         published=tuple(Locked(**_freeze(item)) for item in data["published"]),
         job_glibc=data["job_glibc"],
@@ -430,15 +413,6 @@ def build_table(data: Mapping[str, Any]) -> Table:
     )
     _check(table)
     return table
-
-
-@functools.cache
-def read_wheels() -> Mapping[str, Mapping[str, Wheel]]:
-    """Return NVIDIA's wheels by major version of CUDA, earliest first, and by component."""
-    return {
-        major: {name: Wheel(**_freeze(item)) for name, item in wheels.items()}
-        for major, wheels in json.loads(WHEELS.read_bytes()).items()
-    }
 
 
 def _build_cuda(version: str, row: Mapping[str, Any], data: Mapping[str, Any]) -> CudaRow:
@@ -471,10 +445,10 @@ def _check(table: Table) -> None:
             name: {key for row in versions for key in row.offers(name)} - known.keys()
             for name, known in table.libraries.items()
         },
-        WHEELS.name: {
+        "nvidia.json": {
             f"{name} of CUDA {row.version}"
             for row in table.cuda_rows.values()
-            for name in {*row.components, *row.headers} - table.find_wheels(row.version).keys()
+            for name in {*row.components, *row.headers} - find_wheels(row.version).keys()
         },
         "bazel": {row.bazel for row in versions if row.bazel} - table.bazel_rows.keys(),
         "platforms": {table.default.platform} - table.platforms.keys(),

@@ -59,8 +59,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 def fill(site: Site, content: bytes) -> Site:
     """Put a library into the place of each one that NVIDIA's wheels have for the CUDA of the build."""
     for wheel in find_wheels(site.build).values():
-        for soname in wheel["libraries"]:
-            site.write(f"nvidia/{wheel['folder']}/lib/{soname}", content)
+        for soname in wheel.libraries:
+            site.write(f"nvidia/{wheel.folder}/lib/{soname}", content)
     return site
 
 

@@ -19,9 +19,9 @@ from toolkit.checks.supervisor import Supervisor
 @pytest.fixture(scope="module")
 def found(gcc: Compiler, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     folder = tmp_path_factory.mktemp("cuda")
-    for library in list_libraries(PUBLISHED):
-        if library.soname.partition(".")[0] in OPENED and "cudnn" not in library.soname:
-            (folder / library.soname).write_bytes(gcc.answering())
+    for soname in list_libraries(PUBLISHED):
+        if soname.partition(".")[0] in OPENED and "cudnn" not in soname:
+            (folder / soname).write_bytes(gcc.answering())
     environment = {"PYTHONPATH": str(Path(__file__).parents[3]), "LD_LIBRARY_PATH": str(folder)}
     supervisor = Supervisor([sys.executable, "-m", "tests.unit.smoke.broken"], environment=environment)
     return {finding.id: finding for finding in supervisor.run([fault.check for fault in BROKEN])}
