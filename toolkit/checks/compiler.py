@@ -107,7 +107,7 @@ def libdevice(expectation: Expectation) -> Evidence:
     evidence: Evidence = {"file": str(file), "bytes": len(bitcode)}
     if not bitcode.startswith(_BITCODE_MAGIC):
         raise Fail(f"{file} is not LLVM bitcode", remedy=_advise(), starts_with=bitcode[:8].hex(), **evidence)
-    package, evidence["record"] = _compare_with_record(file)
+    package, evidence["record"] = installation.compare_with_record(file)
     if evidence["record"] == "different":
         raise Fail(f"{file} is not the file that {package} installed", remedy=_advise(), **evidence)
     # Since CUDA 13 its wheel has it among the other libraries.
@@ -229,14 +229,6 @@ def _find(relative: str) -> tuple[Path | None, list[str]]:
     return next((root for root in places if (root / relative).is_file()), None), [
         str(root / relative) for root in places
     ]
-
-
-def _compare_with_record(file: Path) -> tuple[str, str]:
-    package, recorded_hash = installation.find_recorded_hash(file)
-    if recorded_hash is None:
-        return package, "none: not from a wheel"
-    fingerprint = installation.take_fingerprint(file, recorded_hash.mode)
-    return package, "equal" if fingerprint and fingerprint.digest == recorded_hash.value else "different"
 
 
 def _advise() -> str:

@@ -264,13 +264,14 @@ def apart(_ask: Expectation) -> Evidence:
     return {"libraries": len(owners)}
 
 
-def find_recorded_hash(file: Path) -> tuple[str, metadata.FileHash | None]:
-    """Return the package of NVIDIA that installed a file, and the hash that it recorded; neither if there is none."""
+def compare_with_record(file: Path) -> tuple[str, str]:
+    """Return the package of NVIDIA that installed a file, and whether the file is ``equal`` to its record."""
     for found in metadata.distributions():
         for entry in (found.files or []) if str(found.name).lower().startswith("nvidia") else []:
-            if entry.name == file.name and _locate(found, str(entry)).resolve() == file.resolve():
-                return found.name, entry.hash
-    return "", None
+            if entry.name == file.name and entry.hash and _locate(found, str(entry)).resolve() == file.resolve():
+                have = take_fingerprint(file, entry.hash.mode)
+                return found.name, "equal" if have and have.digest == entry.hash.value else "different"
+    return "", "none: not from a wheel"
 
 
 def take_fingerprint(path: Path, algorithm: str) -> Fingerprint | None:
