@@ -171,7 +171,7 @@ def play_index(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     monkeypatch.setattr(
         package_set, "find", lambda *_, **__: package_set.PackageSet(spec=spec, roots=("tensorflow==2.21.0",))
     )
-    monkeypatch.setattr(choice, "Uv", lambda **_: index.uv)
+    monkeypatch.setattr(package_set, "Uv", lambda **_: index.uv)
     monkeypatch.setattr(runner, "run_in", lambda *_: report)
     monkeypatch.setattr(installation, "NEEDED_BYTES", 0)
     monkeypatch.setattr(installation, "SEED", str(folder / "no-pip.txt"))
