@@ -2,9 +2,19 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 _ANY: Final = "*"
+_OTHER_NAMES: Final = {
+    "tensorflow.keras": "keras",
+    "keras._tf_keras.keras": "keras",
+    "keras.api": "keras",
+    "tensorflow_core": "tensorflow",
+    "tensorflow._api.v1": "tensorflow",
+    "tensorflow._api.v2": "tensorflow",
+}
+"""Other names of modules."""
 _TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
 
 Words = Mapping[str, str]
@@ -89,7 +99,9 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         follower = told["package"] in known["followers"]
         if name == _ANY and top == module:
             return {**told, "whole": module, **({"follower": told["package"]} if follower else {})}
-        return told if not top or top[0].isupper() or top in _TYPES else {**told, "guess": top}
+        if top in _TYPES:
+            return {**told, "plain": top}
+        return told if not top or top[0].isupper() else {**told, "guess": top}
     package = str(row["package"])
     held = _find_wish(package, facts, known)
     told |= {
@@ -117,7 +129,10 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
     """Return the name of a shared library without its folder, and the package in whose folder it is to lie."""
     path = words["library"].replace("\\", "/")
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
-    told = {"file": path.rpartition("/")[2]}
+    major = re.search(r"\.so\.(\d+)", path)
+    # Since CUDA 13 the names of NVIDIA's packages have no number.
+    suffix = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
+    told = {"file": path.rpartition("/")[2], "suffix": suffix}
     if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
         return told
     return {**told, "owner": known["modules"].get(match[1], match[1])}
@@ -135,15 +150,20 @@ def _step_below(version: str) -> str:
 
 
 def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for other, usual in _OTHER_NAMES.items():
+        if module == other or module.startswith(f"{other}."):
+            module = usual + module.removeprefix(other)
     for row in rows:
         whole = str(row["module"])
         if row["names"] == [_ANY]:
             # `module.part` may be a name of a module, or a module itself.
-            if module == whole or module.startswith(f"{whole}.") or f"{module}.{name}" == whole:
+            parts = row.get("parts", "gone" in row)
+            if module == whole or (parts and module.startswith(f"{whole}.")) or f"{module}.{name}" == whole:
                 yield row
-        elif (module in {whole, _shorten(whole)} and name in row["names"]) or module in {
-            f"{whole}.{each}" for each in row["names"]
-        }:
+        elif (
+            (module in {whole, _shorten(whole)} or (row.get("parts") and module.startswith(f"{whole}.")))
+            and any(fnmatchcase(name, each) for each in row["names"])
+        ) or module in {f"{whole}.{each}" for each in row["names"]}:
             yield row
 
 

@@ -42,6 +42,20 @@ _KINDS: Final[Mapping[str, str]] = {
     "container": r"[0-9a-f]{12}",
     "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
     "clang": "clang",
+    "tcc": r"(?:tcc|gcc|cl\.exe).*returned non-zero exit status",
+    "namespaces": r"(?:namespace runtime|user namespace).*",
+    "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
+    "keraspart": r"keras(?:\.\w+)+",
+    "ncclerror": r"(?:unhandled system error|remote process exited or there was a network error|failed: invalid usage"
+    r"|invalid argument|internal error)",
+    "ncclcode": r"nccl(?:system|remote|internal)error|ncclinvalidusage",
+    "ibverbs": r"call to ibv_\w+ (?:failed|timed out).*",
+    "duplicategpu": "duplicate gpu detected : rank",
+    "evicted": r"(?:the node was low on resource: |pod ephemeral local storage usage|usage of emptydir volume"
+    r"|mountvolume\.setup failed|back-off restarting failed container|back-off pulling image"
+    r"|unbound immediate persistentvolumeclaim).*",
+    "podstate": r"(?<!\w)(?:imagepullbackoff|errimagepull|crashloopbackoff|createcontainerconfigerror"
+    r"|createcontainererror|runcontainererror|invalidimagename)(?!\w)",
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
@@ -54,6 +68,35 @@ _KINDS: Final[Mapping[str, str]] = {
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
+    "namespaces": ("namespace runtime", "user namespace"),
+    "ncclerror": (
+        "unhandled system error",
+        "remote process exited or there was a network error",
+        "failed: invalid usage",
+        "invalid argument",
+        "internal error",
+    ),
+    "ncclcode": ("ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "ncclinvalidusage"),
+    "ibverbs": ("call to ibv_",),
+    "duplicategpu": ("duplicate gpu detected : rank",),
+    "evicted": (
+        "the node was low on resource: ",
+        "pod ephemeral local storage usage",
+        "usage of emptydir volume",
+        "mountvolume.setup failed",
+        "back-off restarting failed container",
+        "back-off pulling image",
+        "unbound immediate persistentvolumeclaim",
+    ),
+    "podstate": (
+        "imagepullbackoff",
+        "errimagepull",
+        "crashloopbackoff",
+        "createcontainerconfigerror",
+        "createcontainererror",
+        "runcontainererror",
+        "invalidimagename",
+    ),
     "deviceimage": ("device kernel image is invalid",),
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
@@ -86,6 +129,15 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
     "kerasname": "load_model",
+    "kerasmodule": "keras.x",
+    "keraspart": "keras.x",
+    "ncclerror": "internal error",
+    "ncclcode": "ncclsystemerror",
+    "ibverbs": "call to ibv_x failed",
+    "duplicategpu": "duplicate gpu detected : rank",
+    "evicted": "back-off restarting failed container",
+    "podstate": "crashloopbackoff",
+    "namespaces": "namespace runtime",
 }
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12

@@ -28,7 +28,7 @@ _ALARMS: Final = (b"error", b"fail", b"fatal", b"exception", b"dumped")
 _MESSAGES: Final = 200_000
 """Different messages that are remembered."""
 _DIGITS: Final = b"0123456789"
-_FRAME: Final = re.compile(r"""file "?([^"\n,]+?)"?(?:, line |:)(\d+),? in ([\w.<>]+)""", re.IGNORECASE)
+_FRAME: Final = re.compile(r"""(?im)file "?([^"\n,]+?)"?(?:, line |:)(\d+)(?:$|,? in ([\w.<>]+))""")
 """A frame of a traceback, as Python or IPython prints it."""
 _LIBRARY: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
@@ -219,7 +219,7 @@ def _find_origin(text: str) -> tuple[str, ...]:
     frames = list(_FRAME.finditer(text, text.rfind("Traceback (most recent call last)") + 1))
     own = [index for index, frame in enumerate(frames) if not _LIBRARY.search(frame[1])]
     shown = dict.fromkeys([*own[-1:], *([len(frames) - 1] if frames else [])])
-    return tuple(f"{frames[index][1]}, line {frames[index][2]}, in {frames[index][3]}" for index in shown)
+    return tuple(f"{frames[index][1]}, line {frames[index][2]}, in {frames[index][3] or '<module>'}" for index in shown)
 
 
 @dataclass(frozen=True)

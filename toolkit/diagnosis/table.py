@@ -207,7 +207,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 @functools.cache
 def _read_rows() -> Mapping[str, Mapping[str, Any]]:
     """Return what the files say of each row, by its id. Raises ValueError if two have the same."""
-    told = [*_read(PATH)["failures"], *_read(KINDS)["kinds"], *_list_cases()]
+    kinds = [{**_KIND, **row} for row in _read(KINDS)["kinds"]]
+    told = [*_read(PATH)["failures"], *kinds, *_list_cases()]
     rows = {row["id"]: row for row in told}
     if len(rows) != len(told):
         raise ValueError("two failures have the same id")
@@ -243,7 +244,8 @@ def _list_cases() -> Iterator[dict[str, Any]]:
             yield {**_CASE, "examples": examples, "sources": family["sources"], **case}
 
 
-_CASE: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty": "likely"}
+_KIND: Final[Mapping[str, Any]] = {"general": True, "certainty": "likely"}
+_CASE: Final[Mapping[str, Any]] = {**_KIND, "fallback": True}
 
 
 def _compile(patterns: Iterable[str]) -> tuple[Pattern, ...]:
