@@ -24,13 +24,14 @@ class Run:
     other settings. `started` lists the programs that the last command started.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, **variables: str) -> None:
+        """``variables``: of every command, unless it is given others."""
+        self.folder, self.variables = folder, variables
         self.started: list[str] = []
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-        variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **environment}
+        variables |= {"DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", **self.variables, **environment}
         argv = ["toolkit", *arguments]
         _load()
         with (

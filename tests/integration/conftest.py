@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.integration.docker import stages
-from tests.integration.small_engine import SmallEngine, start
 from tests.integration.workspace import Workspace
 from tests.makers.mini_tensorflow import change
 
@@ -38,19 +37,6 @@ def compiler() -> Iterator[str]:
     assert outcome.code == 0, outcome.text
     yield COMPILER
     subprocess.run(["docker", "image", "rm", COMPILER], capture_output=True, check=True)
-
-
-@pytest.fixture(scope="session")
-def own_engine(bazel: None) -> Iterator[SmallEngine]:
-    with tempfile.TemporaryDirectory() as folder, start(Path(folder), gib=8) as engine:
-        engine.load(stages.STANDIN, "toolkit/bazel:debian")
-        yield engine
-
-
-@pytest.fixture
-def small_engine(own_engine: SmallEngine) -> SmallEngine:
-    own_engine.forget()
-    return own_engine
 
 
 @pytest.fixture

@@ -60,20 +60,6 @@ class SmallEngine:
             argv = ["docker", "load", "--quiet"]
             subprocess.run(argv, stdin=saved.stdout, env=os.environ | self.variables, capture_output=True, check=True)
 
-    def forget(self) -> None:
-        argv = ["docker", "builder", "prune", "--all", "--force"]
-        subprocess.run(argv, env=os.environ | self.variables, capture_output=True, check=True)
-
-    @contextlib.contextmanager
-    def filled(self, *, leave_mib: int) -> Iterator[None]:
-        file, state = self.disk / "filler", os.statvfs(self.disk)
-        with file.open("wb") as stream:
-            os.posix_fallocate(stream.fileno(), 0, state.f_bavail * state.f_frsize - (leave_mib << 20))
-        try:
-            yield
-        finally:
-            file.unlink()
-
 
 @contextlib.contextmanager
 def start(folder: Path, *, gib: int, options: Sequence[str] = (), alone: bool = False) -> Iterator[SmallEngine]:

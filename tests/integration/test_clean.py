@@ -36,9 +36,9 @@ class Clone:
         options = {"cwd": self.folder, "env": self.variables, "stdin": subprocess.DEVNULL}
         return subprocess.run(argv, **options, capture_output=True, text=True, check=False)  # type: ignore[call-overload,no-any-return]
 
-    def clean(self, *arguments: str, code: int = 0) -> dict[str, list[str]]:
-        done = self.call("clean", "--yes", "--json", *arguments)
-        assert done.returncode == code, done.stderr
+    def clean(self) -> dict[str, list[str]]:
+        done = self.call("clean", "--yes", "--json")
+        assert done.returncode == 0, done.stderr
         value: dict[str, list[str]] = json.loads(done.stdout)
         return value
 

@@ -77,12 +77,12 @@ def require_wheel(done: subprocess.CompletedProcess[str]) -> str:
     return str(json.loads(done.stdout)["digest"])
 
 
-def add_action(workspace: Workspace, command: str, srcs: str = "[]") -> None:
+def add_action(workspace: Workspace, command: str) -> None:
     """Let the library wait for a command."""
     rules = workspace.source / "tensorflow/core/kernels/BUILD"
     edit(rules, 'deps = [":reduce_"', 'deps = [":added"] + [":reduce_"')
     with rules.open("a") as build:
-        build.write(f'genrule(name = "add", srcs = {srcs}, outs = ["add.h"], cmd = "{command}")\n')
+        build.write(f'genrule(name = "add", srcs = [], outs = ["add.h"], cmd = "{command}")\n')
         build.write('cc_library(name = "added", hdrs = ["add.h"])\n')
 
 

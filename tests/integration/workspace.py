@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tests.integration.docker import stages
 from tests.makers.mini_tensorflow import edit, find_process
@@ -45,11 +45,12 @@ class Workspace:
         self.root = stages.ROOT
         self.variables = {**os.environ, "TOOLKIT_STATE": str(folder / "state"), "NO_COLOR": "1"}
 
-    def start(self, *arguments: str, stderr: int | IO[str] = subprocess.PIPE) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
         words = ["build-wheel", "--source", str(self.source), "--bazel", "docker-image://toolkit/bazel:debian"]
         argv = [sys.executable, "-m", "toolkit", *words, "--cache", CACHE, *arguments]
         variables = self.variables | {"PYTHONPATH": str(self.root)}
-        return subprocess.Popen(argv, cwd=self.folder, env=variables, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(argv, cwd=self.folder, env=variables, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
 
     def build(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         process = self.start(*arguments)

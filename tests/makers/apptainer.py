@@ -1,7 +1,6 @@
 import io
 import json
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from toolkit.base import naming
@@ -17,17 +16,10 @@ LABELS = {
 }
 
 
-def write_archive(
-    path: Path,
-    labels: Mapping[str, str] = LABELS,
-    *,
-    layer: bytes = b"layer",
-    promised: bytes = b"layer",
-    images: int = 1,
-) -> Path:
-    config = json.dumps({"config": {"Labels": dict(labels)}, "rootfs": {"diff_ids": [digest_bytes(promised)]}}).encode()
+def write_archive(path: Path, *, layer: bytes = b"layer") -> Path:
+    config = json.dumps({"config": {"Labels": LABELS}, "rootfs": {"diff_ids": [digest_bytes(b"layer")]}}).encode()
     entry = {"Config": "blobs/config", "RepoTags": ["toolkit/train:cpu-1"], "Layers": ["blobs/layer"]}
-    parts = {"blobs/config": config, "blobs/layer": layer, "manifest.json": json.dumps([entry] * images).encode()}
+    parts = {"blobs/config": config, "blobs/layer": layer, "manifest.json": json.dumps([entry]).encode()}
     with tarfile.open(path, "w") as stored:
         for name, content in parts.items():
             member = tarfile.TarInfo(name)

@@ -50,6 +50,6 @@ class Compiler:
     def answering(self, *, cuda: int = 12060, cudnn: int = 90500, error: int = 0) -> bytes:
         return self(ANSWERS % {"cuda": cuda, "cudnn": cudnn, "error": error})
 
-    def open_libraries(self, *parts: str, more: str = "") -> bytes:
+    def open_libraries(self, *parts: str) -> bytes:
         """Return a library that opens cuSOLVER and cuSPARSE as TensorFlow does, with a search path of these parts."""
-        return self(OPENS + more, f"-Wl,-rpath,{':'.join(parts)}", "-ldl")
+        return self(OPENS, f"-Wl,-rpath,{':'.join(parts)}", "-ldl")

@@ -1,7 +1,6 @@
 """Kills a command at moments that are chosen at random, and lets the next one complete what it left."""
 
 import os
-import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from toolkit.__main__ import main
 from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 
 COUNT = 6
-NUMBERS = (signal.SIGKILL, signal.SIGTERM)
 
 Run = Callable[[int, int], interrupted.Ended]
 
@@ -24,26 +22,22 @@ def make_variables(folder: Path) -> dict[str, str]:
 
 def kill(run: Run, reset: Callable[[], object], judge: Callable[[interrupted.Ended], object]) -> None:
     """Kill a command at moments that are chosen at random, judge what it left, and let the next one complete it."""
-    reset()
-    run(0, 0)  # what it caches is there from now on
-    reset()
-    unbroken = run(0, 0)
-    assert unbroken.code == 0, unbroken.error
-    generator = random.Random(0)  # noqa: S311 - nothing is secret
-    for index in range(COUNT):
+    for _ in range(2):  # what it caches is there from the second one on
         reset()
-        moment, number = generator.randint(1, unbroken.count), NUMBERS[index % len(NUMBERS)]
+        unbroken = run(0, 0)
+    assert unbroken.code == 0, unbroken.error
+
+    def again(moment: int, number: int) -> interrupted.Ended:
+        reset()
         ended = run(moment, number)
-        where = f"{signal.Signals(number).name} at {moment} of {unbroken.count}: {ended}"
-        assert "Traceback" not in ended.error, where
-        assert ended.code in {0, 130, 143, -number}, where
-        try:
-            judge(ended)
-            completed = run(0, 0)
-            assert completed.code == 0, completed
-            judge(completed)
-        except Exception as error:
-            raise AssertionError(where) from error
+        judge(ended)
+        completed = run(0, 0)
+        assert completed.code == 0, (moment, ended, completed)
+        judge(completed)
+        return ended
+
+    found = interrupted.sweep(COUNT, unbroken.count, again, lambda _: True, (signal.SIGKILL, signal.SIGTERM))
+    assert {*found} <= interrupted.RIGHT
 
 
 def command(folder: Path, *words: str, state: Path) -> Run:

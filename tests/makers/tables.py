@@ -11,12 +11,11 @@ from train.data import Dataset, load
 COUNT = 10
 
 
-def make_table(count: int = COUNT, label: Any = None, *, image: str = "picture", name: str = "kind") -> Any:
+def make_table(count: int = COUNT, label: Any = None, *, name: str = "kind") -> Any:
     values = [number % 2 for number in range(count)] if label is None else label
-    features = datasets.Features({image: datasets.Image()})
-    table = datasets.Dataset.from_dict(
-        {image: [Image.fromarray(make_image()) for _ in range(count)]}, features=features
-    )
+    features = datasets.Features({"picture": datasets.Image()})
+    pictures = [Image.fromarray(make_image()) for _ in range(count)]
+    table = datasets.Dataset.from_dict({"picture": pictures}, features=features)
     kind = datasets.ClassLabel(names=["cat", "dog"]) if label is None else None
     return table.add_column(name, values, feature=kind)
 

@@ -29,8 +29,8 @@ def test_real_transcript_names_the_step_that_failed() -> None:
     assert transcript.work[1:3] == (len(transcript.done), len(transcript.steps))
 
 
-def _log(said: bytes, stream: int = 2) -> str:
-    entry = {"vertex": "sha256:1", "stream": stream, "data": base64.b64encode(said).decode()}
+def _log(said: bytes) -> str:
+    entry = {"vertex": "sha256:1", "stream": 2, "data": base64.b64encode(said).decode()}
     return json.dumps({"logs": [entry]}) + "\n"
 
 

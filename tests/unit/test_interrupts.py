@@ -1,22 +1,21 @@
 """Whenever a signal comes, a program ends by it or finishes its work: it never ends with 0 and half of the work."""
 
-import os
 import shutil
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import interrupted
 from tests.interrupted import Ended
+from tests.makers import kills
 from tests.tiers import weekly
 from tests.unit.graft import maker
 from tests.unit.install.conftest import make_environment
 from tests.unit.install.index import Index
-from toolkit.__main__ import main
-from toolkit.cli import app  # noqa: F401 - the forked commands need not load it
 from toolkit.engine import EnvironmentSpec
 from toolkit.graft import job
 from toolkit.install import installation, package_set, undo
@@ -30,18 +29,8 @@ def wrong(found: Counter[str]) -> set[str]:
 
 
 @pytest.fixture
-def variables(tmp_path: Path) -> dict[str, str]:
-    usual = {name: value for name, value in os.environ.items() if not name.startswith("TOOLKIT_")}
-    return {**usual, "DOCKER_HOST": "tcp://127.0.0.1:1", "NO_COLOR": "1", "TOOLKIT_STATE": str(tmp_path / "state")}
-
-
-@pytest.fixture
-def start(tmp_path: Path, variables: dict[str, str]) -> Callable[..., Callable[[int, int], Ended]]:
-    def make(*arguments: str) -> Callable[[int, int], Ended]:
-        argv = ["toolkit", *arguments]
-        return lambda moment, number: interrupted.fork(main, argv, tmp_path, variables, moment, number)
-
-    return make
+def start(tmp_path: Path) -> Callable[..., kills.Run]:
+    return partial(kills.command, tmp_path, state=tmp_path)
 
 
 COMMANDS = {
@@ -52,9 +41,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("count", [4, weekly(200)])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_that_is_interrupted_while_it_plans(
-    start: Callable[..., Callable[[int, int], Ended]], name: str, count: int
-) -> None:
+def test_a_command_that_is_interrupted_while_it_plans(start: Callable[..., kills.Run], name: str, count: int) -> None:
     run = start(*COMMANDS[name])
     run(0, 0)  # what it caches is there from now on
     unbroken = run(0, 0)
@@ -67,7 +54,7 @@ def test_a_command_that_is_interrupted_while_it_plans(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("count", [4, weekly(1000)])
 def test_a_graft_that_is_interrupted_leaves_a_whole_wheel_or_none(
-    tmp_path: Path, start: Callable[..., Callable[[int, int], Ended]], monkeypatch: pytest.MonkeyPatch, count: int
+    tmp_path: Path, start: Callable[..., kills.Run], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     ptxas, source = maker.write_ptxas(tmp_path), maker.make_tensorflow(tmp_path)
     monkeypatch.setattr(job, "fetch_ptxas", lambda *_: ptxas)
@@ -100,7 +87,7 @@ def test_a_graft_that_is_interrupted_leaves_a_whole_wheel_or_none(
 @pytest.mark.parametrize("place", ["new", "there", weekly("undone")])
 def test_an_installation_that_is_interrupted_leaves_the_environment_as_before_or_whole(
     tmp_path: Path,
-    start: Callable[..., Callable[[int, int], Ended]],
+    start: Callable[..., kills.Run],
     monkeypatch: pytest.MonkeyPatch,
     place: str,
     count: int,

@@ -27,7 +27,6 @@ class Engine:
 
     def __init__(self) -> None:
         self.removed: list[str] = []
-        self.forced: list[str] = []
         self.made: dict[str, list[Any]] = {kind: [] for kind in ("containers", "images", "networks", "volumes")}
         for kind, made in self.made.items():
             listed = SimpleNamespace(list=lambda made=made, **options: self._list(made, **options), remove=self._remove)
@@ -76,13 +75,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     return made
 
 
-def record(state: Path, tag: str = TAG, identity: str = IDENTITY) -> None:
+def record(state: Path) -> None:
     ownership.claim(state)
-    facts = {"tag": tag, "plan": PLAN, "engine": "docker", "base": {"name": naming.name_standin("3.11")}}
+    facts = {"tag": TAG, "plan": PLAN, "engine": "docker", "base": {"name": naming.name_standin("3.11")}}
     folder = state / "image-train-cpu-67d1fe14fdb7"
-    manifest.write(folder, Manifest(kind="image", digest=identity, facts=facts))
+    manifest.write(folder, Manifest(kind="image", digest=IDENTITY, facts=facts))
     seals.make_key()
-    custody.seal(folder, identity)
+    custody.seal(folder, IDENTITY)
 
 
 def call(*arguments: str, code: int = 0) -> dict[str, Any]:

@@ -93,9 +93,9 @@ class Registry:
         return found if form in accepted else None
 
 
-def send(request: QuietHandler, content: bytes, *, upto: int | None = None, ranges: bool = True) -> None:
+def send(request: QuietHandler, content: bytes, *, upto: int | None = None) -> None:
     """Answer with a file or with the rest of it; ``upto``: cut the connection at this byte of the file."""
-    start = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-")) if ranges else 0
+    start = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
     request.send_response(206 if start else 200)
     request.send_header("Content-Length", str(len(content) - start))
     if start:

@@ -35,8 +35,8 @@ class World:
     def dist(self) -> Path:
         return self.root / "dist"
 
-    def push(self, folder: Path | None = None, *, replace: bool = False, where: str = "") -> str:
-        place = parse(where or self.registry.reference)
+    def push(self, folder: Path | None = None, *, replace: bool = False) -> str:
+        place = parse(self.registry.reference)
         return transfer.push(folder or self.made, place, ca_bundle="", replace=replace, console=console.Console())
 
     def pull(self, trust: str | None = "builder.pub", where: str = "", plan: BuildPlan = PLAN) -> FinishedWheel | None:

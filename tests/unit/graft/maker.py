@@ -19,11 +19,11 @@ LIBRARY = "tensorflow/libtensorflow_cc.so.2"
 TEXT = "PTX text in a library: .version 4.0\n.target sm_50\n"
 
 
-def make_ptx(*kernels: str, target: str = "sm_90", version: str = "8.5", size: int = 8) -> bytes:
-    """Return PTX whose kernels take a pointer and an array of ``size`` bytes each."""
+def make_ptx(*kernels: str, target: str = "sm_90", version: str = "8.5") -> bytes:
+    """Return PTX whose kernels take a pointer and an array of 8 bytes each."""
     head = f"//\n.version {version}\n.target {target}\n.address_size 64\n"
     bodies = [
-        f".visible .entry {name}(\n.param .u64 {name}_0,\n.param .align 8 .b8 {name}_1[{size}]\n)\n{{\nret;\n}}\n"
+        f".visible .entry {name}(\n.param .u64 {name}_0,\n.param .align 8 .b8 {name}_1[8]\n)\n{{\nret;\n}}\n"
         for name in kernels
     ]
     return (head + "".join(bodies)).encode()
@@ -39,20 +39,16 @@ def pack_ptx(text: bytes, architecture: int = 90) -> bytes:
     return (head + struct.pack("<IIQQQ", 0, 0, 0x2011, 0, len(text) + 1)).ljust(80, b"\0") + packed.ljust(size, b"\0")
 
 
-def make_container(
-    *kernels: str, cubins: Sequence[int] = (80, 89), target: str = "sm_90", ptx: bool = True, size: int = 8
-) -> bytes:
-    code = dict.fromkeys(kernels, (8, size))
+def make_container(*kernels: str, cubins: Sequence[int] = (80, 89), target: str = "sm_90", ptx: bool = True) -> bytes:
+    code = dict.fromkeys(kernels, (8, 8))
     entries = [fatbin.pack_cubin(make_cubin(each, code, {"table": 64}), each, b"") for each in cubins]
-    return fatbin.compose([*entries, *([pack_ptx(make_ptx(*kernels, target=target, size=size))] if ptx else [])])
+    return fatbin.compose([*entries, *([pack_ptx(make_ptx(*kernels, target=target))] if ptx else [])])
 
 
-def make_library(
-    wrapped: Sequence[bytes], loaded: Sequence[bytes] = (), *, twice: bool = False, relocatable: bool = False
-) -> bytes:
+def make_library(wrapped: Sequence[bytes], loaded: Sequence[bytes] = (), *, relocatable: bool = False) -> bytes:
     """Return a library whose fat binaries are wrapped for the CUDA run time, or loaded by an instruction.
 
-    ``twice``: the first instruction stands twice. Addresses are offsets, and one segment has the whole file.
+    Addresses are offsets, and one segment has the whole file.
     """
     rodata, places = TEXT.encode() + WARNING, []
     for blob in loaded:
@@ -66,7 +62,7 @@ def make_library(
     fatbin_at = rodata_at + len(rodata) + (-len(rodata) % 64)
     code_at = fatbin_at + len(section) + (-len(section) % 64)
     code = b"\x90" * 5
-    for place in [*places, *(places[:1] if twice else [])]:
+    for place in places:
         end = code_at + len(code) + 7
         code += b"\x48\x8d\x35" + struct.pack("<i", rodata_at + place - end) + b"\xe8\0\0\0\0"
     rela_at = code_at + len(code) + (-len(code) % 64)

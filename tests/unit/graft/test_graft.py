@@ -57,12 +57,9 @@ def test_other_machine_code_can_go(graft: Graft, tmp_path: Path) -> None:
     assert (library["moved"], library["bytes_before"]) == (0, library["bytes_after"])
 
 
-def make_bound(folder: Path, *, refused: bool = False) -> Path:
+def make_bound(folder: Path) -> Path:
     """Make a wheel in which one PTX text is for capability 9.0a alone, as those of MLIR in TensorFlow 2.19 and 2.20."""
-    name = "refuse_me" if refused else "bound"
-    bound = maker.make_container(name, target="sm_90a")
-    if refused:
-        bound = maker.fatbin.compose([maker.pack_ptx(maker.make_ptx(name, target="sm_90a") + b"// refuse me\n")])
+    bound = maker.make_container("bound", target="sm_90a")
     return maker.make_tensorflow(folder, maker.make_library([maker.make_container("one")], [bound]), version="2.20.0")
 
 

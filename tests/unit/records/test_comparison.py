@@ -53,13 +53,11 @@ def test_equal_weights_beside_other_numbers_do_not_hold(tmp_path: Path) -> None:
     assert not found.holds
 
 
-def walk(
-    equal: bool, then: dict[str, Any] | None, now: dict[str, Any], *, threads: int = 2, **software: str
-) -> list[Finding]:
+def walk(equal: bool, then: dict[str, Any] | None, now: dict[str, Any], **software: str) -> list[Finding]:
     found = comparison.Comparison(equal=equal, recorded="a", found="a" if equal else "b", first=None, compared=0)
     records = [
-        RunRecord(folder=Path(), value={"parent": parent, "software": packages, "environment": {"threads": used}})
-        for parent, packages, used in ((then, {"keras": "3"}, 2), (now, {"keras": "3"} | software, threads))
+        RunRecord(folder=Path(), value={"parent": parent, "software": packages, "environment": {"threads": 2}})
+        for parent, packages in ((then, {"keras": "3"}), (now, {"keras": "3"} | software))
     ]
     return comparison.walk(records[0], records[1], found)
 

@@ -50,10 +50,6 @@ def drop_older_checkpoints(world: World) -> None:
         path.unlink()
 
 
-def lose_wheel(world: World) -> None:
-    shutil.rmtree(world.wheel)
-
-
 def add_another_build(world: World) -> None:
     """Put a signed wheel of the same name beside, as another set of options makes it."""
     staging, other = finish_build(world.root / "again"), world.wheel.with_name("another")
@@ -85,16 +81,12 @@ def write_otherwise(world: World) -> None:
     path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
 
 
-def remove_image(world: World) -> None:
-    world.images.clear()
-
-
 CHAINS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
     "a run": ("run", lambda world: None, ("policy.yaml",)),
     "a wheel's file": ("archive", lambda world: None, ("policy.yaml",)),
     "an image": (str(IMAGE), lambda world: None, ("policy.yaml",)),
     "an image by name": (TAG, lambda world: None, ("policy.yaml",)),
-    "an image that is gone": (str(IMAGE), remove_image, ("policy.yaml",)),
+    "an image that is gone": (str(IMAGE), lambda world: world.images.clear(), ("policy.yaml",)),
     "one key for all": ("wheel", lambda world: None, ("builder.pub",)),
     "a policy and a key": ("wheel", sign_too("wheel", "stranger"), ("policy.yaml", "stranger.pub")),
     "two signers": ("run", sign_too("run", "builder"), ("policy.yaml",)),
@@ -102,7 +94,7 @@ CHAINS: dict[str, tuple[str, Change, tuple[str, ...]]] = {
     "a run in an image": ("run", run_in_image, ("policy.yaml",)),
     "a resumed run": ("run", resume, ("policy.yaml",)),
     "older checkpoints removed": ("run", drop_older_checkpoints, ("policy.yaml",)),
-    "a run without its wheel": ("run", lose_wheel, ("policy.yaml",)),
+    "a run without its wheel": ("run", lambda world: shutil.rmtree(world.wheel), ("policy.yaml",)),
     "a strange wheel of the same name": ("run", add_another_build, ("policy.yaml",)),
     "a report that nobody signed": ("environment", add_unsigned_report, ("policy.yaml",)),
     "hard links": ("wheel", link_hard, ("policy.yaml",)),

@@ -1,6 +1,6 @@
 import json
 import shlex
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,7 @@ def state(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def toolkit(tmp_path: Path) -> Run:
-    variables = {"TOOLKIT_STATE": str(tmp_path / "state"), "TOOLKIT_RUNS": str(tmp_path / "runs")}
-
-    class Here(Run):
-        def __call__(self, *arguments: str, **environment: str) -> Any:
-            return super().__call__(*arguments, **{**variables, **environment})
-
-    return Here(tmp_path)
+    return Run(tmp_path, TOOLKIT_STATE=str(tmp_path / "state"), TOOLKIT_RUNS=str(tmp_path / "runs"))
 
 
 def names(run: Path) -> list[str]:
@@ -162,29 +156,13 @@ def test_the_same_wheel_in_another_environment_will_do(toolkit: Run, run: Path) 
     assert f"the same wheel {maker.WHEEL_DIGEST}" in done.stderr
 
 
+def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    return lambda run: maker.change_json(run / "manifest.json", change)
+
+
 def go_on_elsewhere(run: Path) -> None:
     maker.change_json(run / "manifest.json", lambda value: value.update(resumed_after=[22]))
     maker.change_checkpoint(run, lambda facts, _: facts["position"]["environment"].update(threads=1))
-
-
-def leave_unfinished(run: Path) -> None:
-    (run / "manifest.json").unlink()
-
-
-def break_record(run: Path) -> None:
-    maker.change_json(run / "manifest.json", lambda value: value.update(weights_sha256="0" * 64))
-
-
-def remove(run: Path) -> None:
-    shutil.rmtree(run)
-
-
-def read_elsewhere(run: Path) -> None:
-    maker.change_json(run / "manifest.json", lambda value: value["config"].update(data_dir="/nowhere"))
-
-
-def begin_elsewhere(run: Path) -> None:
-    maker.change_json(run / "manifest.json", lambda value: value["config"].update(init_from="/init"))
 
 
 def upgrade_environment(run: Path) -> None:
@@ -192,20 +170,16 @@ def upgrade_environment(run: Path) -> None:
     maker.change_json(folder / "packages.json", lambda value: value["packages"]["tensorflow-cpu"].update(version="0"))
 
 
-def use_image(run: Path) -> None:
-    maker.change_json(run / "manifest.json", lambda value: value["parent"].update(kind="image"))
-
-
 @pytest.mark.parametrize(
     ("spoil", "code", "message"),
     [
         (go_on_elsewhere, 4, "more than one environment"),
-        (leave_unfinished, 7, "its newest checkpoint is of step 44"),
-        (break_record, 7, "weights: "),
-        (read_elsewhere, 2, "--data-dir"),
-        (begin_elsewhere, 2, "--source"),
+        (lambda run: (run / "manifest.json").unlink(), 7, "its newest checkpoint is of step 44"),
+        (edit(lambda value: value.update(weights_sha256="0" * 64)), 7, "weights: "),
+        (edit(lambda value: value["config"].update(data_dir="/nowhere")), 2, "--data-dir"),
+        (edit(lambda value: value["config"].update(init_from="/init")), 2, "--source"),
         (upgrade_environment, 7, "packages: "),
-        (use_image, 5, "container engine"),
+        (edit(lambda value: value["parent"].update(kind="image")), 5, "container engine"),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_at_once(

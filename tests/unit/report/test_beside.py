@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,13 +24,9 @@ class Commands(Run):
     """Runs commands beside a host environment, whose Python has loaded TensorFlow already."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        maker.make_environment(folder / "state", loaded.start())
-        self.variables = {"TOOLKIT_STATE": str(folder / "state"), "TOOLKIT_ENGINE": "host"}
-        self.variables["TOOLKIT_TENSORFLOW"] = maker.SPEC.tensorflow
-
-    def __call__(self, *arguments: str, **environment: str) -> Any:
-        return super().__call__(*arguments, **{**self.variables, **environment})
+        state, version = folder / "state", maker.SPEC.tensorflow
+        super().__init__(folder, TOOLKIT_STATE=str(state), TOOLKIT_ENGINE="host", TOOLKIT_TENSORFLOW=version)
+        maker.make_environment(state, loaded.start())
 
 
 def read_states(page: Path) -> dict[str, str]:

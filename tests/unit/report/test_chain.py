@@ -14,8 +14,8 @@ from toolkit.report.chain import PageContext
 from toolkit.report.page_model import Chain
 
 
-def follow(place: Place, path: Path | None = None) -> Chain:
-    found = place.describe(path or place.run).chain
+def follow(place: Place) -> Chain:
+    found = place.describe(place.run).chain
     assert isinstance(found, Chain)
     return found
 

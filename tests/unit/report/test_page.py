@@ -81,19 +81,6 @@ def test_what_is_seen_has_a_name_for_those_who_do_not_see(root: Element) -> None
         assert len(chart.find("p", class_="says")[0].text) > 30
 
 
-def measure(color: str) -> float:
-    """Return the relative luminance of a colour (WCAG 2.2)."""
-    digits = color[1:] if len(color) == 7 else "".join(2 * each for each in color[1:])
-    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def compare(one: str, two: str) -> float:
-    low, high = sorted(map(measure, (one, two)))
-    return (high + 0.05) / (low + 0.05)
-
-
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [320, 390, 1440, 3840])
 def test_nothing_is_wider_than_the_window(place: Place, chromium: Browser, width: int, dark: bool) -> None:

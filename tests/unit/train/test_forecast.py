@@ -13,12 +13,12 @@ from train.run.job import run
 UNITS = {"s": 1, "min": 60, "h": 3600, "days": 86400}
 
 
-def make_task(*words: str, done: int = 0, trained: int = 50000, evaluated: int = 10000) -> Task:
+def make_task(*words: str, trained: int, evaluated: int) -> Task:
     config = parse([*words, "--progress", "quiet"])
     batch = config.batch_size
     epoch = trained // batch
     steps = config.steps or config.epochs * epoch
-    return Task(config, steps, done, epoch, batch, trained, evaluated)
+    return Task(config, steps, 0, epoch, batch, trained, evaluated)
 
 
 def read(text: str) -> list[float]:

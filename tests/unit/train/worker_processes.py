@@ -90,12 +90,11 @@ def start(
     described: str,
     *arguments: str,
     wait: int = 120,
-    before: Sequence[str] = (),
     cwd: Path = ROOT,
     program: Sequence[str] = ("-m", "train"),
 ) -> subprocess.Popen[str]:
     environment = os.environ | {VARIABLE: described, WAIT: str(wait)}
-    words, streams = [*before, sys.executable, *program, *arguments], (subprocess.PIPE, subprocess.STDOUT)
+    words, streams = [sys.executable, *program, *arguments], (subprocess.PIPE, subprocess.STDOUT)
     return subprocess.Popen(words, cwd=cwd, env=environment, stdout=streams[0], stderr=streams[1], text=True)
 
 

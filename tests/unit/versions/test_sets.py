@@ -29,11 +29,11 @@ def test_a_set_is_resolved_from_the_versions_of_the_table(item: Locked) -> None:
         assert path.read_text() == sets.compose_input(TABLE, item)
 
 
-def read_requirements(name: str, machine: str, python: str = "3.11") -> dict[str, Requirement]:
+def read_requirements(name: str, machine: str) -> dict[str, Requirement]:
     """Return what a set installs on a machine, by name."""
     text = project.locate(f"docker/requirements/{name}.txt").read_text()
     found = [Requirement(line.rstrip("\\ ")) for line in text.splitlines() if line and not line.startswith((" ", "#"))]
-    place = {"platform_machine": machine, "python_full_version": f"{python}.0"}
+    place = {"platform_machine": machine, "python_full_version": "3.11.0"}
     return {each.name: each for each in found if each.marker is None or each.marker.evaluate(place)}
 
 

@@ -9,11 +9,11 @@ CPU_INFO = "import collections\nbuild_info = collections.OrderedDict([('is_cuda_
 MEMBER = "tensorflow/python/platform/build_info.py"
 
 
-def make_build_info(*capabilities: str, cuda: str = "12.6.1", cudnn: str = "9") -> str:
+def make_build_info(*capabilities: str, cuda: str = "12.6.1") -> str:
     pairs = [
         ("cuda_compute_capabilities", list(capabilities)),
         ("cuda_version", cuda),
-        ("cudnn_version", cudnn),
+        ("cudnn_version", "9"),
         ("is_cuda_build", True),
     ]
     return f"import collections\nbuild_info = collections.OrderedDict({pairs!r})\n"
@@ -56,8 +56,8 @@ def hash_for_record(data: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
-def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
-    kinds = {"compute": 1, "sm": 2, "other": 0x40}
+def make_fatbin(*entries: tuple[str, int]) -> bytes:
+    body, kinds = bytes(24), {"compute": 1, "sm": 2, "other": 0x40}
     packed = b"".join(
         struct.pack("<HHIQIIHHI", kinds[kind], 0x101, 64, len(body), 0, 0, 0, 1, number).ljust(64, b"\0") + body
         for kind, number in entries
@@ -65,9 +65,8 @@ def make_fatbin(*entries: tuple[str, int], body: bytes = b"\0" * 24) -> bytes:
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(packed)) + packed
 
 
-def make_elf(
-    section: bytes = b"", *, name: bytes = b".nv_fatbin", machine: int = 62, flags: int = 0, abi: int = 0
-) -> bytes:
+def make_elf(section: bytes = b"", *, machine: int = 62, flags: int = 0, abi: int = 0) -> bytes:
+    name = b".nv_fatbin"
     names = b"\0" + name + b"\0.shstrtab\0"
     at_names = 64 + len(section)
     table = at_names + len(names) + (-(at_names + len(names)) % 8)

@@ -20,10 +20,10 @@ def test_all_forms_of_a_capability_are_read(text: str, architectures: list[str])
     assert prove.parse_capabilities(text) == architectures
 
 
-def write_elf(file: Path, *, abi: int, flags: int, machine: int = 190) -> Path:
+def write_elf(file: Path, *, abi: int, flags: int) -> Path:
     header = bytearray(64)
     header[:9] = b"\x7fELF\x02\x01\x01\x33" + bytes([abi])
-    struct.pack_into("<H", header, 18, machine)
+    struct.pack_into("<H", header, 18, 190)
     struct.pack_into("<I", header, 48, flags)
     file.write_bytes(header)
     return file

@@ -18,8 +18,8 @@ FILES = {
 }
 
 
-def install(site: Path, wheel: str, names: tuple[str, ...], top: str = "nvidia/cu13") -> None:
-    paths = [f"{top}/{name}" for name in names]
+def install(site: Path, wheel: str, names: tuple[str, ...]) -> None:
+    paths = [f"nvidia/cu13/{name}" for name in names]
     for path in (site / each for each in paths):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(wheel)

@@ -11,8 +11,7 @@ from tests.unit.train.blocks import make_layers, settle
 from train.model.block import dense_block, dense_block_inference
 from train.model.formulation import FOR_CPU, FOR_NATIVE, Formulation
 from train.model.normalization import Statistics
-from train.model.randomness import NONE, Dropout
-from train.native import operations
+from train.model.randomness import NONE
 
 BOUND = 2e-6
 """Largest relative error of a result or a gradient."""
@@ -43,21 +42,12 @@ def measure_terms(found: Any, expected: Any, summed: int = 0) -> float:
     return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), least))
 
 
-class MaskedByNativeKernels(Dropout):
-    def apply(self, x: tf.Tensor, form: Formulation) -> tf.Tensor:
-        assert not form.channels_first
-        ones = tf.ones(tf.TensorShape(x.shape[i] for i in (0, 3, 1, 2)))
-        mask = operations.drop(ones, self.rate, self.numbers)
-        return x * tf.cast(tf.transpose(mask, [0, 2, 3, 1]), x.dtype)
-
-
 def compare_blocks(
     shape: tuple[int, int, int, int],
     count: int,
     growth: int,
     form: Formulation = FOR_NATIVE,
     dtype_of_maps: str = "float32",
-    rate: float = 0.0,
 ) -> dict[str, float]:
     layers = settle(make_layers(count=count, growth=growth, channels=shape[-1], dtype="float32"), "float32")
     numbers = np.random.default_rng(5)
@@ -65,8 +55,6 @@ def compare_blocks(
     weight = numbers.normal(size=(*shape[:3], shape[3] + count * growth)).astype("f")
     results = []
     for tried, dtype in ((form, "float32"), (FOR_CPU, "float64")):
-        kind = Dropout if tried.native else MaskedByNativeKernels
-        dropout = kind(rate, tf.constant([3, 7]), native=True) if rate else NONE
         units = [[type(unit)(*(tf.cast(part, dtype) for part in unit)) for unit in layer] for layer in layers]
         weights = [part for layer in units for unit in layer for part in unit]
         of_maps = dtype_of_maps if dtype == "float32" else dtype
@@ -75,7 +63,7 @@ def compare_blocks(
             inputs, upstream = (tf.transpose(value, [0, 3, 1, 2]) for value in (inputs, upstream))
         with tf.GradientTape() as tape:
             tape.watch([inputs, *weights])
-            block = dense_block(inputs, units, "plain" if dtype == "float64" else "shared", tried, dropout=dropout)
+            block = dense_block(inputs, units, "plain" if dtype == "float64" else "shared", tried, dropout=NONE)
         d_x, *gradients = tape.gradient(block.maps, [inputs, *weights], upstream)
         # Scale and shift of a unit together: if the next norm removes a shift, the gradient of the shift is 0.
         parts = [gradients[start : start + 3] for start in range(0, len(gradients), 3)]

@@ -13,10 +13,9 @@ def make_image(size: tuple[int, int] = (12, 12), channels: int = 3) -> NDArray[n
     return NUMBERS.integers(0, 256, shape).astype(np.uint8)
 
 
-def write_image(path: Path, array: NDArray[np.uint8] | None = None, mode: str = "") -> Path:
+def write_image(path: Path, array: NDArray[np.uint8] | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.fromarray(make_image() if array is None else array)
-    (image.convert(mode) if mode else image).save(path)
+    Image.fromarray(make_image() if array is None else array).save(path)
     return path
 
 
@@ -26,12 +25,11 @@ def write_classes(
     count: int = 5,
     size: tuple[int, int] = (12, 12),
     *,
-    end: str = "png",
     channels: int = 3,
 ) -> Path:
     for name in classes:
         for number in range(count):
-            write_image(folder / name / f"{number}.{end}", make_image(size, channels))
+            write_image(folder / name / f"{number}.png", make_image(size, channels))
     return folder
 
 

@@ -14,8 +14,8 @@ from train.errors import DataError
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(99)
 
 
-def write_loose(folder: Path, count: int = 3) -> None:
-    for number in range(count):
+def write_loose(folder: Path) -> None:
+    for number in range(3):
         write_image(folder / f"{number}.png")
 
 
@@ -136,15 +136,6 @@ def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
             assert open_(path).class_names == ("a", "b")
 
 
-def write_zip(path: Path, members: dict[str, bytes], *, system: int = 3) -> Path:
-    with zipfile.ZipFile(path, "w") as zipped:
-        for name, content in members.items():
-            info = zipfile.ZipInfo(name)
-            info.create_system = system
-            zipped.writestr(info, content)
-    return path
-
-
 @pytest.fixture
 def png(tmp_path: Path) -> bytes:
     return write_image(tmp_path / "any.png", make_image()).read_bytes()
@@ -171,8 +162,9 @@ def encrypt(content: bytes) -> bytes:
 def test_a_file_that_is_no_data_set_is_named(
     tmp_path: Path, png: bytes, name: str, change: Callable[[bytes], bytes], what: str
 ) -> None:
-    content = write_zip(tmp_path / "whole.zip", {"a/0.png": png}).read_bytes()
-    (tmp_path / name).write_bytes(change(content))
+    with zipfile.ZipFile(tmp_path / "whole.zip", "w") as zipped:
+        zipped.writestr("a/0.png", png)
+    (tmp_path / name).write_bytes(change((tmp_path / "whole.zip").read_bytes()))
     with pytest.raises(DataError) as caught:
         open_(tmp_path / name)
     assert what in caught.value.why

@@ -27,11 +27,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return parse(arguments).run_dir, folder
 
 
-def evaluate(capsys: pytest.CaptureFixture[str], run: Path, data: Path, *options: str, code: int = 0) -> Any:
+def evaluate(capsys: pytest.CaptureFixture[str], run: Path, data: Path, *options: str) -> Any:
     arguments = ["evaluate", str(run), str(data), "--cache-dir", str(run.parent / "cache"), "--json", *options]
-    assert start(arguments) == code
-    said = capsys.readouterr()
-    return said.err if code else json.loads(said.out.splitlines()[-1])
+    assert start(arguments) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 def test_all_images_of_other_data_are_measured_and_only_those_held_out_of_the_own(

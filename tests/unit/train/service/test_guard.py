@@ -117,12 +117,11 @@ def test_the_line_of_an_image_that_cannot_be_read_says_why(
     assert json.loads(capfd.readouterr().err)["refused"] == problem
 
 
-def exchange(client: Client, *requests: str, end: bool = True) -> bytes:
+def exchange(client: Client, *requests: str) -> bytes:
     """Send requests over one connection, close the own half of it, and return all that comes back."""
     with socket.create_connection(("127.0.0.1", client.port), timeout=20) as connection:
         connection.sendall("".join(requests).encode())
-        if end:
-            connection.shutdown(socket.SHUT_WR)
+        connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
