@@ -30,7 +30,9 @@ class Mutation:
         count = path.read_text(encoding="utf-8").count(self.text)
         if count != 1:
             return f"{self.name}: STALE, {self.file} holds its text {count} times, not once: {self.text!r}"
-        if not (root / self.test.partition("::")[0]).is_file():
+        place, _, function = self.test.partition("::")
+        test, head = root / place, f"def {function.partition('[')[0]}(" if function else ""
+        if not test.is_file() or head not in test.read_text(encoding="utf-8"):
             return f"{self.name}: STALE, there is no test {self.test}"
         return ""
 

@@ -61,7 +61,7 @@ def move_tag(world: World) -> None:
         (edit(lambda value: value["facts"].update(plan="sha256:other")), {"plan": "fail"}),
         (edit(lambda value: value["parent"].update(digest=OTHER)), {"parent": "fail", "lock": "absent"}),
         (move_tag, {"id": "fail"}),
-        (lambda world: world.images.clear(), {"id": "absent", "base": "absent"}),
+        (lambda world: world.images.clear(), {"id": "absent"}),
         (lambda world: world.images.update({BASE: replace(world.images[BASE], layers=("x",))}), {"base": "fail"}),
         (lambda world: world.images.pop(BASE), {"base": "absent"}),
     ],
