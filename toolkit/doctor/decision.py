@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.checks.gpu_rules import find_coverage, parse_capability
+from toolkit.checks.nvidia import find_wheels
 from toolkit.doctor.cards import find_card, find_note
 from toolkit.doctor.drivers import RUNNING, DriverRules, Fit, is_version
 from toolkit.doctor.machine import Device, Machine
@@ -626,7 +627,7 @@ class _Decider:
         yield from self._warn_of_advisories(plan.tensorflow)
         if untried := self.table.platform(plan.platform).untried:
             yield untried
-        if numbers.parse(plan.cuda) >= rules.NO_IMAGE_SINCE:
+        if not find_wheels(plan.cuda):
             yield f"there is no run-time set and no image for CUDA {plan.cuda}"
 
     def _explain_left(self, card: _Card) -> str:

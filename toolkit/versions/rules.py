@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolkit.base.errors import UnsupportedError, UsageError
-from toolkit.checks.nvidia import WHEELS
+from toolkit.checks.nvidia import WHEELS, find_wheels
 from toolkit.versions import numbers
 from toolkit.versions.set import FIRST_PLATFORM, LIBRARIES, NONE, OPEN, TITLES, Set
 from toolkit.versions.sets import describe_set, find_locked
@@ -51,10 +51,6 @@ class BuildVersions(VersionRequest):
     bazel_arguments: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()  # about this set, one line each
     answered: tuple[str, ...] = ()  # known failures of the set that the build avoids, one line each
-
-
-NO_IMAGE_SINCE = (max(map(int, WHEELS)) + 1,)
-"""The first CUDA for whose libraries there are no names here. Wheels are built with it, and no images."""
 
 
 def choose_versions(
@@ -127,7 +123,7 @@ def plan_set(table: Table, asked: Set) -> Locked:
             why=f"its wheels and this project have Python {', '.join(locked.python)} in common",
             remedy=" ".join(nearest.flags()),
         )
-    if asked.cuda and numbers.parse(asked.cuda, "CUDA") >= NO_IMAGE_SINCE:
+    if asked.cuda and not find_wheels(asked.cuda):
         raise UnsupportedError(
             f"there is no run-time set for CUDA {asked.cuda}",
             why=f"images and smoke checks know the libraries of CUDA {' and '.join(WHEELS)} and their folders",
@@ -397,7 +393,7 @@ def _warn(table: Table, asked: VersionRequest, locked: Locked | None) -> Iterabl
     if documented != clang:
         yield f"upstream documents clang {documented} for {row.version}; this set is compiled by clang {clang}"
     wanted = describe_set(table, asked)
-    if asked.cuda and numbers.parse(asked.cuda) >= NO_IMAGE_SINCE:
+    if asked.cuda and not find_wheels(asked.cuda):
         yield f"there is no run-time set for CUDA {asked.cuda}: build-image will refuse the wheel"
     elif locked is None and asked.python in wanted.python:
         yield f"build-image needs a run-time set: `toolkit lock {' '.join(asked.flags(cards=False))}` makes it"

@@ -77,7 +77,7 @@ def test_a_set_of_cuda_13_has_the_names_of_its_packages() -> None:
 
 
 def test_no_set_is_made_for_a_cuda_whose_libraries_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "NO_IMAGE_SINCE", (13,))
+    monkeypatch.setattr(rules, "find_wheels", lambda _: {})
     with pytest.raises(UnsupportedError, match=r"no run-time set for CUDA 13\.0\.0") as caught:
         plan_set(TABLE, Set(tensorflow="2.21.0", python="3.11", cuda="13.0.0", cudnn="9.12.0"))
     assert "toolkit build-wheel" in caught.value.remedy
