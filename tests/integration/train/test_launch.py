@@ -110,7 +110,7 @@ def test_a_job_is_saved_at_each_stop_and_gives_the_same_weights(
 
 
 @pytest.mark.weekly
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4800)
 def test_a_job_that_slurm_itself_stops_before_its_limit_gives_the_same_weights(
     expected_of_longer: str, farm: slurm.Farm, launch: Callable[..., str]
 ) -> None:
