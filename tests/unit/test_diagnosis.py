@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -285,15 +286,15 @@ def test_a_job_that_fails_names_the_failure_of_its_traceback(tmp_path: Path) -> 
     config = parse(["digits", "--out", str(tmp_path)])
     config.run_dir.mkdir(parents=True)
 
-    def execute() -> int:
+    def fail(*_: object) -> int:
         (config.run_dir / "failure.txt").write_text(
             "UnimplementedError: " + ROWS["deterministic-operation"].examples[0]
         )
         return 1
 
-    unused: Any = None
+    engine: Any = SimpleNamespace(run=fail)
     with pytest.raises(JobError) as caught:
-        training_job.run(unused, unused, Job(title="training", argv=()), config, execute)
+        training_job.run(engine, engine, Job(title="training", argv=()), config)
     assert "no deterministic GPU version" in caught.value.why
     assert "--id deterministic-operation" in caught.value.remedy
     assert "would fail again" in caught.value.remedy

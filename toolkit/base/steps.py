@@ -2,14 +2,12 @@
 
 import csv
 import io
-import json
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from toolkit.base.console import Console
-from toolkit.base.errors import IntegrityError
 from train.system import signals
 
 FILE = "plan.json"
@@ -46,17 +44,6 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA, "steps": [step.to_json() for step in self.steps]}
 
-    @classmethod
-    def from_json(cls, value: object) -> "Plan":
-        """Return the plan that :meth:`to_json` described. Raises IntegrityError if it is no plan of this schema."""
-        try:
-            match value:
-                case {"schema": number, "steps": list(steps)} if number == SCHEMA and number is not True:
-                    return cls(steps=tuple(map(_read_step, steps)))
-        except (KeyError, TypeError, ValueError) as error:
-            raise IntegrityError("not a plan", why=repr(error)) from error
-        raise IntegrityError(f"not a plan of schema {SCHEMA}")
-
 
 @dataclass
 class Task(Generic[T]):
@@ -92,22 +79,3 @@ def quote_fields(*fields: str) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(fields)
     return line.getvalue()
-
-
-def _read_step(value: Any) -> Step:
-    step = Step(
-        title=value["title"],
-        commands=tuple(tuple(argv) for argv in value["commands"]),
-        inputs=dict(value["inputs"]),
-        outputs=tuple(value["outputs"]),
-    )
-    words = [
-        step.title,
-        *step.outputs,
-        *step.inputs,
-        *step.inputs.values(),
-        *(word for argv in step.commands for word in argv),
-    ]
-    if json.loads(json.dumps(step.to_json())) != value or not all(isinstance(word, str) for word in words):
-        raise ValueError("the fields of a step are title, commands, inputs and outputs, and their values are text")
-    return step

@@ -88,6 +88,7 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
 
     plan, facts = planned.plan, wheel.record.facts
     folder = project.shorten(wheel.folder)
+    image = " ".join(("toolkit build-image --wheel", folder, *plan.lock.versions.libraries.flags()))
     host = inspection.describe_host(facts["inspection"])
     console.result(
         {
@@ -105,7 +106,7 @@ def _report_wheel(console: "Console", planned: "PlannedWheel", wheel: "FinishedW
         f"{folder}/{wheel.wheel.name}\n{wheel.record.digest}\n\n"
         f"check it:   toolkit verify {folder}\n"
         f"install it: toolkit install --wheel {folder}{f'   # {host}' if host else ''}\n"
-        " ".join((f"an image:   toolkit build-image --wheel {folder}", *plan.lock.versions.libraries.flags())),
+        f"an image:   {image}",
     )
 
 

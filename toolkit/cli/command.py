@@ -57,7 +57,7 @@ DataDir = Annotated[
     str, typer.Option(metavar="DIR", help="Where the local copy of the data is now, for a run that read one.")
 ]
 SourcePath = Annotated[
-    str, typer.Option(metavar="PATH", help="Where the run or file is now that it began with or went on from.")
+    str, typer.Option(metavar="PATH", help="Where the run or file is now from which this run started or was resumed.")
 ]
 Wheel = Annotated[
     str | None,

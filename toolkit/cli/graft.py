@@ -35,7 +35,7 @@ def graft(
         bool,
         typer.Option(
             "--repair",
-            help="Add no machine code; make PTX that is for capability 9.0a general, and correct search paths.",
+            help="Add no machine code: only let PTX for 9.0a run on later cards, and correct the search paths.",
         ),
     ] = False,
     exact: Annotated[

@@ -35,8 +35,7 @@ def verify(
     Each finding is ok, fail, absent (a link of the chain is not on this machine), skipped (the check was not made) or
     warn (a file is there that no record covers). Exit code 0: nothing failed, and with --strict nothing is absent or
     warned of either; 7: a finding failed; 8: the record itself is missing or damaged, or with --trust a signature is.
-    Without --trust no signature is checked: whoever can write a folder can
-    write a record that fits it.
+    Without --trust no signature is checked: whoever can write a folder can write a record that fits it.
 
     Results of a Bazel cache or executor are not checked, so everyone who can write there is trusted. For a wheel, the
     line `trust` says how many results came from where.

@@ -353,7 +353,7 @@ class _Decider:
         python = numbers.find_nearest(asked.python, nearest.python) if asked.python else self.table.default.python
         named = describe_card(cards[0].device)
         return UnsupportedError(
-            f"no locked set with a published wheel for {named} is what was asked for: {' '.join(asked.flags())}",
+            f"for {named} there is no locked set with a published wheel and {' '.join(asked.flags())}",
             why="locked: " + "; ".join(dict.fromkeys(item.choose("").describe() for item in items)),
             remedy=f"the nearest: {' '.join(nearest.choose(python).flags())}; `toolkit lock` makes others, and "
             "`toolkit build-wheel` builds a wheel for them",

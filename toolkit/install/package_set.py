@@ -88,7 +88,7 @@ def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
 def _list_served(table: Table, item: Locked) -> tuple[str, ...]:
     """Return the Pythons for which TensorFlow of a set has wheels, whose hashes are all in the lock.
 
-    For a Python that the set is not for, other packages come in other versions, whose hashes the index tells.
+    If the set was not locked for a Python, other packages may come in other versions. The index tells their hashes.
     """
     return tuple({*item.python, *table.tensorflow(item.tensorflow).python})
 

@@ -24,10 +24,10 @@ MOST_IMAGES = 10_000
 """Images that one command line can name; the kernel limits its length."""
 
 
-def mount_run(run: Path, *, writable: bool = False) -> Mount:
+def mount_run(run: Path) -> Mount:
     """Return the mount of a run's folder. Raises a ToolkitError if it is not the folder of a run."""
     read_folder_config(run)
-    return Mount(source=run, target=f"{RUNS}/{run.resolve().name}", writable=writable)
+    return Mount(source=run, target=f"{RUNS}/{run.resolve().name}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Plans the tasks of a command: its environment, the smoke checks, the training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -308,10 +308,8 @@ def train_task(
     prepared: Task[Environment],
     arguments: Sequence[str],
     config: TrainConfig,
-    *,
-    run: Callable[[Engine, Environment, Job, TrainConfig], dict[str, Any]] | None = None,
 ) -> Task[dict[str, Any]]:
-    """Return the task that trains, by ``run`` or as one job, or that returns the manifest of a finished run.
+    """Return the task that trains, or that returns the manifest of a finished run.
 
     Raises what ``require_trusted`` of `how` raises of a finished run.
     """
@@ -330,7 +328,7 @@ def train_task(
         if (change := find_change(config)) and not quiet:  # the job in a container sees no other run
             console.say(change)
         environment = prepared.result
-        return (run or training_job.run)(resolved.engine, environment, plan(environment), config)
+        return training_job.run(resolved.engine, environment, plan(environment), config)
 
     return Task(resolved.step(plan(resolved.existing), str(config.run_dir)), train)
 

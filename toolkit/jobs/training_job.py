@@ -1,6 +1,6 @@
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -104,19 +104,15 @@ def run(
     environment: Environment,
     job: Job,
     config: TrainConfig,
-    execute: Callable[[], int] | None = None,
 ) -> dict[str, Any]:
-    """Run the job, and return the run's manifest. Raises JobError, and PreflightError if a folder is read-only.
-
-    ``execute`` runs it in another way, and returns its exit code.
-    """
+    """Run the job, and return the run's manifest. Raises JobError, and PreflightError if a folder is read-only."""
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
     started = time.time_ns()
     try:
         # The printed result is ignored, because the manifest has it too.
-        code = execute() if execute else engine.run(environment, job, lambda _line: None)
+        code = engine.run(environment, job, lambda _line: None)
     finally:
         # A job that failed before it began leaves an empty folder.
         if not any(config.run_dir.iterdir()):

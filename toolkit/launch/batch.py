@@ -178,11 +178,13 @@ def require_places(request: SlurmRequest, words: Sequence[str]) -> None:
         if name == "--gres" and "gpu" in request.find_option("gres", ""):
             own = "--gpus"
         if own:
-            raise UsageError(f"the script sets what {name} says", remedy=f"give {own} before `--` in its place")
+            raise UsageError(
+                f"{name} cannot be passed on: the script sets it", remedy=f"give {own} before `--` instead"
+            )
         if name in _STOPPING:
             raise UsageError(
-                f"a job of `toolkit launch` takes no {name}",
-                why="the script sets what lets a job save and go on after a stop",
+                f"{name} cannot be passed on",
+                why="the script itself sets what lets a job save and go on after a stop",
                 remedy=f"leave {name} out",
             )
 

@@ -104,9 +104,9 @@ class InstalledEnvironment(Artifact):
     def _check_seal(self, identity: str) -> Finding:
         """Return whether this user has made the record. That of another user is not known to be right or wrong."""
         if self.folder.stat().st_uid != os.geteuid():
-            return absent("seal", "another user has installed it: --trust tells by whose signature it holds")
+            return absent("seal", "another user has installed it: --trust checks who signed it")
         wrong = custody.inspect(self.folder, identity, lambda: identity, lambda: ("it is another record's", "")).doubt
-        return check("seal", not wrong, wrong or "you have installed it, and its record is that of then")
+        return check("seal", not wrong, wrong or "you have installed it, and its record has not changed since")
 
 
 def write(prefix: Path, wheel: Mapping[str, Any] | None) -> None:

@@ -50,10 +50,10 @@ def _close(links: Chain, artifact: Artifact, *others: Section | None) -> dict[st
     }
 
 
-def _pair(caption: str, values: Mapping[str, object], *, numeric: bool = False) -> Table:
+def _pair(caption: str, values: Mapping[str, object]) -> Table:
     """Return a table of names and values, without those that have none."""
     rows = [(name, _show(value)) for name, value in values.items() if value not in (None, "", [], {}, ())]
-    return Table(caption=caption, columns=("What", "Value"), rows=rows, numeric=frozenset({1} if numeric else ()))
+    return Table(caption=caption, columns=("What", "Value"), rows=rows)
 
 
 def _show(value: object) -> str:

@@ -137,9 +137,9 @@ def spread(values: Sequence[float], room: float, bottom: float | None = None) ->
     return Range(low - more if bottom is None else bottom, high + more)
 
 
-def list_ticks(axis: Range, count: int = TICKS, unit: str = "") -> list[tuple[float, str]]:
+def list_ticks(axis: Range, unit: str = "") -> list[tuple[float, str]]:
     """Return round numbers of a range with their labels."""
-    step = find_step((axis.high - axis.low) / count)
+    step = find_step((axis.high - axis.low) / TICKS)
     digits = max(0, -math.floor(math.log10(step * (100 if unit == "%" else 1)) + 1e-9))
     first = math.ceil(axis.low / step - 1e-9)
     positions = (number * step for number in range(first, math.floor(axis.high / step + 1e-9) + 1))

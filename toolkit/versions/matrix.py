@@ -147,17 +147,15 @@ def _ask(table: Table, row: TensorflowRow, cudnn: str, wanted: _Wanted) -> Versi
     )
 
 
-def render_grid(cells: Sequence[Cell], *, refusals: bool = True) -> str:
+def render_grid(cells: Sequence[Cell]) -> str:
     """Return a table for each TensorFlow: a row for each CUDA, a column for each capability; then what is refused."""
     lines: list[str] = []
     for tensorflow in dict.fromkeys(cell.tensorflow for cell in cells):
         mine = [cell for cell in cells if cell.tensorflow == tensorflow]
         offered = [cell for cell in mine if cell.clang]
-        if not offered and not refusals:
-            continue
         lines.append(f"TensorFlow {tensorflow} for {mine[0].platform}, Python {', '.join(mine[0].pythons)}")
         lines += [f"  {line}" for line in (_align(list(_list_grid(offered))) if offered else [])]
-        lines += [f"  {line}" for line in _list_refusals(mine)] if refusals else []
+        lines += [f"  {line}" for line in _list_refusals(mine)]
     count = {state: sum(cell.state == state for cell in cells) for state in _MARKS}
     legend = ", ".join(f"{mark} {state} ({count[state]})" for state, mark in _MARKS.items())
     return "\n".join([*lines, f"{legend}; each for every Python of its TensorFlow"])

@@ -80,7 +80,7 @@ class Settings(Set):
     )
     engine: EngineName = _default("Engine that runs the jobs.", "auto", choices=get_args(EngineName))
     archive: str = _default(
-        "`docker save` of the image, for engines that build none.", "", personal=True, metavar="FILE"
+        "`docker save` of the image, for engines that cannot build images.", "", personal=True, metavar="FILE"
     )
     base_image: str = _pinned("base_image", help="Base image of all stages.", personal=True, metavar="REF")
     glibc: str = _default(

@@ -58,7 +58,7 @@ def require_own(folder: Path, _identity: str = "") -> None:
     record = manifest.read(folder)
     if record and record.kind == "wheel" and (doubt := find_doubt(folder)):
         raise IntegrityError(
-            f"{folder} was found, and is not taken unasked",
+            f"{folder} was found, and is not used unless you ask for it",
             why=doubt,
             remedy=f"to use it, name it: --wheel {folder}; `toolkit up` and `build-wheel --from` take it by a "
             "signature, with --trust KEY.pub; to have another made, remove it",

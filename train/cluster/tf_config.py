@@ -53,13 +53,7 @@ def describe(addresses: Sequence[str], index: int) -> dict[str, str]:
     return {VARIABLE: json.dumps({"cluster": {"worker": list(addresses)}, "task": task})}
 
 
-def read_whole(
-    variables: Mapping[str, str],
-    name: str,
-    default: int | None = None,
-    *,
-    why: str = "it tells a worker of the others",
-) -> int:
+def read_whole(variables: Mapping[str, str], name: str, default: int | None = None) -> int:
     """Return the whole number of a variable, or the default if it is not set. Raises a UsageError for other text."""
     text = variables.get(name, "")
     if text.isascii() and text.isdigit():
@@ -67,7 +61,7 @@ def read_whole(
     if text or default is None:
         raise UsageError(
             f"{name} is {text!r}, and not a whole number" if text else f"{name} is not set",
-            why=why,
+            why="it tells a worker of the others",
             remedy="see docs/scale.md"
             if default is None
             else f"give a number, or leave {name} out" + (f": it is then {default}" if default else ""),

@@ -109,7 +109,10 @@ class TrainConfig:
     )
     strict_data: bool = option("Data", "Refuse data of which files would be left out.", False, decides=False)
     image_size: int = option(
-        "Data", "Size of your images for the network; 0 keeps small ones of one size, and makes others 224.", 0, least=0
+        "Data",
+        "Size of your images for the network; 0 keeps small ones of one size, and resizes all others to 224.",
+        0,
+        least=0,
     )
     image_shape: tuple[int, ...] = derived((), from_data=True)
     class_names: tuple[str, ...] = derived((), from_data=True)
@@ -165,7 +168,9 @@ class TrainConfig:
         "Training", "Mix pairs of images; the parameter of the beta distribution, such as 0.2.", 0.0, least=0
     )
     decay_norms: bool = option("Training", "Weight decay also of norms and biases.", True)
-    clip_norm: float = option("Training", "Highest norm of the gradient of all weights; 0 means any.", 0.0, least=0)
+    clip_norm: float = option(
+        "Training", "Scale the gradient of all weights down if its norm is higher; 0 never does.", 0.0, least=0
+    )
     accumulate: int = option(
         "Training", "Parts of a batch that are run one after the other, to save memory.", 1, least=1
     )
@@ -175,7 +180,7 @@ class TrainConfig:
         1,
         least=1,
     )
-    sync_norm: bool = option("Training", "Norms take mean and variance of all shards: of the whole batch.", False)
+    sync_norm: bool = option("Training", "Normalize by mean and variance of the whole batch, not of each shard.", False)
     ema: float = option(
         "Training",
         "Evaluate running averages of the weights, which keep this share at each step, such as 0.999.",
@@ -274,7 +279,12 @@ class TrainConfig:
         metavar="DIR",
         decides=False,
     )
-    progress: Mode = option("Output", "By the stream, lines, a redrawn line, or nothing.", "auto", decides=False)
+    progress: Mode = option(
+        "Output",
+        "How progress is shown: by the kind of output, as lines, as one redrawn line, or not.",
+        "auto",
+        decides=False,
+    )
     log_format: LogFormat = option(
         "Output", "How the job says what happens: for people, or an object a line.", "text", decides=False
     )
@@ -530,8 +540,8 @@ def _check_shards(config: TrainConfig) -> None:
         )
     if config.sync_norm and config.shards == 1:
         raise UsageError(
-            "--sync-norm lets norms take mean and variance of all shards, and there is one",
-            why="the norms of one shard have those of the whole batch anyway",
+            "--sync-norm needs several shards, and this run has one",
+            why="one shard is the whole batch, so its norms have mean and variance of that anyway",
             remedy="give --shards, or leave --sync-norm out",
         )
 

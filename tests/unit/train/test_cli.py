@@ -54,7 +54,7 @@ SHARDS = ("digits", "--shards", "3", "--batch-size", "24", "--kernels", "stock")
         ([*SHARDS, "--loop", "fit"], "--shards and --loop fit do not work together"),
         ([*SHARDS, "--jit"], "--shards and --jit do not work together"),
         ([*SHARDS, "--kernels", "native", "--sync-norm"], "--kernels native does not work with --sync-norm"),
-        (["digits", "--sync-norm"], "norms take mean and variance of all shards, and there is one"),
+        (["digits", "--sync-norm"], "--sync-norm needs several shards, and this run has one"),
         (["digits", "--freeze", "1"], "say which by --init-from"),
         (["digits", "--freeze", "some"], "not a number of blocks"),
     ],

@@ -120,7 +120,7 @@ def test_a_seal_holds_for_one_wheel_that_others_cannot_change(make: Make, kind: 
         own.chmod(0o777)
     elif kind == "open dist":
         own.parent.chmod(0o777)
-    with pytest.raises(IntegrityError, match="not taken unasked"):
+    with pytest.raises(IntegrityError, match="not used unless you ask for it"):
         wheel_folder.require_own(record.parent)
 
 

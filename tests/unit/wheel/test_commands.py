@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from tests.command import Run
-from toolkit.base.steps import Plan
 
 MINI = Path(__file__).parents[2] / "fixtures/mini_tensorflow"
 
@@ -61,7 +60,7 @@ def test_dry_run_prints_the_command_and_needs_no_engine(run: Run) -> None:
     assert list(run.folder.iterdir()) == []
     value = json.loads(run("build-wheel", "--dry-run", "--json").stdout)
     assert value["commands"] == [argv]
-    assert Plan.from_json(value["plan"]).commands == [argv]
+    assert [step["commands"] for step in value["plan"]["steps"]] == [[argv]]
 
 
 def test_lock_says_what_floats_and_is_read_by_the_build(run: Run) -> None:

@@ -43,6 +43,15 @@ def test_wheel_that_is_built_is_found_and_the_rest_is_for_its_cuda(run: Run) -> 
     smoke = next(argv for argv in commands if "--expect-cuda" in argv)
     assert smoke[smoke.index("--expect-cuda") + 1] == "12.6.1"
 
+    done = run("build-wheel")
+    assert done.returncode == 0, done.stderr
+    name, digest, nothing, *ways = done.stdout.splitlines()
+    folder = f"dist/{built.name}"
+    assert (name.startswith(f"{folder}/tensorflow-2.19.0"), digest[:7], nothing) == (True, "sha256:", "")
+    assert [way.partition(":")[0] for way in ways] == ["check it", "install it", "an image"]
+    assert ways[0].endswith(f"toolkit verify {folder}")
+    assert ways[2].endswith(f"toolkit build-image --wheel {folder} --cuda 12.6.1 --cudnn 9.5.0")
+
 
 @pytest.mark.parametrize("reused", [False, True])
 def test_a_wheel_is_signed_as_soon_as_it_is_built_and_one_that_was_there_when_it_is_verified(
