@@ -13,8 +13,10 @@ from tests.makers.newest import NEWEST
 from tests.unit.wheel.maker import CPU_INFO, MEMBER, make_build_info, make_wheel
 from toolkit.base.errors import EngineError, GpuError, ToolkitError
 from toolkit.base.naming import GPU_VARIABLE
-from toolkit.engine import Job, apptainer, container, gpus, host
+from toolkit.engine import Job, container, gpus
+from toolkit.engine.apptainer import ApptainerEngine
 from toolkit.engine.client import translating_errors
+from toolkit.engine.host import HostEngine
 
 SET = ("--cuda", "12.6.1", "--cudnn", "9.5.0")
 
@@ -207,7 +209,8 @@ def test_every_engine_gives_a_job_no_other_gpus_than_were_granted(monkeypatch: p
     described = container.describe(job, image="i")
     assert described.to_sdk()["device_requests"][0]["DeviceIDs"] == ["0", "2"]
     assert '"device=0,2"' in described.to_command()
-    for command in (apptainer.describe("i.sif", job), host.HostEngine(Path()).commands("e", job)[0]):
+    for engine in (ApptainerEngine(Path(), ""), HostEngine(Path())):
+        (command,) = engine.commands("e", job)
         assert {"CUDA_VISIBLE_DEVICES=0,2", "CUDA_DEVICE_ORDER=PCI_BUS_ID"} <= {*command}
 
 

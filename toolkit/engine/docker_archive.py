@@ -52,7 +52,7 @@ def read(path: Path) -> Archive:
 
 
 def verify(path: Path, archive: Archive) -> None:
-    """Raise an IntegrityError if a layer is not the one that the image names, which apptainer does not check."""
+    """Raise an IntegrityError if a layer is not the one that the image names, which engines do not check."""
     with tarfile.open(path) as stored:
         for name, promised in archive.layers.items():
             value = _digest_layer(stored, name)

@@ -88,8 +88,16 @@ class HostEngine(LocalEngine):
         made = manifest.read(plan.folder) is not None and interpreter(plan.folder).exists()
         return local.describe(plan, reused=True) if made else None
 
-    def _examine(self, plan: EnvironmentPlan) -> Custody:
-        return examine(plan.folder, plan.digest)
+    @classmethod
+    def examine(cls, folder: Path, identity: str) -> Custody:
+        record = manifest.read(folder)
+        promised = record.facts.get("files") if record else None
+        return custody.inspect(
+            folder,
+            identity,
+            lambda: content.scan(folder).fingerprint(),
+            lambda: content.find_change(folder, promised),
+        )
 
     def _make(self, plan: EnvironmentPlan, console: Console) -> None:
         _make(plan, self._uv, console)
@@ -206,18 +214,6 @@ def _install(plan: EnvironmentPlan, uv: Uv, console: Console) -> dict[str, Any]:
     published = next(item for name, item in recorded.items() if name in manifest.PUBLISHED)
     lock = {"kind": "lock", "name": spec.locked.name, "digest": plan.inputs["requirements"]}
     return {"kind": "wheel", "name": published.file, "digest": published.digest, "parent": lock}
-
-
-def examine(folder: Path, identity: str) -> Custody:
-    """Return whether an environment may be used. ``identity``: the digest of its plan."""
-    record = manifest.read(folder)
-    promised = record.facts.get("files") if record else None
-    return custody.inspect(
-        folder,
-        identity,
-        lambda: content.scan(folder).fingerprint(),
-        lambda: content.find_change(folder, promised),
-    )
 
 
 def _find_python(version: str) -> str:

@@ -27,9 +27,10 @@ class LocalEngine(ABC):
     def _read(self, plan: EnvironmentPlan) -> Environment | None:
         """Return the environment of a plan if it is there and was made completely."""
 
+    @classmethod
     @abstractmethod
-    def _examine(self, plan: EnvironmentPlan) -> Custody:
-        """Return whether the environment of a plan may be used."""
+    def examine(cls, folder: Path, identity: str) -> Custody:
+        """Return whether an environment may be used. ``identity``: the digest that its manifest must have."""
 
     @abstractmethod
     def _make(self, plan: EnvironmentPlan, console: Console) -> None: ...
@@ -54,7 +55,7 @@ class LocalEngine(ABC):
             return None
         examined = self._examined.get(plan.folder)
         if examined is None or examined.doubt:  # another command may have made it anew meanwhile
-            examined = self._examined[plan.folder] = self._examine(plan)
+            examined = self._examined[plan.folder] = self.examine(plan.folder, plan.digest)
         return None if examined.doubt else found
 
     def prepare(self, plan: EnvironmentPlan, console: Console) -> Environment:

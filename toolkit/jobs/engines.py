@@ -26,7 +26,7 @@ def choose_engine(settings: Settings, *, target: str = "train", tag: str = "") -
         return EngineChoice(engine=make_host_engine(settings), why="asked for")
     if settings.engine in PACKERS or (settings.engine == "auto" and settings.archive):
         packer = PACKERS.get(settings.engine) or next(iter(PACKERS.values()))
-        return EngineChoice(engine=packer.make(Path(settings.state), settings.archive), why="asked for")
+        return EngineChoice(engine=packer(Path(settings.state), settings.archive), why="asked for")
     try:
         return _choose_docker(settings, target=target, tag=tag)
     except (EngineError, PreflightError) as error:

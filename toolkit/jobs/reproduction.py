@@ -225,7 +225,7 @@ def _find_environment(link: Mapping[str, Any], settings: Settings) -> tuple[Engi
     folder = artifact.folder
     seals.require_own(folder.parent)
     identity = str(link["digest"])
-    if host.examine(folder, identity).doubt:
+    if host.HostEngine.examine(folder, identity).doubt:
         return None  # it is made anew, which says why
     chain = records.compare(artifact)
     require(chain.list_findings(), remedy=f"remove {folder}: it is made again from the same locked set")
@@ -238,11 +238,11 @@ def _find_image(link: Mapping[str, Any], settings: Settings) -> tuple[Engine, En
     artifact = records.find_named(link, state)
     try:
         packer = find_packer(manifest.read(artifact.folder)) if artifact else None
-        if artifact and packer and (packed := packer.find(artifact.folder)):
+        if artifact and packer and (packed := packer.find_made(artifact.folder)):
             seals.require_own(artifact.folder.parent)
             if not packer.examine(artifact.folder, packed.digest).doubt:
                 packer.find_version()  # raises EngineError if it does not run here
-                return packer.make(state, settings.archive), packed
+                return packer(state, settings.archive), packed
         container, image = engines.adopt_image(settings, str(link["digest"]))
     except (UsageError, EngineError):
         return None

@@ -13,8 +13,8 @@ from toolkit.base import manifest, naming
 from toolkit.base.console import Console
 from toolkit.base.digest import digest_bytes
 from toolkit.base.errors import BuildError, EngineError, IntegrityError, PreflightError, ToolkitError
-from toolkit.engine import Job, Mount, apptainer
-from toolkit.engine.apptainer import SIF, ApptainerEngine, describe
+from toolkit.engine import Job, Mount, packed_engine
+from toolkit.engine.apptainer import ApptainerEngine
 from toolkit.jobs.engines import choose_engine
 from toolkit.versions.settings import resolve
 
@@ -65,7 +65,7 @@ def test_an_image_is_made_once_and_recorded(engine: ApptainerEngine, tmp_path: P
     }
     asked = (tmp_path / "state/asked").read_text().strip()
     assert Path(asked).parent == tmp_path / "state"
-    assert sorted(path.name for path in first.folder.iterdir()) == ["build.log", SIF, manifest.FILE, "seal.json"]
+    assert {path.name for path in first.folder.iterdir()} == {"build.log", "image.sif", manifest.FILE, "seal.json"}
     assert not list((tmp_path / "state").glob(".*"))
 
 
@@ -73,9 +73,9 @@ def test_an_image_that_has_changed_fails_its_verification(engine: ApptainerEngin
     made = engine.prepare(engine.plan(SPEC), QUIET)
     image = records.Image(folder=made.folder, state=made.folder.parent)
     assert all(item.state == "ok" for item in records.compare(image).list_findings())
-    (made.folder / SIF).write_bytes(b"other")
+    (made.folder / ApptainerEngine.file).write_bytes(b"other")
     assert {item.id: item.state for item in image.check()}["file"] == "fail"
-    (made.folder / SIF).unlink()
+    (made.folder / ApptainerEngine.file).unlink()
     assert image.check()[0].state == "absent"
 
 
@@ -90,7 +90,7 @@ def test_a_job_gets_what_is_named_and_nothing_else(tmp_path: Path, monkeypatch: 
         inherit=("HF_TOKEN",),
         gpu=True,
     )
-    argv = describe("x.sif", job)
+    argv = ApptainerEngine(tmp_path, "").commands("x.sif", job)[-1]
     assert argv[:3] == ("apptainer", "--quiet", "exec")
     options, rest = argv[: argv.index("x.sif")], argv[argv.index("x.sif") + 1 :]
     assert {"--containall", "--no-home", "--no-eval", "--net", "--nv"} <= {*options}
@@ -154,7 +154,7 @@ def test_a_failed_build_says_why_and_leaves_no_image(
         make(tmp_path, install, write_archive(tmp_path / "train.tar"), build)
     assert said in caught.value.why
     assert not Path((tmp_path / "target").read_text().strip()).exists()
-    assert not list(tmp_path.glob(f"state/*/{SIF}"))
+    assert not list(tmp_path.glob(f"state/*/{ApptainerEngine.file}"))
 
 
 def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path, install: Install) -> None:
@@ -167,7 +167,7 @@ def test_a_damaged_layer_is_found_because_apptainer_does_not_look(tmp_path: Path
 def test_too_little_disk_is_said_before_the_build(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apptainer, "_COPIES", 1 << 40)
+    monkeypatch.setattr(packed_engine, "_COPIES", 1 << 40)
     with pytest.raises(PreflightError, match="too little disk"):
         make(tmp_path, install, write_archive(tmp_path / "train.tar"))
 
@@ -198,7 +198,7 @@ def test_a_machine_without_the_program_or_namespaces_is_refused(
     starter = tmp_path / "apptainer/bin/starter-suid"
     starter.parent.mkdir(parents=True)
     starter.touch()
-    assert apptainer.find_version() == "1.4.5"
+    assert ApptainerEngine.find_version() == "1.4.5"
 
 
 def test_an_archive_chooses_the_engine_unless_another_is_named(engine: ApptainerEngine, tmp_path: Path) -> None:
