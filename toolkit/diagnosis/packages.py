@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from toolkit.versions import numbers
+
 _ANY: Final = "*"
 _OTHER_NAMES: Final = {
     "tensorflow.keras": "keras",
@@ -185,8 +187,7 @@ def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
 def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
     """Return of which Python or platform the wheels are, where uv says it."""
     told = {"package": words.get("package", "a package")}
-    if tags := re.findall(r"cp(\d)(\d+)", words.get("tags", "")):
-        listed = [f"{major}.{minor}" for major, minor in tags]
+    if listed := numbers.find_pythons(words.get("tags", "")):
         return {
             **told,
             "listed": ", ".join(listed),

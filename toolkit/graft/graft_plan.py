@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
-from packaging.version import Version
-
 from toolkit.base import digest, project
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.base.steps import Step
@@ -253,5 +251,4 @@ def _find_published(table: Table, settings: Settings) -> Locked:
 def _choose_base(settings: Settings, base: Locked | None, inspected: inspection.Inspection | None) -> Set:
     if inspected is None:
         return Set(tensorflow=base.tensorflow if base else "", python=settings.python)
-    pythons = [f"{name[2]}.{name[3:]}" for name in inspected.pythons if name.startswith("cp3")]
-    return Set(tensorflow=Version(inspected.version).public, python=pythons[0] if pythons else settings.python)
+    return Set(tensorflow=inspected.public_version, python=(*inspected.python_versions, settings.python)[0])

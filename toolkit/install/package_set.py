@@ -1,6 +1,5 @@
 """Finds the packages that are installed: those of a set or of a wheel, for the Python of an environment."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,8 +78,7 @@ def resolve(
 def list_pythons(settings: Settings, wheel: Path | None) -> tuple[str, ...]:
     """Return the Pythons ``X.Y`` for which there is a set of these settings, or for which a wheel is."""
     if wheel:
-        tags = (re.fullmatch(r"cp(\d)(\d+)", tag_text) for tag_text in inspection.inspect(wheel).pythons)
-        return tuple(numbers.sort(f"{tag[1]}.{tag[2]}" for tag in tags if tag))
+        return inspection.inspect(wheel).python_versions
     table = load_table()
     return tuple(numbers.sort({python for item in _list_sets(table, settings) for python in _list_served(table, item)}))
 
@@ -171,13 +169,9 @@ def _read_wheel(settings: Settings, wheel: Path, python: str) -> Settings:
     Raises UnsupportedError if the wheel is for another Python, and UsageError if its set is not known.
     """
     inspected = inspection.inspect(wheel)
-    pythons = list_pythons(settings, wheel)
-    if python not in pythons:
-        raise UnsupportedError(
-            f"{wheel.name} is not for Python {python}",
-            why=f"it is for Python {', '.join(pythons)}",
-            remedy=f"name a new environment: --into DIR --python {pythons[-1]}" if pythons else "give another wheel",
-        )
+    pythons = inspected.python_versions
+    remedy = f"name a new environment: --into DIR --python {pythons[-1]}" if pythons else "give another wheel"
+    inspection.require_python(inspected, python, remedy)
     settings = replace(settings, tensorflow=inspected.public_version, python=python)
     if settings.cuda or not inspected.build.is_cuda:
         return settings

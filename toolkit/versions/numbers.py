@@ -33,6 +33,11 @@ def sort(texts: Iterable[str]) -> list[str]:
     return sorted(texts, key=parse)
 
 
+def find_pythons(tags: str) -> list[str]:
+    """Return the Pythons ``3.11`` that a text names by interpreter tags such as ``cp311``, in its order."""
+    return [f"{major}.{minor}" for major, minor in re.findall(r"\bcp(\d)(\d+)", tags)]
+
+
 def find_nearest(text: str, known: Iterable[str], *, prefer: str = "") -> str:
     return sort_by_nearness(text, known, prefer=prefer)[0]
 

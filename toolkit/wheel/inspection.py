@@ -90,6 +90,11 @@ class Inspection:
         """The version without the local part that a graft adds."""
         return Version(self.version).public
 
+    @property
+    def python_versions(self) -> tuple[str, ...]:
+        """The Pythons ``X.Y`` that it is for, lowest first."""
+        return tuple(numbers.sort(numbers.find_pythons(" ".join(self.pythons))))
+
 
 def inspect(path: Path) -> Inspection:
     """Check every file of a wheel against its RECORD and return its facts, which are cached by the wheel's content.
@@ -209,9 +214,9 @@ def find_mismatches(wheel: Inspection, spec: Mapping[str, str]) -> Iterator[str]
         wanted_platform = f"manylinux_{glibc.replace('.', '_')}_{machine}"
         if wanted_platform not in wheel.platforms:
             yield f"its tag is {', '.join(wheel.platforms)}, not {wanted_platform}"
-    python = _tag(spec["python"])
-    if python not in wheel.pythons:
-        yield f"it is for {', '.join(wheel.pythons)}, not {python} (tensorflow#72166)"
+    if spec["python"] not in wheel.python_versions:
+        found = ", ".join(wheel.python_versions or wheel.pythons)
+        yield f"it is for Python {found}, not {spec['python']} (tensorflow#72166)"
     linked = [name for name in wheel.needed if name.startswith(_STUBS)]
     if linked:
         yield f"it is linked to {', '.join(linked)}, which it must load by itself (tensorflow#86413)"
@@ -258,12 +263,7 @@ def require_runnable(
             f"{wheel.file} is TensorFlow {wheel.version}, not {wanted.tensorflow}",
             remedy=f"give --tensorflow {wheel.public_version}, or another wheel",
         )
-    if _tag(wanted.python) not in wheel.pythons:
-        raise UnsupportedError(
-            f"{wheel.file} is not for Python {wanted.python}",
-            why=f"it is for {', '.join(wheel.pythons)}, and {_tag(wanted.python)} is needed",
-            remedy=f"build it with --python {wanted.python}",
-        )
+    require_python(wheel, wanted.python, remedy=f"build it with --python {wanted.python}")
     if machine and not all(name == "any" or name.endswith(f"_{machine}") for name in wheel.platforms):
         raise UnsupportedError(
             f"{wheel.file} is for {', '.join(wheel.platforms)}, not {machine}",
@@ -295,8 +295,11 @@ def require_runnable(
         )
 
 
-def _tag(python: str) -> str:
-    return f"cp{python.replace('.', '')}"
+def require_python(wheel: Inspection, python: str, remedy: str) -> None:
+    """Raise an UnsupportedError if a wheel is not for a Python ``X.Y``."""
+    if python not in wheel.python_versions:
+        why = f"it is for Python {', '.join(wheel.python_versions or wheel.pythons)}, and {python} is needed"
+        raise UnsupportedError(f"{wheel.file} is not for Python {python}", why=why, remedy=remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

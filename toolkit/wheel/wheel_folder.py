@@ -147,7 +147,7 @@ def _serves(record: Manifest, folder: Path, need: Need) -> bool:
         codes = [find_coverage(inspected.architectures, capability) for capability in need.capabilities]
         inspection.require_runnable(
             inspected,
-            Set(python=re.sub(r"cp(\d)(\d+)", r"\1.\2", inspected.pythons[0])).merge(need.versions),
+            Set(python=inspected.python_versions[0]).merge(need.versions),
             built_cudnn=find_built_cudnn(record),
         )
     except (LookupError, TypeError, ValueError, AttributeError, UnsupportedError):  # records may be of any form

@@ -24,7 +24,7 @@ def test_the_right_wheel_passes() -> None:
     ("change", "reason"),
     [
         ({"tensorflow": "2.18.0"}, "not 2.18.0"),
-        ({"python": "3.12"}, "not cp312"),
+        ({"python": "3.12"}, "for Python 3.11, not 3.12"),
         ({"cuda": "12.5.1"}, "CUDA 12.6.1, not 12.5.1"),
         ({"cudnn": "8.9.6"}, "cuDNN 9, not 8.9.6"),
         ({"capabilities": "sm_75,compute_80"}, "names compute_75, not sm_75, compute_80"),
