@@ -102,7 +102,7 @@ def main() -> None:
 
     from train.step import runtime
 
-    processor = runtime.prepare(options.threads)["devices"][0]
+    processor = runtime.prepare(options.threads, kernels="native")["devices"][0]
     import tensorflow as tf
 
     from train.config.resolution import resolve

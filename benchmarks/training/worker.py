@@ -15,7 +15,7 @@ def answer(**values: Any) -> None:
 def main() -> None:
     job = json.loads(sys.argv[1])
     peer = importlib.import_module(f"benchmarks.training.peers.{job['peer']}")
-    peer.load(job["threads"])
+    peer.load(job)
     base = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     step, read = peer.make(job)
     answer(base=base)

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 from train.config.configuration import Kernels, TrainConfig
 from train.cores import count_cores
 from train.errors import GpuError, PreflightError
+from train.system import memory
 
 RESIDENT_SHARE: Final = 0.1
 """Share of a GPU's memory that training images may take. Larger data sets stay on the host."""
@@ -156,6 +157,8 @@ def prepare(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3" if connect else "2")
     # TensorFlow loads HDF5, which otherwise loads plugins from a folder (CVE-2026-2492); `::` is its word for none.
     os.environ.setdefault("HDF5_PLUGIN_PRELOAD", "::")
+    if kernels == "native":
+        memory.keep_freed()
     with hiding_optional_packages(), pausing_collection():
         import tensorflow as tf
 

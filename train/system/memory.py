@@ -45,6 +45,18 @@ def return_free() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def keep_freed() -> None:
+    """Let the C library keep what is freed for what comes next, in one heap for all threads.
+
+    glibc otherwise returns each large block at once, and the kernel clears its pages before the next step has them
+    again. Call this before other threads take memory (mallopt(3)).
+    """
+    heaps, mapped_from, returned_from = -8, -3, -1  # M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
+    with contextlib.suppress(AttributeError):
+        for name, value in ((heaps, 1), (mapped_from, 1 << 30), (returned_from, 2**31 - 1)):
+            ctypes.CDLL(None).mallopt(name, value)
+
+
 def _read_machine(meminfo: Path, name: str) -> int:
     match = re.search(rf"^{name}:\s+(\d+) kB", meminfo.read_text(encoding="ascii"), re.MULTILINE)
     return int(match[1]) << 10 if match else 0

@@ -1,4 +1,4 @@
-"""Holds the candidates. Each has ``load(threads)`` and ``make(job)``, and imports only its own framework."""
+"""Holds the candidates. Each has ``load(job)`` and ``make(job)``, and imports only its own framework."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator

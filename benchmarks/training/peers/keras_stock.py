@@ -3,15 +3,15 @@ from typing import Any
 from benchmarks.training.peers import Training, make_batch
 
 
-def load(threads: int) -> None:
+def load(job: dict[str, Any]) -> None:
     import os
 
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import keras  # noqa: F401  # its import is part of the framework, not of the candidate
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    tf.config.threading.set_intra_op_parallelism_threads(job["threads"])
+    tf.config.threading.set_inter_op_parallelism_threads(job["threads"])
 
 
 def build(depth: int, growth: int = 12, classes: int = 10, shape: tuple[int, int, int] = (32, 32, 3)) -> Any:

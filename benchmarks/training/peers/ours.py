@@ -9,13 +9,13 @@ from train.config.resolution import resolve
 from train.step import runtime
 
 
-def load(threads: int) -> None:
-    runtime.prepare(threads)
+def load(job: dict[str, Any]) -> None:
+    runtime.prepare(job["threads"], kernels=job.get("kernels", "stock"))
     import keras  # noqa: F401  # its import is part of the framework, not of the candidate
 
     from train.native import operations
 
-    operations.set_threads(threads)
+    operations.set_threads(job["threads"])
 
 
 def resize(config: TrainConfig, pixels: int) -> TrainConfig:

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from benchmarks.training.peers import Training, draw, iterate
 
 
-def load(threads: int) -> None:
-    torch.set_num_threads(threads)
+def load(job: dict[str, Any]) -> None:
+    torch.set_num_threads(job["threads"])
     torch.manual_seed(0)
 
 

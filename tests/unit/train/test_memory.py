@@ -1,3 +1,6 @@
+import ctypes
+import multiprocessing
+import threading
 from pathlib import Path
 
 import pytest
@@ -34,3 +37,33 @@ def test_memory_is_that_of_the_machine_or_of_a_group_around_the_process(case: st
     meminfo = write(tmp_path, {"meminfo": f"MemTotal: {16 << 20} kB\nMemAvailable: {8 << 20} kB\n"}) / "meminfo"
     assert memory.read_total(meminfo, proc) == total * GIB
     assert memory.read_free(meminfo, proc) == free * GIB
+
+
+def _use_a_large_block(keeps: bool, blocks: "multiprocessing.SimpleQueue[int]") -> None:
+    if keeps:
+        memory.keep_freed()
+    library, size = ctypes.CDLL(None), 100 << 20
+    library.malloc.restype = ctypes.c_void_p
+    library.free.argtypes = [ctypes.c_void_p]
+
+    def take() -> None:
+        block = library.malloc(size)
+        ctypes.memset(block, 1, size)
+        library.free(block)
+
+    before = memory.read_resident()
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    blocks.put(memory.read_resident() - before)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_large_blocks_are_kept_for_the_next_step(keeps: bool) -> None:
+    context = multiprocessing.get_context("spawn")
+    blocks = context.SimpleQueue()
+    process = context.Process(target=_use_a_large_block, args=(keeps, blocks))
+    process.start()
+    kept = blocks.get()
+    process.join()
+    assert (kept > 90 << 20) == keeps
