@@ -30,6 +30,9 @@ ROOT = Path("/")
 ANSWER_SECONDS = 20
 """How long the driver may take to answer: some seconds for each GPU, where nothing else keeps it loaded."""
 
+BRIEF_SECONDS = 5
+"""How long the driver may take for a command that can go on without knowing the GPUs."""
+
 FIELDS = ("name", "compute_cap", "driver_version")
 OTHER_FIELDS = {"driver_version": "kmd_version"}
 """Fields of nvidia-smi that have, or will have, another name in a newer one."""

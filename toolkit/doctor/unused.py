@@ -5,15 +5,12 @@ from dataclasses import replace
 from toolkit.base.errors import ToolkitError
 from toolkit.doctor.decision import Decision, decide, describe_card
 from toolkit.doctor.machine import Device, Machine
-from toolkit.doctor.reading import read_machine
+from toolkit.doctor.reading import BRIEF_SECONDS, read_machine
 from toolkit.versions import numbers
 from toolkit.versions.rules import propose
 from toolkit.versions.set import Set
 from toolkit.versions.settings import Settings
 from toolkit.versions.table import load_table
-
-ANSWER_SECONDS = 5
-"""How long a command that needs no GPU waits for the driver to name those of this machine."""
 
 _ASK = "`toolkit advise` says what would use it"
 
@@ -61,7 +58,7 @@ def advise_flags(settings: Settings, *, here: bool) -> str:
     The set is for the cards of this machine. If it has none, or the command is for other machines and not for one
     `here`, it is the usual set of that TensorFlow.
     """
-    machine = read_machine(settings, seconds=ANSWER_SECONDS) if here else Machine()
+    machine = read_machine(settings, seconds=BRIEF_SECONDS) if here else Machine()
     if machine.fault and machine.fault.has_gpu:
         return machine.fault.remedy
     if not machine.devices:
@@ -80,7 +77,7 @@ def describe_unused(settings: Settings, why: str, remedy: str = "") -> str:
 
     `why` says why they are not. `remedy` says what would use them; by default it names the set for CUDA that does.
     """
-    machine = read_machine(settings, seconds=ANSWER_SECONDS)
+    machine = read_machine(settings, seconds=BRIEF_SECONDS)
     if machine.fault:
         sentence = f"no GPU is used: {why}; {machine.fault.cause}; `toolkit doctor` says what to do"
         return sentence if machine.fault.has_gpu else ""

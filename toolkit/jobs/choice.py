@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 PUBLISHED = "pypi"
 """The value of `--wheel` for the published wheel."""
 
-ANSWER_SECONDS = 5
-"""How long a command waits for the driver to name the GPUs of this machine."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
@@ -238,7 +235,7 @@ def _read_machine(wishes: Wishes) -> "Machine":
     """Return this machine, as its engine sees it; without its GPUs if they are hidden or not meant."""
     from toolkit.doctor.cards import find_card
     from toolkit.doctor.machine import Device, Machine
-    from toolkit.doctor.reading import read_machine
+    from toolkit.doctor.reading import BRIEF_SECONDS, read_machine
 
     settings = replace(wishes.settings, engine="host") if wishes.installs else wishes.settings
     if wishes.elsewhere or (hides_gpus() and not wishes.names_card):
@@ -247,7 +244,7 @@ def _read_machine(wishes: Wishes) -> "Machine":
             return machine
         known = Device(name=settings.card, capability=find_card(settings.card).capability, driver=wishes.driver)
         return replace(machine, devices=(known,))
-    machine = read_machine(settings, seconds=ANSWER_SECONDS)
+    machine = read_machine(settings, seconds=BRIEF_SECONDS)
     if not machine.devices or settings.engine not in {"auto", "docker"}:
         return machine
     try:
