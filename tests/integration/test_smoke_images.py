@@ -26,7 +26,7 @@ def cpu_image(tmp_path_factory: pytest.TempPathFactory) -> str:
             {"tensorflow": "2.21.0", "engine": "docker", "state": str(tmp_path_factory.mktemp("state"))}
         )
         engine = engines.choose_engine(asked).engine
-        found = engine.prepare(engine.plan(pipeline.choose_spec(asked)), Console(verbosity=-1)).digest
+        found = engine.prepare(engine.plan(pipeline.choose_spec(asked, own_wheel=False)), Console(verbosity=-1)).digest
     return found
 
 

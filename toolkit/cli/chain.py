@@ -177,7 +177,7 @@ def _fit_cards(
         if chosen.wheel and not how.dry_run:  # it was found
             sign(session, key, (chosen.wheel.parent, False))
         return chosen
-    pipeline.choose_spec(chosen.settings)  # a set that is not locked is refused before minutes of work
+    pipeline.choose_spec(chosen.settings, own_wheel=True)  # a set that is not locked is refused before minutes of work
     wheel = obtain_graft(
         chosen.missing, order(session.settings, session.console, DIST, origin, key, dry_run=how.dry_run)
     )

@@ -113,10 +113,7 @@ def find(settings: Settings, wheel: Path | None, python: str, *, plain: bool = F
     table = load_table()
     settings = _read_wheel(settings, wheel, python) if wheel else _pick(table, settings, python)
     place = table.platform(settings.platform)
-    if settings.cuda and not wheel:
-        remedy = "give --wheel with one that was built, or leave out --cuda"
-        table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy, settings.cuda)
-    spec = pipeline.choose_spec(settings)
+    spec = pipeline.choose_spec(settings, own_wheel=bool(wheel))
     if wheel:
         platform = HostEngine(Path(settings.state)).find_platform(fetch=False)
         spec = pipeline.use_wheel(spec, wheel, platform, machine=place.machine)

@@ -82,10 +82,7 @@ def choose_environment(
     chosen.require_wheel()
     settings, wheel, console = chosen.settings, chosen.wheel, how.console
     require_own_platform(settings, "environments, images and jobs are made")
-    if settings.cuda and not wheel:
-        remedy = "give --wheel with one that was built, or leave out --cuda"
-        load_table().require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy, settings.cuda)
-    spec = choose_spec(settings)
+    spec = choose_spec(settings, own_wheel=bool(wheel))
     if chosen.gpu and not settings.archive:  # an archive says which set it holds when it is planned
         _require_gpu_code(chosen)
     choice = choose_engine(settings, target=target, tag=tag)
@@ -206,13 +203,21 @@ def _is_trusted(how: Manner, place: Path, environment: Environment) -> bool:
     return True
 
 
-def choose_spec(settings: Settings) -> EnvironmentSpec:
-    """Return the published wheel's environment. Raises UnsupportedError if there is no such set."""
+def choose_spec(settings: Settings, *, own_wheel: bool) -> EnvironmentSpec:
+    """Return the environment of a locked set, with the published wheel in it.
+
+    ``own_wheel``: whether another wheel is put in its place. Raises UnsupportedError if there is no such set, or if the
+    published wheel has no code for its CUDA, and UsageError if the versions of CUDA and cuDNN are swapped.
+    """
     table = load_table()
     asked = replace(settings.versions, platform="")
     locked = find_locked(table, asked)
     if locked is None:
         plan_set(table, asked)
+    if asked.cuda and not own_wheel:
+        remedy = "give --wheel with one that was built, or leave out --cuda"
+        table.require_gpu_code(settings.platform, "no set for CUDA has TensorFlow", remedy, asked.cuda)
+    if locked is None:
         raise UnsupportedError(
             f"no locked set holds {asked.describe()} for Python {asked.python}",
             why="locked: " + "; ".join(dict.fromkeys(item.choose("").describe() for item in table.published)),

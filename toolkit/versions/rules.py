@@ -123,14 +123,14 @@ def plan_set(table: Table, asked: Set) -> Locked:
             why=f"its wheels and this project have Python {', '.join(locked.python)} in common",
             remedy=" ".join(nearest.flags()),
         )
-    if asked.cuda and not find_wheels(asked.cuda):
-        raise UnsupportedError(
-            f"there is no run-time set for CUDA {asked.cuda}",
-            why=f"images and smoke checks know the libraries of CUDA {' and '.join(WHEELS)} and their folders",
-            remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
-        )
     if asked.cuda:
         request = read(table, replace(asked, platform=""))
+        if not find_wheels(asked.cuda):
+            raise UnsupportedError(
+                f"there is no run-time set for CUDA {asked.cuda}",
+                why=f"images and smoke checks know the libraries of CUDA {' and '.join(WHEELS)} and their folders",
+                remedy="`toolkit build-wheel` makes the wheel; install it beside NVIDIA's own packages",
+            )
         _require_none(table, request, find_reasons(table, request), cards=False)
     return locked
 
