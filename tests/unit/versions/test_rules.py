@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.makers.pages import ROOT
 from tests.makers.sets import choose
 from toolkit.base.errors import UnsupportedError, UsageError
 from toolkit.checks.gpu_rules import find_coverage
@@ -131,6 +132,15 @@ def test_each_buildable_row_resolves(row: table.TensorflowRow) -> None:
     assert locked
     for cuda in locked:
         assert any(can_be_built(row.version, cuda, cudnn) for cudnn in row.cudnn)
+
+
+@pytest.mark.parametrize("row", TABLE.rows(), ids=lambda row: row.version)
+def test_what_is_said_to_be_patched_has_its_patches(row: table.TensorflowRow) -> None:
+    for cuda in row.cuda:
+        known = {"tensorflow": [row.version], "cuda": [cuda], "cudnn": row.cudnn, "capability": ["9.0"]}
+        for failure in TABLE.failures:
+            if "bazel_patches/kernels" in failure.ours and failure.affects(**known):
+                assert (ROOT / "bazel_patches/kernels" / f"{row.version}-{cuda}" / "series").is_file(), failure.id
 
 
 def can_be_built(tensorflow: str, cuda: str, cudnn: str) -> bool:
