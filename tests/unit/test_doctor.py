@@ -9,9 +9,8 @@ import pytest
 
 from tests.makers.newest import NEWEST
 from tests.server import reply, serve
-from toolkit import doctor
 from toolkit.base.findings import Finding
-from toolkit.doctor import advice, reading, services
+from toolkit.doctor import advice, compose_env, examination, reading, services
 from toolkit.engine import effort
 from toolkit.versions.settings import Settings, resolve
 
@@ -34,17 +33,17 @@ def _find(findings: list[Finding], name: str) -> Finding:
 
 
 def test_a_machine_that_can_do_its_work_without_an_engine_is_not_scolded(settings: Settings) -> None:
-    findings = doctor.examine(settings, offline=True)
+    findings = examination.examine(settings, offline=True)
     assert _find(findings, "engine").state == "unneeded"
     assert not [finding for finding in findings if finding.level == "fail"]
     assert list(Path.cwd().iterdir()) == []
-    asked = doctor.examine(replace(settings, engine="docker"), offline=True)
+    asked = examination.examine(replace(settings, engine="docker"), offline=True)
     assert (_find(asked, "engine").level, bool(_find(asked, "engine").remedy)) == ("fail", True)
 
 
 def test_too_little_disk_fails(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     _set_free_space(monkeypatch, 1 << 20)
-    assert _find(doctor.examine(settings, offline=True), "disk").level == "fail"
+    assert _find(examination.examine(settings, offline=True), "disk").level == "fail"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,9 @@ def test_compose_gets_the_gpu_only_where_runtime_and_a_published_set_are_there(
 ) -> None:
     install("nvidia-smi", f"echo '{card}'")
     runtime, found = Finding(id="nvidia-runtime", state="ok", evidence=""), list(advice.check_gpu(settings))
-    values = doctor.compose_env([runtime, *found], settings)
+    values = compose_env.compose([runtime, *found], settings)
     assert (values["COMPOSE_FILE"], values.get("TOOLKIT_REQUIREMENTS")) == (files, requirements)
-    assert doctor.compose_env(found, settings)["COMPOSE_FILE"] == "compose.yaml"
+    assert compose_env.compose(found, settings)["COMPOSE_FILE"] == "compose.yaml"
 
 
 def test_compose_runs_as_the_owner_of_the_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,18 +111,18 @@ def test_compose_runs_as_the_owner_of_the_runs(settings: Settings, monkeypatch: 
     monkeypatch.setattr(os, "getuid", lambda: 0)
     Path("runs").mkdir()
     found = Path("runs").stat()
-    values = doctor.compose_env([], settings)
+    values = compose_env.compose([], settings)
     assert (values["TOOLKIT_UID"], values["TOOLKIT_GID"]) == (str(found.st_uid), str(found.st_gid))
     assert values["TOOLKIT_USERNS"] == ""
     monkeypatch.setattr(os, "getuid", lambda: 1234)
-    assert doctor.compose_env([], settings)["TOOLKIT_UID"] == "1234"
+    assert compose_env.compose([], settings)["TOOLKIT_UID"] == "1234"
 
 
 def test_lines_of_others_stay_in_the_env_file(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_text("MINE=1\nTOOLKIT_UID=5\n# a remark\n")
-    doctor.write_env({"TOOLKIT_UID": "6"}, path)
-    doctor.write_env({"TOOLKIT_UID": "7"}, path)
+    compose_env.write({"TOOLKIT_UID": "6"}, path)
+    compose_env.write({"TOOLKIT_UID": "7"}, path)
     assert path.read_text() == "MINE=1\n# a remark\nTOOLKIT_UID=7\n"
 
 

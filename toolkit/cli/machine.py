@@ -24,11 +24,11 @@ def doctor(
     offline: Annotated[bool, typer.Option("--offline", help="Do not check whether downloads can be reached.")] = False,
 ) -> None:
     """Examine this machine: engine, disk, memory, network, GPU. Each finding comes with its remedy."""
-    from toolkit import doctor
     from toolkit.base.findings import render
+    from toolkit.doctor import compose_env, examination
 
     console, settings = session.console, session.settings
-    findings = doctor.examine(settings, offline=offline)
+    findings = examination.examine(settings, offline=offline)
     lines = [render(findings).rstrip()]
     listed = [
         {**item.as_dict(), "level": item.level, "summary": item.evidence, "facts": dict(item.facts)}
@@ -36,12 +36,12 @@ def doctor(
     ]
     result: dict[str, object] = {"findings": listed}
     if write_env:
-        values = doctor.compose_env(findings, settings)
-        doctor.prepare_outputs()
-        values |= doctor.claim_state(settings)
-        doctor.write_env(values)
+        values = compose_env.compose(findings, settings)
+        compose_env.prepare_outputs()
+        values |= compose_env.claim_state(settings)
+        compose_env.write(values)
         result["env"] = values
-        lines.append(f"wrote {doctor.ENV_FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+        lines.append(f"wrote {compose_env.FILE}: {', '.join(f'{name}={value}' for name, value in values.items())}")
     console.result(result, "\n".join(lines))
     failed = [finding for finding in findings if finding.level == "fail"]
     if failed:
