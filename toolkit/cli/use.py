@@ -161,7 +161,8 @@ def _use(session: Session, job: "Job", *, wheel: str | None, gpu: bool | None, d
     how = choice.Manner(console=console, dry_run=dry_run)
     resolved = pipeline.choose_environment(choice.choose(wishes, how), how)
     prepared = pipeline.environment_task(resolved)
-    job = replace(job, gpu=resolved.gpu, argv=(*job.argv, *["--json"] * console.json))
+    argv = (*job.argv, "--json") if console.json else job.argv
+    job = replace(job, gpu=resolved.gpu, argv=argv)
 
     def use() -> dict[str, Any]:
         return inference.run(resolved.engine, prepared.result, job, json_=console.json)

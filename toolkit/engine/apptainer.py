@@ -58,7 +58,8 @@ class ApptainerEngine(PackedEngine):
         argv += [] if job.network or job.own_network else ["--net", "--network", "none"]
         argv += ["--nv"] if job.gpu else []
         for mount in job.mounts:
-            fields = (f"source={mount.source.resolve()}", f"destination={mount.target}", *["ro"] * (not mount.writable))
+            fields = [f"source={mount.source.resolve()}", f"destination={mount.target}"]
+            fields += [] if mount.writable else ["ro"]
             argv += ["--mount", quote_fields("type=bind", *fields)]
         return (*argv, reference)
 

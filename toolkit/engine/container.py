@@ -97,10 +97,10 @@ class Container:
         argv += ["--cpuset-cpus", self.cores] if self.cores else []
         argv += [f"--tmpfs={path}:{options}" for path, options in self.tmpfs.items()]
         argv += [f"--label={name}={value}" for name, value in self.labels.items()]
-        argv += [
-            "--mount=" + quote_fields("type=bind", f"source={source}", f"target={target}", *["readonly"] * read_only)
-            for source, target, read_only in self.mounts
-        ]
+        for source, target, read_only in self.mounts:
+            fields = ["type=bind", f"source={source}", f"target={target}"]
+            fields += ["readonly"] if read_only else []
+            argv += [f"--mount={quote_fields(*fields)}"]
         argv += [f"--env={name}={value}" for name, value in self.environment.items()]
         argv += [f"--env={name}" for name in self.inherit]
         visible = quote_fields(f"device={','.join(self.devices)}") if self.devices else "all"
