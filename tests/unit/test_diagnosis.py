@@ -16,11 +16,12 @@ import pytest
 import yaml
 
 from tests.command import Run
-from toolkit import diagnosis, doctor
+from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
 from toolkit.diagnosis import Diagnosis, answers, packages
+from toolkit.doctor import examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.versions.table import load_table
@@ -263,7 +264,7 @@ def test_a_command_that_fails_names_the_failure(run: Run, monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> None:
         raise EngineError("the engine does not answer", why="Cannot connect to the Docker daemon at unix:///x")
 
-    monkeypatch.setattr(doctor, "examine", fail)
+    monkeypatch.setattr(examination, "examine", fail)
     done = run("doctor")
     assert done.returncode == 5
     assert "`toolkit diagnose --id docker-not-running`" in done.stderr
