@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.makers import formulation as formulations
-from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, walk
+from tests.makers.formulation import FOR_GPU_CHANNELS_LAST, configure, make_step, walk
 from train.command_line import parse
 from train.config.resolution import resolve
 from train.data import Dataset, Split
@@ -21,9 +20,9 @@ from train.step import packing, runtime, state, training
 from train.system.signals import StopSignal
 
 
-def make_step(form: Formulation, **options: Any) -> tuple[state.State, training.TrainStep, Any]:
+def compile_step(form: Formulation, **options: Any) -> tuple[state.State, training.TrainStep, Any]:
     config = replace(configure("digits", **options), layers=(1, 1))  # compiling takes most of the time
-    current, function = formulations.make_step(config, form, 2.0**10 if config.precision == "mixed_float16" else 1.0)
+    current, function = make_step(config, form, 2.0**10 if config.precision == "mixed_float16" else 1.0)
     return current, training.compile_train_step(function, config, form=form), function
 
 
@@ -69,7 +68,7 @@ def test_a_batch_made_on_the_device_is_that_of_the_host(options: list[str]) -> N
 @pytest.mark.parametrize("precision", ["float64", "mixed_float16"])
 def test_updates_compiled_by_xla_are_the_same(precision: str) -> None:
     (one, first, _), (other, second, _) = (
-        make_step(replace(form, compile_updates=compiled), precision=precision, optimizer="adam")
+        compile_step(replace(form, compile_updates=compiled), precision=precision, optimizer="adam")
         for form, compiled in ((FOR_GPU_CHANNELS_LAST, True), (FOR_GPU_CHANNELS_LAST, False))
     )
     for _ in range(2):
@@ -83,7 +82,7 @@ def test_updates_compiled_by_xla_are_the_same(precision: str) -> None:
 
 @pytest.mark.slow
 def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_either() -> None:
-    current, run, _ = make_step(FOR_GPU_CHANNELS_LAST, precision="mixed_float16")
+    current, run, _ = compile_step(FOR_GPU_CHANNELS_LAST, precision="mixed_float16")
     current.loss_scale.assign(2.0**24)
     before = current.read()
     run(*make_batch())
@@ -98,7 +97,7 @@ def test_a_step_that_overflows_changes_no_weight_and_no_slot_when_compiled_eithe
 @pytest.mark.slow
 def test_no_variable_is_int32() -> None:
     """XLA for GPUs has no int32 variables (tensorflow#53192), and TensorFlow keeps int32 on the host."""
-    current, _, function = make_step(FOR_GPU_CHANNELS_LAST)
+    current, _, function = compile_step(FOR_GPU_CHANNELS_LAST)
     images, labels, rate = (tf.constant(part) for part in make_batch())
     graph = tf.function(function, autograph=False).get_concrete_function(images, labels, rate).graph
     variables = [*current.name_variables().values(), *graph.variables]
