@@ -294,8 +294,12 @@ def _say(machine: "Machine", decision: "Decision", console: Console, wishes: Wis
     for line in decision.lines(warns=wishes.gpu is not False):
         if line != known or wishes.installs:
             console.say(f"  {line}")
-    if not decision.uses_gpu and way.kind != "cpu":
-        console.say("  until then it computes on the processor" if wishes.installs else f"  then: {way.command}")
+    if decision.uses_gpu or way.kind == "cpu":
+        return
+    if not wishes.installs:
+        console.say(f"  then: {way.command}")
+    elif decision.remedy:
+        console.say("  until then it computes on the processor")
 
 
 def read_wheel_option(wheel: str | None) -> Path | None:

@@ -1,3 +1,4 @@
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,24 @@ def test_a_card_that_needs_a_build_takes_the_finished_one_for_every_command(
         assert (chosen.wheel, chosen.settings.cuda) == (wheel, "12.6.1")
         assert chosen.decision
         assert not [line for line in chosen.decision.lines() if "until the wheel is built" in line]
+
+
+@pytest.mark.parametrize(
+    ("device", "waits"),
+    [
+        (Device(name="Tesla T4", capability="7.5", driver="470.57.02"), True),
+        (Device(name="NVIDIA GeForce GTX 970", capability="5.2", driver="560.35.03"), False),
+    ],
+    ids=["an old driver", "a build"],
+)
+def test_an_installation_computes_on_the_processor_until_the_driver_is_changed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, device: Device, waits: bool
+) -> None:
+    play(monkeypatch, device)
+    wishes = Wishes(settings=resolve({}), installs=True, python="3.11")
+    with contextlib.nullcontext() if waits else pytest.raises(UsageError, match="no published wheel"):
+        assert choose(wishes, Manner(console=Console()), tmp_path).settings.cuda
+    assert ("until then it computes on the processor" in capsys.readouterr().err) == waits
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.11", "3.13"])
