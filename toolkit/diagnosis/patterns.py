@@ -63,8 +63,15 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
     "deviceimage": "device kernel image is invalid",
-    "enroot": r"(?:does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
+    "enroot": r"(?:importing docker image: \S+\.sq\w+|no space left"
+    r"|does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
     r"|invalid image|manifest|url https|\[error\] url)",
+    "refused": r"key was rejected.*",
+    "creation": r"step creation temporarily disabled.*",
+    "magic": r"(?:disagrees about version of symbol|version magic).*",
+    "unsigned": r"(?:loading of (?:unsigned module|module with unavailable key)|unsigned module loading is restricted"
+    r"|secure boot is enabled on this system).*",
+    "gresfew": r"(?:gres/\w+)? count (?:reported )?lower than configured.*",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
@@ -98,6 +105,13 @@ _FIXED: Final = {
         "invalidimagename",
     ),
     "deviceimage": ("device kernel image is invalid",),
+    "unsigned": (
+        "loading of unsigned module",
+        "loading of module with unavailable key",
+        "unsigned module loading is restricted",
+        "secure boot is enabled on this system",
+    ),
+    "gresfew": (" count reported lower than configured", " count lower than configured"),
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
     "refusal": (
@@ -138,6 +152,10 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "evicted": "back-off restarting failed container",
     "podstate": "crashloopbackoff",
     "namespaces": "namespace runtime",
+    "unsigned": "loading of unsigned module",
+    "gresfew": "gres/gpu count reported lower than configured",
+    "refused": "key was rejected",
+    "magic": "version magic",
 }
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
