@@ -92,6 +92,8 @@ def _list_words(text: str) -> set[str]:
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
     "library-missing": packages.read_file,
+    "custom-op-symbol": packages.find_release,
+    "package-wants-version": packages.find_release,
     "name-missing": packages.date_name,
     "package-missing": packages.date_name,
     "object-attribute": packages.date_name,

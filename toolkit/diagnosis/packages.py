@@ -86,12 +86,12 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
 
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return which package a missing name or module is of, and since or until when that has it."""
-    module = f"keras.{words['part']}" if "part" in words else words.get("module", "")
+    module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
     name = words.get("name", _ANY)
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
-    told = {"module": module, "top": top, "package": package, "member": f"{module}.{name}"}
+    told = {"module": module or "a package", "top": top, "package": package, "member": f"{module}.{name}"}
     if top and raiser == top and (module != top or name.startswith("_")):
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
@@ -125,6 +125,18 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
     members = {*family["modules"]}
     return modules <= members if family.get("both") else bool(modules & members)
+
+
+def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return which release of a package that is made for one TensorFlow belongs to the one of the log."""
+    owner = words.get("owner", "tensorflow_probability" if "found" in words else "")
+    if not owner or owner in known["foundations"]:
+        return {}
+    package = known["modules"].get(owner, _normalize(owner))
+    minor = read_minor(words.get("found", "") or facts.get("TensorFlow", ""))
+    release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
+    told = {"package": package, "spec": words.get("spec", "").strip()}
+    return {**told, "release": release, "minor": minor} if release else told
 
 
 def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:

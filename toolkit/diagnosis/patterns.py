@@ -72,6 +72,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "unsigned": r"(?:loading of (?:unsigned module|module with unavailable key)|unsigned module loading is restricted"
     r"|secure boot is enabled on this system).*",
     "gresfew": r"(?:gres/\w+)? count (?:reported )?lower than configured.*",
+    "tfio": "tensorflow_io",
+    "vccode": r"(?:lnk|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
@@ -142,6 +144,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "rest": "of x",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
+    "vccode": "lnk1000",
+    "tfio": "tensorflow_io",
     "kerasname": "load_model",
     "kerasmodule": "keras.x",
     "keraspart": "keras.x",

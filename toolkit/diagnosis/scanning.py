@@ -35,6 +35,10 @@ _LIBRARY: Final = re.compile(
 )
 """A file that is not the user's."""
 _PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORECASE)
+_IMPORT: Final = re.compile(
+    r"from (\.*[a-z_][\w.]*|\.+) import [^\n]*(?:\n *\^+)?\n(?:[^\n]{0,40}\n){0,2}\Z", re.IGNORECASE
+)
+"""The last line of a traceback that ends at an import: before Python 3.7 the message does not name the module."""
 _ENDING: Final = re.compile(
     r"(?<!\b0 )(?<!\b[Nn]o )(?:\b[A-Z]\w*(?:Error|Exception)\b|\b[Ee]rror:|\bERROR\b|\[error\]"
     r"|\b[Ff](?:atal|ailed|ailure)\b|\bF(?:ATAL|AILED)\b|^Killed|\b[Tt]erminated\b|^Aborted|core dumped"
@@ -96,7 +100,7 @@ class Scan:
             block = following
         if block is not None:
             self._take(block, before, b"", source, last=True)
-            self.lines += block.first + block.numbered.count(b"\n") - 1
+            self.lines += block.first + block.numbered.rstrip(b"\n").count(b"\n")
 
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         self._explained.clear()
@@ -188,8 +192,8 @@ class Scan:
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
         if len(words) > len(match.words):  # a later line says more
             match.words = words
-        if not match.count and (raiser := near.find_raiser()):
-            match.words = {**match.words, "raiser": raiser}
+        if not match.count:
+            match.words = {**near.find_place(), **match.words}
         match.count += 1
         self._explained.add(found.number)
         if len(match.lines) < _KEPT:
@@ -274,11 +278,15 @@ class _Near:
         parts += [self._after()] if after else []
         return any(pattern.stands_in(part) for part in parts)
 
-    def find_raiser(self) -> str:
-        """Return the package in whose file the traceback before this line ends; empty if it is none's."""
+    def find_place(self) -> dict[str, str]:
+        """Return the package in whose file the traceback before this line ends, and the module imported there."""
         frames = list(_FRAME.finditer(self._before()))
         package = _PACKAGE.search(frames[-1][1]) if frames else None
-        return package[1] if package else ""
+        told = {"raiser": package[1]} if package else {}
+        if found := _IMPORT.search(self._before()):
+            module = found[1] if not found[1].startswith(".") else told.get("raiser", "")
+            told |= {"imported": module} if module else {}
+        return told
 
     def _before(self) -> str:
         if "before" not in self._parts:
