@@ -264,7 +264,7 @@ def run_block(
 
         def differentiate(upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
             # The loss does not use the returned statistics, so their upstream gradients are ignored.
-            dx, gradients = load().toolkit_block_gradient(
+            dx, gradients, _ = load().toolkit_block_gradient(
                 upstream=upstream,
                 maps=maps,
                 between=results.between,

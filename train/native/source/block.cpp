@@ -392,7 +392,7 @@ template <typename Value>
 struct GradientScratch {
   PlaneSums sums;
   Value *maps;      // in groups, where tiles cross images
-  Value *gradient;  // of all maps, as they are laid
+  Value *gradient;  // of all maps, laid so
   Layout widest;    // for the 3x3 convolutions
   Value *d_between, *packed1, *packed2;
   float *d_kernel1, *d_kernel2, *d_gamma, *d_beta;
@@ -405,7 +405,7 @@ struct GradientScratch {
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
         maps(take_maps<Value>(plan, arena)),
-        gradient(arena.take<Value>(plan.count_laid(plan.all) + TILE)),
+        gradient(take_maps<Value>(plan, arena)),
         widest(plan.layout<Value>(plan.split.band, plan.split.band)) {
     const BlockShape &shape = plan.shape;
     const int64_t pieces = plan.split.pieces, length = widest.length(), last = round_up(plan.last, LANES);
@@ -682,12 +682,13 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
 template <typename Value>
 void differentiate_block(const BlockShape &shape, const Value *upstream, const Value *maps, const Value *between_data,
                          const float *features_scale, const Statistics &inner, const Layer *layers, Value *dx,
-                         const LayerGradient *gradients, float *scratch) {
+                         const LayerGradient *gradients, Value *worked, float *scratch) {
   const Plan plan(shape);
   Arena arena(scratch);
   const GradientScratch<Value> memory(plan, arena);
   const Planes<const Value> given{maps, plan.all, plan.pixels}, given_gradient{upstream, plan.all, plan.pixels};
-  const Planes<Value> laid = plan.lay(memory.maps, plan.all), gradient = plan.lay(memory.gradient, plan.all);
+  const Planes<Value> laid = plan.lay(memory.maps, plan.all);
+  const Planes<Value> gradient = plan.lay(plan.is_direct() ? worked : memory.gradient, plan.all);
   const Backward<Value> backward{plan, memory, plan.is_direct() ? given : constant(laid), gradient};
   list_places<Value>(memory.widest, SIZE, memory.places);
   if (memory.runs != nullptr) list_runs(memory.widest, memory.runs);
@@ -771,7 +772,8 @@ void order_between(const BlockShape &shape, const Value *between, Value *ordered
   template void run_block(const BlockShape &, const Value *, const Layer *, Value *, Value *, const StatisticsOut &, \
                           const StatisticsOut &, float *);                                                           \
   template void differentiate_block(const BlockShape &, const Value *, const Value *, const Value *, const float *,  \
-                                    const Statistics &, const Layer *, Value *, const LayerGradient *, float *);     \
+                                    const Statistics &, const Layer *, Value *, const LayerGradient *, Value *,      \
+                                    float *);                                                                         \
   template void infer_block(const BlockShape &, const Value *, const Layer *, const float *, const float *,          \
                             const float *, const float *, Value *, float *);
 

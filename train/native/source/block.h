@@ -71,11 +71,12 @@ template <typename Value>
 void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Value *maps, Value *between,
                const StatisticsOut &features, const StatisticsOut &inner, float *scratch);
 
-// Writes the gradients of x and of all weights, from the gradient of `maps` and what `run_block` wrote.
+// Writes the gradients of x and of all weights, from the gradient of `maps` and what `run_block` wrote. `worked` is memory
+// of the size of `upstream`, and may be `upstream`, which is then written over.
 template <typename Value>
 void differentiate_block(const BlockShape &shape, const Value *upstream, const Value *maps, const Value *between,
                          const float *features_scale, const Statistics &inner, const Layer *layers, Value *dx,
-                         const LayerGradient *gradients, float *scratch);
+                         const LayerGradient *gradients, Value *worked, float *scratch);
 
 // Runs a block with given statistics, means and variances: (all channels,), and (layers, inner) as `inner_*`.
 template <typename Value>

@@ -85,8 +85,9 @@ uint64_t run_case(Case &c) {
   const StatisticsOut within{c.result(inner), c.result(inner), c.result(inner)};
   run_block(b, x, layers, maps, between, features, within, c.waste(count_scratch<Value>(b)));
   order_between(b, between, ordered);
+  auto *worked = reinterpret_cast<Value *>(c.waste(channels * pixels));
   differentiate_block(b, upstream, maps, between, features.scale, {within.mean, within.variance, within.scale}, layers,
-                      dx, gradients, c.waste(count_gradient_scratch<Value>(b)));
+                      dx, gradients, worked, c.waste(count_gradient_scratch<Value>(b)));
   // Each array is made in a statement of its own, because compilers order the arguments of a call as they like.
   Value *inferred = c.result<Value>(channels * pixels);
   infer_block(b, x, layers, features.mean, features.variance, within.mean, within.variance, inferred,

@@ -50,6 +50,7 @@ double logarithm(double x) {
 namespace {
 
 constexpr int64_t COLUMNS = 64;  // of pooled maps that are computed at once
+constexpr int64_t SUMMED = 256;  // channels that a thread takes at once, at most
 
 // Scale, shift and ReLU of one channel.
 struct Rectifier {
@@ -64,9 +65,6 @@ struct Rectifier {
     INDEPENDENT for (int64_t i = 0; i < count; ++i) narrow(at(widen(from[i])), to[i]);
   }
 };
-
-float clear_if(bool cleared, float x) { return cleared ? 0.0f : x; }
-Bfloat clear_if(bool cleared, Bfloat x) { return {static_cast<uint16_t>(cleared ? 0 : x.bits)}; }
 
 // Returns the larger one, or the one that is not a number.
 float larger(float x, float y) { return y > x || y != y ? y : x; }
@@ -117,21 +115,17 @@ void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const Value
 // Gives each pixel of one map its share of the gradient of its square.
 template <typename Value>
 void spread_squares(const MapsShape &shape, const Value *from, Value *to) {
-  const int64_t width = shape.width / 2;
-  for (int64_t row = 0; row < shape.height; ++row, to += shape.width) {
-    if (row == shape.height / 2 * 2) {
-      std::memset(to, 0, static_cast<size_t>(shape.width) * sizeof(Value));
-      continue;
+  const int64_t width = shape.width, squares = width / 2, rows = shape.height / 2 * 2;
+  for (int64_t row = 0; row < rows; row += 2, from += squares) {
+    Value *const above = to + row * width;
+    INDEPENDENT for (int64_t i = 0; i < squares; ++i) {
+      narrow(widen(from[i]) * 0.25f, above[2 * i]);
+      above[2 * i + 1] = above[2 * i];
     }
-    for (int64_t start = 0; start < width; start += COLUMNS) {
-      const int64_t count = std::min(width - start, COLUMNS);
-      const Value *above = from + row / 2 * width + start;
-      Value shares[COLUMNS], *below = to + 2 * start;
-      INDEPENDENT for (int64_t i = 0; i < count; ++i) narrow(widen(above[i]) * 0.25f, shares[i]);
-      INDEPENDENT for (int64_t i = 0; i < count; ++i) below[2 * i] = below[2 * i + 1] = shares[i];
-    }
-    if (shape.width % 2) to[shape.width - 1] = Value{};
+    if (width % 2) above[width - 1] = Value{};
+    std::copy_n(above, width, above + width);
   }
+  std::fill(to + rows * width, to + shape.pixels(), Value{});
 }
 
 // Gives the gradient of each maximum to its pixel.
@@ -173,24 +167,25 @@ template <typename Value>
 void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const Value *x, const float *gamma,
                                  const float *beta, Pooling pooling, Value *dx, float *d_gamma, float *d_beta) {
   const int64_t pixels = shape.pixels(), pooled = pool(pooling, shape.height) * pool(pooling, shape.width);
-  run_parallel(shape.channels, [=](int64_t channel) {
-    const Rectifier rectifier{gamma[channel], beta[channel]};
-    double sums[2] = {};
-    for (int64_t image = 0; image < shape.images; ++image) {
-      const int64_t map = image * shape.channels + channel;
-      const Value *from = x + map * pixels, *above = dy + map * pooled;
-      Value *to = dx + map * pixels;
-      if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
-      if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
-      const Value *upstream = pooling == Pooling::NONE ? above : to;
-      INDEPENDENT for (int64_t i = 0; i < pixels; ++i) {
-        to[i] = clear_if(multiply_add(widen(from[i]), rectifier.scale, rectifier.shift) <= 0.0f, upstream[i]);
+  // Maps follow each other in memory by channels, so threads take as many neighbours as they can.
+  const int64_t share = (shape.channels + count_threads() - 1) / count_threads();
+  run_parts(shape.channels, std::min(share, SUMMED), [=](int64_t first, int64_t number) {
+    double sums[SUMMED][2] = {};
+    for (int64_t image = 0; image < shape.images; ++image)
+      for (int64_t i = 0; i < number; ++i) {
+        const int64_t channel = first + i, map = image * shape.channels + channel;
+        const Rectifier rectifier{gamma[channel], beta[channel]};
+        const Value *from = x + map * pixels, *above = dy + map * pooled;
+        Value *to = dx + map * pixels;
+        if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
+        if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
+        primitives<Value>().differentiate_rectifier(pooling == Pooling::NONE ? above : to, from, pixels, rectifier.scale,
+                                                    rectifier.shift, to, sums[i]);
       }
-      primitives<Value>().sum({to, 0, 0}, {from, 0, 0}, 1, 1, pixels, sums);
-      for (int64_t i = 0; i < pixels; ++i) narrow(multiply(widen(to[i]), rectifier.scale), to[i]);
+    for (int64_t i = 0; i < number; ++i) {
+      d_beta[first + i] = to_float(sums[i][0]);
+      d_gamma[first + i] = to_float(sums[i][1]);
     }
-    d_beta[channel] = to_float(sums[0]);
-    d_gamma[channel] = to_float(sums[1]);
   });
 }
 

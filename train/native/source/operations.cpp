@@ -250,9 +250,11 @@ void block_gradient(Call &call) {
                     call.write(at + 3, {s.inner}),       call.write(at + 4, {s.inner}),
                     call.write(at + 5, {3, 3, s.inner, s.growth})};
   }
+  const int worked_at = 1 + static_cast<int>(s.layers) * WEIGHTS;
+  Value *worked = call.write<Value>(worked_at, {s.images, channels, s.height, s.width}, 0);
   float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch<Value>(s));
   if (!call.failed())
-    differentiate_block(s, upstream, maps, between, scale, inner, layers.get(), dx, gradients.get(), scratch);
+    differentiate_block(s, upstream, maps, between, scale, inner, layers.get(), dx, gradients.get(), worked, scratch);
 }
 
 template <typename Value>
@@ -449,7 +451,7 @@ __attribute__((constructor)) void define_all() {
       "ToolkitBlockGradient",
       {"upstream: T", "maps: T", "between: T", "scale: float", "inner_mean: float", "inner_variance: float",
        "inner_scale: float", "rate: float", "seed: int32", weights},
-      {"dx: T", "gradients: count * float"}, weights_attribute);
+      {"dx: T", "gradients: count * float", "worked: T"}, weights_attribute);
   define<block_inference<float>, block_inference<Bfloat>>(
       "ToolkitBlockInference",
       {"x: T", "mean: float", "variance: float", "inner_mean: float", "inner_variance: float", weights}, {"maps: T"},

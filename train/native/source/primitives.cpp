@@ -288,10 +288,13 @@ void differentiate_reader(const Value *x, int64_t stride, int64_t rows, const fl
   }
 }
 
-// Stores work(first lane, number of lanes) for all vectors of an array.
+// Stores work(first lane, number of lanes) for all vectors of an array. What is stored by lanes cannot be read again before it
+// is in the cache, so whole vectors are stored whole.
 template <typename Value, typename Work>
 inline void fill(Value *y, int64_t count, const Work &work) {
-  for (int64_t i = 0; i < count; i += Vector::LANES) store(y + i, work(i, count - i), count - i);
+  int64_t i = 0;
+  for (; i + Vector::LANES <= count; i += Vector::LANES) store(y + i, work(i, Vector::LANES));
+  if (i < count) store(y + i, work(i, count - i), count - i);
 }
 
 template <typename Value>
@@ -310,6 +313,26 @@ template <typename Value>
 void standardize(const Value *x, int64_t count, float mean, float scale, Value *y) {
   const Vector center = broadcast(mean), by = broadcast(scale);
   fill(y, count, [&](int64_t i, int64_t left) { return multiply(subtract(load(x + i, left), center), by); });
+}
+
+template <typename Value>
+void differentiate_rectifier(const Value *dy, const Value *x, int64_t count, float scale, float shift, Value *dx,
+                             double *sums) {
+  const Vector by = broadcast(scale), plus = broadcast(shift);
+  alignas(64) Value passed[TILE];
+  Sums plain, product;
+  for (int64_t start = 0; start < count; start += TILE, dy += TILE, x += TILE, dx += TILE) {
+    const int64_t number = count - start < TILE ? count - start : TILE;
+    fill(passed, number,
+         [&](int64_t i, int64_t left) { return pass(load(dy + i, left), multiply_add(load(x + i, left), by, plus)); });
+    for (int64_t i = 0; i < number; i += 8) {
+      const Eight value = load_8(passed + i, number - i);
+      plain.add(value);
+      product.add_product(value, load_8(x + i, number - i));
+    }
+    fill(dx, number, [&](int64_t i, int64_t left) { return multiply(load(passed + i, left), by); });
+  }
+  store_2(sums, add(load_2(sums), fold(plain, product)));
 }
 
 // Transposes floats, or pairs of bfloat16.
@@ -465,6 +488,7 @@ constexpr native::PrimitivesOf<Value> make_primitives() {
   made.differentiate_reader = differentiate_reader<Value>;
   made.project = project<Value>;
   made.standardize = standardize<Value>;
+  made.differentiate_rectifier = differentiate_rectifier<Value>;
   made.transpose = transpose<Value>;
   made.sum = sum<Value>;
   made.lay = lay<Value>;

@@ -190,6 +190,11 @@ struct PrimitivesOf {
   // y = (x - mean) * scale.
   void (*standardize)(const Value *x, int64_t count, float mean, float scale, Value *y);
 
+  // dx = the gradient of max(x * scale + shift, 0) for x, from `dy`, that of its result; dx may be dy. Adds to sums what `sum`
+  // would, of that gradient before it is scaled, and of x.
+  void (*differentiate_rectifier)(const Value *dy, const Value *x, int64_t count, float scale, float shift, Value *dx,
+                                  double *sums);
+
   // y[pixel][row] = x[row][pixel] for TILE pixels; y has `pitch` values a pixel, a multiple of 8, and all are written.
   // In bfloat16, two pixels are kept together: y[pixel / 2][row][pixel % 2].
   void (*transpose)(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t pitch);

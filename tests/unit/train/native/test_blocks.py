@@ -6,6 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit.train.blocks import make_layers
 from tests.unit.train.native.comparison import BLOCK_BOUND, compare_blocks, differentiate
 from train.model.formulation import FOR_CPU
 from train.native import operations
@@ -28,6 +29,26 @@ def test_every_block(n: int, first: int, size: tuple[int, int], count: int, grow
     # With few channels, norms leave so little freedom that gradients are 0 but for rounding, divided by small numbers.
     stock = compare_blocks((n, *size, first), count, growth, FOR_CPU)
     assert all(errors[name] < max(BLOCK_BOUND, 4 * stock[name]) for name in errors), (errors, stock)
+
+
+@pytest.mark.parametrize("size", [8, 5], ids=["whole tiles", "laid apart"])
+def test_a_gradient_that_others_read_too_is_not_written_over(size: int) -> None:
+    layers = make_layers(count=2, growth=2, channels=3, dtype="float32")
+    weights = [part for layer in layers for unit in layer for part in unit]
+    x = tf.random.stateless_normal((2, 3, size, size), (1, 2))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, factor: tf.Tensor, *, read: bool) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            maps = operations.run_block(x, weights).maps
+        upstream = factor * tf.cos(maps)
+        return tape.gradient(maps, x, upstream), upstream if read else tf.cos(factor * maps)
+
+    factor = tf.constant(2.0)
+    (dx, upstream), (alone, _) = run(x, factor, read=True), run(x, factor, read=False)
+    assert np.array_equal(dx, alone)
+    assert np.array_equal(upstream, 2 * tf.cos(operations.run_block(x, weights).maps))
 
 
 def test_dropout_keeps_its_share_and_depends_on_every_number() -> None:
