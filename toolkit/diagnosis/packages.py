@@ -177,7 +177,7 @@ def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterat
         elif (
             (module in {whole, _shorten(whole)} or (row.get("parts") and module.startswith(f"{whole}.")))
             and any(fnmatchcase(name, each) for each in row["names"])
-        ) or module in {f"{whole}.{each}" for each in row["names"]}:
+        ) or (("gone" in row or name == _ANY) and module in {f"{whole}.{each}" for each in row["names"]}):
             yield row
 
 

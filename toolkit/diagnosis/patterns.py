@@ -46,6 +46,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "namespaces": r"(?:namespace runtime|user namespace).*",
     "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
     "keraspart": r"keras(?:\.\w+)+",
+    "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:__internal__|keras)(?:\.\w+)*"
+    r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*",
     "ncclerror": r"(?:unhandled system error|remote process exited or there was a network error|failed: invalid usage"
     r"|invalid argument|internal error)",
     "ncclcode": r"nccl(?:system|remote|internal)error|ncclinvalidusage",
@@ -149,6 +151,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "kerasname": "load_model",
     "kerasmodule": "keras.x",
     "keraspart": "keras.x",
+    "kerasinner": "tensorflow.compat.v2.keras",
     "ncclerror": "internal error",
     "ncclcode": "ncclsystemerror",
     "ibverbs": "call to ibv_x failed",

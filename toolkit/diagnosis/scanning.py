@@ -30,6 +30,8 @@ _MESSAGES: Final = 200_000
 _DIGITS: Final = b"0123456789"
 _FRAME: Final = re.compile(r"""(?im)file "?([^"\n,]+?)"?(?:, line |:)(\d+)(?:$|,? in ([\w.<>]+))""")
 """A frame of a traceback, as Python or IPython prints it."""
+_CELL: Final = re.compile(r"(?m)^\[?(\S+\.py)\]?(?:\(\S*\))? in [<\w]")
+"""A frame of a traceback, as Colab and older notebooks print it."""
 _LIBRARY: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
 )
@@ -280,7 +282,7 @@ class _Near:
 
     def find_place(self) -> dict[str, str]:
         """Return the package in whose file the traceback before this line ends, and the module imported there."""
-        frames = list(_FRAME.finditer(self._before()))
+        frames = sorted((*_FRAME.finditer(self._before()), *_CELL.finditer(self._before())), key=_start)
         package = _PACKAGE.search(frames[-1][1]) if frames else None
         told = {"raiser": package[1]} if package else {}
         if found := _IMPORT.search(self._before()):
@@ -299,6 +301,10 @@ class _Near:
             text = self._text[self._end : self._end + _NEAR_BYTES]
             self._parts["after"] = _decode(b"\n".join(text.split(b"\n")[:_NEAR_LINES]))
         return self._parts["after"]
+
+
+def _start(match: re.Match[str]) -> int:
+    return match.start()
 
 
 def _decode(text: bytes) -> str:
