@@ -75,7 +75,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|secure boot is enabled on this system).*",
     "gresfew": r"(?:gres/\w+)? count (?:reported )?lower than configured.*",
     "tfio": "tensorflow_io",
-    "vccode": r"(?:lnk|[cd])\d{4}",
+    "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
