@@ -4,7 +4,7 @@ A pattern is a part of a line, written as programs print it. Upper and lower cas
 ``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.
 A word between grave accents may also stand there bare or in other quotes, as web pages and other releases write it.
 ``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
-``{name:tag}`` stand for such words alone.
+``{name:tag}`` stand for such words alone, and ``{name=some text}`` for this text with the rest of the line.
 """
 
 import re
@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Final, Generic, Protocol, TypeVar
 
-_PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`")
+_PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}")
 _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
@@ -35,108 +35,30 @@ _KINDS: Final[Mapping[str, str]] = {
     "option": r"-{1,2}[\w-]+",
     "shape": r"[\[(][\d, none?]*[\])]",
     "tool": r"(?:patchelf|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg|python3?(?:\.\d+)?)",
-    "refusal": r"(?:invalid (?:generic resource|trackable resource|partition |account or|qos spec)|step requested gres"
-    r"|parameter --gres|requested (?:node|partition) configuration|more processors requested"
-    r"|requested gres option|invalid gres spec|no partition specified|memory required by task"
-    r"|memory specification can not|slurm_mem_per_node are|--mem-per-[cg]pu are mutually).*",
     "container": r"[0-9a-f]{12}",
     "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
     "clang": "clang",
     "tcc": r"(?:tcc|gcc|cl\.exe).*returned non-zero exit status",
-    "namespaces": r"(?:namespace runtime|user namespace).*",
     "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
     "keraspart": r"keras(?:\.\w+)+",
     "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:__internal__|keras)(?:\.\w+)*"
     r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*",
-    "ncclerror": r"(?:unhandled system error|remote process exited or there was a network error|failed: invalid usage"
-    r"|invalid argument|internal error)",
-    "ncclcode": r"nccl(?:system|remote|internal)error|ncclinvalidusage",
-    "ibverbs": r"call to ibv_\w+ (?:failed|timed out).*",
-    "duplicategpu": "duplicate gpu detected : rank",
-    "evicted": r"(?:the node was low on resource: |pod ephemeral local storage usage|usage of emptydir volume"
-    r"|mountvolume\.setup failed|back-off restarting failed container|back-off pulling image"
-    r"|unbound immediate persistentvolumeclaim).*",
-    "podstate": r"(?<!\w)(?:imagepullbackoff|errimagepull|crashloopbackoff|createcontainerconfigerror"
-    r"|createcontainererror|runcontainererror|invalidimagename)(?!\w)",
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
-    "deviceimage": "device kernel image is invalid",
     "enroot": r"(?:importing docker image: \S+\.sq\w+|no space left"
     r"|does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
     r"|invalid image|manifest|url https|\[error\] url)",
-    "refused": r"key was rejected.*",
-    "creation": r"step creation temporarily disabled.*",
-    "magic": r"(?:disagrees about version of symbol|version magic).*",
-    "unsigned": r"(?:loading of (?:unsigned module|module with unavailable key)|unsigned module loading is restricted"
-    r"|secure boot is enabled on this system).*",
-    "gresfew": r"(?:gres/\w+)? count (?:reported )?lower than configured.*",
     "tfio": "tensorflow_io",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
-    "namespaces": ("namespace runtime", "user namespace"),
-    "ncclerror": (
-        "unhandled system error",
-        "remote process exited or there was a network error",
-        "failed: invalid usage",
-        "invalid argument",
-        "internal error",
-    ),
-    "ncclcode": ("ncclsystemerror", "ncclremoteerror", "ncclinternalerror", "ncclinvalidusage"),
-    "ibverbs": ("call to ibv_",),
-    "duplicategpu": ("duplicate gpu detected : rank",),
-    "evicted": (
-        "the node was low on resource: ",
-        "pod ephemeral local storage usage",
-        "usage of emptydir volume",
-        "mountvolume.setup failed",
-        "back-off restarting failed container",
-        "back-off pulling image",
-        "unbound immediate persistentvolumeclaim",
-    ),
-    "podstate": (
-        "imagepullbackoff",
-        "errimagepull",
-        "crashloopbackoff",
-        "createcontainerconfigerror",
-        "createcontainererror",
-        "runcontainererror",
-        "invalidimagename",
-    ),
-    "deviceimage": ("device kernel image is invalid",),
-    "unsigned": (
-        "loading of unsigned module",
-        "loading of module with unavailable key",
-        "unsigned module loading is restricted",
-        "secure boot is enabled on this system",
-    ),
-    "gresfew": (" count reported lower than configured", " count lower than configured"),
     "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
-    "refusal": (
-        "invalid generic resource",
-        "invalid trackable resource",
-        "step requested gres",
-        "parameter --gres",
-        "requested node configuration",
-        "requested partition configuration",
-        "more processors requested",
-        "memory specification can not",
-        "invalid partition ",
-        "requested gres option",
-        "invalid gres spec",
-        "no partition specified",
-        "memory required by task",
-        "invalid account or",
-        "invalid qos spec",
-        "slurm_mem_per_node are",
-        "pu are mutually",
-    ),
 }
 """Texts of which each word of a kind has one."""
 _SAMPLES: Final[Mapping[str, str]] = {
@@ -152,17 +74,6 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "kerasmodule": "keras.x",
     "keraspart": "keras.x",
     "kerasinner": "tensorflow.compat.v2.keras",
-    "ncclerror": "internal error",
-    "ncclcode": "ncclsystemerror",
-    "ibverbs": "call to ibv_x failed",
-    "duplicategpu": "duplicate gpu detected : rank",
-    "evicted": "back-off restarting failed container",
-    "podstate": "crashloopbackoff",
-    "namespaces": "namespace runtime",
-    "unsigned": "loading of unsigned module",
-    "gresfew": "gres/gpu count reported lower than configured",
-    "refused": "key was rejected",
-    "magic": "version magic",
 }
 """Words of kinds that ``x`` is not one of."""
 _LONGEST: Final = 12
@@ -195,6 +106,8 @@ class Pattern:
                 sources.append("")
             elif match[4] is not None:
                 sources[-1] += f"[`'\"]?{re.escape(match[4].lower())}[`'\"]?"
+            elif match[5] is not None:
+                sources[-1] += rf"(?P<{match[5]}>{re.escape(match[6].lower())}(?:.*[^\s.])?)"
             elif match[1] is not None:
                 sources[-1] += f"(?:{'|'.join(re.escape(word.lower()) for word in match[1].split('|'))})"
             else:
@@ -211,7 +124,7 @@ class Pattern:
     def sample(self) -> str:
         """A line that matches."""
         return _PIECE.sub(
-            lambda it: it[1].split("|")[0] if it[1] else it[4] or _SAMPLES.get(it[3], "x"),
+            lambda it: it[1].split("|")[0] if it[1] else it[4] or it[6] or _SAMPLES.get(it[3], "x"),
             self._inner,
         )
 
@@ -231,8 +144,8 @@ class Pattern:
                 runs.append(tuple(match[1].split("|")))
             elif match[3] in _FIXED:
                 runs.append(_FIXED[match[3]])
-            elif match[4] is not None:
-                runs.append((match[4],))
+            elif match[4] is not None or match[6] is not None:
+                runs.append((match[4] or match[6],))
             position = match.end()
         runs.append((self._inner[position:],))
         for run in runs:
