@@ -413,6 +413,8 @@ OTHER_NAMES = {"tensorflow": "tensorflow-cpu"}
 CLASSES = {
     "DataFrame": "pandas",
     "Series": "pandas",
+    "TFLiteConverter": "tensorflow._api.v2.lite",
+    "TFLiteConverterV2": "tensorflow.lite.python.lite",
     "MessageFactory": "google.protobuf.message_factory",
     "SymbolDatabase": "google.protobuf.symbol_database",
 }
