@@ -30,7 +30,7 @@ def load_knowledge() -> Mapping[str, Any]:
 
 def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
     """Return what to say. ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES."""
-    known = gather(row, words, facts)
+    known = {**gather(row, words, facts), "place": place}
     chosen = next((answer for answer in row.answers if _fits(answer, known)), Answer())
     there = row.places.get(place, Answer())
     remedy = chosen.remedy or there.remedy or row.remedy
@@ -70,7 +70,9 @@ def _look_up(table: Any, text: str, known: Words) -> dict[str, str]:
         if match := expression.match(text) or expression.match(text.rpartition("/")[2]):
             numbers = {name: value for name, value in match.groupdict().items() if value}
             known = {**known, **numbers}
-            return {**numbers, **{key: fill(str(value), known) for key, value in row.items() if key != "match"}}
+            told = {key: fill(str(value), known) for key, value in row.items() if key != "match"}
+            # What has a word that is not known is left out: not each library is a package of each index.
+            return numbers | {key: value for key, value in told.items() if not _list_words(value)}
     return {}
 
 

@@ -144,9 +144,10 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
     path = words["library"].replace("\\", "/")
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
     major = re.search(r"\.so\.(\d+)", path)
-    # Since CUDA 13 the names of NVIDIA's packages have no number.
-    suffix = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
-    told = {"file": path.rpartition("/")[2], "suffix": suffix}
+    told = {"file": path.rpartition("/")[2]}
+    # Since CUDA 13 the names of NVIDIA's packages have no number; before 11 there are none.
+    if major is None or int(major[1]) >= 11:
+        told["suffix"] = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
     if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
         return told
     return {**told, "owner": known["modules"].get(match[1], match[1])}
