@@ -78,7 +78,7 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
     told |= {"too": direction, "another": "a newer" if direction == "new" else "an older"}
     held = _find_wish(package, facts, known)
     if _normalize(package) in known["followers"]:
-        return {**told, "follower": package}
+        return {**told, "follower": package, "requirement": _require(package, facts, known)}
     if _normalize(package) in {"tensorflow", "tensorflow-cpu"}:
         return {**told, "tensorflow": found}
     return {**told, "held": held} if held and _normalize(who) != "tensorflow" and not _overlap(spec, held) else told
@@ -98,9 +98,10 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         told |= {"family": family["what"], "install": family["install"]}
     row = next(_list_names(module, name, known["names"]), None)
     if row is None:
-        follower = told["package"] in known["followers"]
+        follower = package in known["followers"]
         if name == _ANY and top == module:
-            return {**told, "whole": module, **({"follower": told["package"]} if follower else {})}
+            required = {"follower": package, "requirement": _require(package, facts, known)} if follower else {}
+            return {**told, "whole": module, **required}
         if top in _TYPES:
             return {**told, "plain": top}
         return told if not top or top[0].isupper() else {**told, "guess": top}
@@ -125,6 +126,13 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
     members = {*family["modules"]}
     return modules <= members if family.get("both") else bool(modules & members)
+
+
+def _require(package: str, facts: Words, known: Knowledge) -> str:
+    """Return a requirement of the release of a package that belongs to the TensorFlow of the log."""
+    minor, name = read_minor(facts.get("TensorFlow", "")), _normalize(package)
+    release = known["releases"].get(name, {minor: minor}).get(minor)
+    return f"{name}~={release}.0" if release else name
 
 
 def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
