@@ -106,11 +106,12 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
             return {**told, "plain": top}
         return told if not top or top[0].isupper() else {**told, "guess": top}
     package = str(row["package"])
+    use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
     held = _find_wish(package, facts, known)
     told |= {
         "package": package,
         "what": _tell_lost(row, module, name),
-        "instead": f"It is to use {row['instead']}. " if "instead" in row else "",
+        "instead": f"It is to use {use}. " if use else "",
         "takes": f"; this TensorFlow takes {package}{held}" if held else "",
     }
     told.pop("family", None)
