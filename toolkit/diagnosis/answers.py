@@ -102,6 +102,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "keras-internals": packages.date_name,
     "pip-version-too-old": packages.find_pythons,
     "pip-version-too-new": packages.find_pythons,
+    "python-not-accepted": packages.fit_python,
     "uv-no-wheel": packages.read_tags,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,

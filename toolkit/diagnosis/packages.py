@@ -98,13 +98,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         told |= {"family": family["what"], "install": family["install"]}
     row = next(_list_names(module, name, known["names"]), None)
     if row is None:
-        follower = package in known["followers"]
-        if name == _ANY and top == module:
-            required = {"follower": package, "requirement": _require(package, facts, known)} if follower else {}
-            return {**told, "whole": module, **required}
-        if top in _TYPES:
-            return {**told, "plain": top}
-        return told if not top or top[0].isupper() else {**told, "guess": top}
+        return {**told, **_guess(module, name, package, facts, known)}
     package = str(row["package"])
     use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
     held = _find_wish(package, facts, known)
@@ -122,6 +116,20 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     since = str(row["since"])
     stays = held and not _overlap(f">={since}", held)
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge) -> Words:
+    """Return what a name or module that no table has may be."""
+    top = module.partition(".")[0]
+    if name == _ANY and top == module:
+        follower = package in known["followers"]
+        required = {"follower": package, "requirement": _require(package, facts, known)} if follower else {}
+        return {"whole": module, **required}
+    if top in _TYPES:
+        return {"plain": top}
+    if top and module == top and name in {"__version__", "__file__"}:
+        return {"hollow": top}
+    return {} if not top or top[0].isupper() else {"guess": top}
 
 
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
@@ -204,6 +212,14 @@ def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
     if not package.startswith("tensorflow") or "python" not in row or passed:
         return {"package": package}
     return {"package": package, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+
+
+def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return a Python that a specifier takes: the last one below its upper limit, or its lower limit."""
+    limits = re.findall(r"([<>]=?|==|~=)\s*(3\.\d+)", words.get("range", ""))
+    for sign, version in sorted(limits, key=lambda limit: not limit[0].startswith("<")):
+        return {"fitting": _step_below(version) if sign == "<" else version}
+    return {}
 
 
 def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
