@@ -16,7 +16,12 @@ from train.system.output import inline
 _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
 PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
-PLACES_BY_FACT: Final[Mapping[str, str]] = {"Jetson": "jetson", "container": "container", "WSL": "wsl2"}
+PLACES_BY_FACT: Final[Mapping[str, str]] = {
+    "image build": "build",
+    "Jetson": "jetson",
+    "container": "container",
+    "WSL": "wsl2",
+}
 """The place of a remedy, by the fact that says that a log was written there."""
 REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
 

@@ -20,7 +20,12 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
 Certainty = Literal["certain", "likely"]
-PLACES: Final[Mapping[str, str]] = {"jetson": "on a Jetson", "container": "in a container", "wsl2": "in WSL 2"}
+PLACES: Final[Mapping[str, str]] = {
+    "build": "while an image is built",
+    "jetson": "on a Jetson",
+    "container": "in a container",
+    "wsl2": "in WSL 2",
+}
 """Where a remedy may be another one."""
 
 
