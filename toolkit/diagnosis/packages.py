@@ -9,12 +9,12 @@ from toolkit.versions import numbers
 
 _ANY: Final = "*"
 _OTHER_NAMES: Final = {
-    "tensorflow.keras": "keras",
-    "keras._tf_keras.keras": "keras",
-    "keras.api": "keras",
     "tensorflow_core": "tensorflow",
     "tensorflow._api.v1": "tensorflow",
     "tensorflow._api.v2": "tensorflow",
+    "tensorflow.keras": "keras",
+    "keras._tf_keras.keras": "keras",
+    "keras.api": "keras",
 }
 """Other names of modules."""
 _TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
@@ -87,6 +87,7 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return which package a missing name or module is of, and since or until when that has it."""
     module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
+    module = module.replace("tensorflow_core", "tensorflow")
     name = words.get("name", _ANY)
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
@@ -195,7 +196,10 @@ def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterat
         elif (
             (module in {whole, _shorten(whole)} or (row.get("parts") and module.startswith(f"{whole}.")))
             and any(fnmatchcase(name, each) for each in row["names"])
-        ) or (("gone" in row or name == _ANY) and module in {f"{whole}.{each}" for each in row["names"]}):
+        ) or (
+            ("gone" in row or name == _ANY)
+            and any(fnmatchcase(module, f"{whole}.{each}") for each in row["names"] if name == _ANY or "*" not in each)
+        ):
             yield row
 
 

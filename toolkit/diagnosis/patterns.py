@@ -42,7 +42,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
     "keraspart": r"keras(?:\.\w+)+",
     "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:__internal__|keras)(?:\.\w+)*"
-    r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*",
+    r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*|tensorflow\.python\.keras(?:\.\w+)*",
     "quoted": r"[^'\"`]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
@@ -53,6 +53,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
     r"|invalid image|manifest|url https|\[error\] url)",
     "tfio": "tensorflow_io",
+    "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
@@ -69,6 +70,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
     "vccode": "lnk1000",
+    "wslcode": "0x80370102",
     "tfio": "tensorflow_io",
     "kerasname": "load_model",
     "kerasmodule": "keras.x",
