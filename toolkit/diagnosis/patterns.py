@@ -50,9 +50,6 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
-    "enroot": r"(?:importing docker image: \S+\.sq\w+|no space left"
-    r"|does not exist, and|cannot create|permission denied|read-only|command not found|no such file"
-    r"|invalid image|manifest|url https|\[error\] url)",
     "tfio": "tensorflow_io",
     "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
