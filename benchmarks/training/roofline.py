@@ -86,7 +86,7 @@ def make_runs(layer: Any, x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]
         sources = [variable.value for variable in layer.trainable_variables]
         wanted = sources if getattr(layer, "first", False) else [x, *sources]
         gradients: list[tf.Tensor] = tape.gradient(y, wanted, dy)
-        return gradients
+        return [y, *gradients]  # TensorFlow would leave out a forward pass whose result nobody has
 
     return lambda: forward(x), lambda: both(x, dy)
 
