@@ -47,7 +47,8 @@ def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
 def gather(row: Row, words: Words, facts: Words) -> dict[str, str]:
     """Return the words of a failure together with what is known and computed of them."""
     minor = packages.read_minor(facts.get("TensorFlow", ""))
-    known = {"minor": minor or "X.Y", **words}
+    marks = {name: value for name, value in facts.items() if value == "yes"}
+    known = {**marks, "minor": minor or "X.Y", **words}
     raiser = words.get("raiser", "")
     if raiser and raiser not in load_knowledge()["foundations"]:
         known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)

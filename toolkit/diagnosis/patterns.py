@@ -21,6 +21,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
     "number": r"\d+",
+    "driver": r"\d{3}\.\d+(?:\.\d+)*",
     "tag": r"[\w.]+",
     "exception": r"[\w.]*(?:error|exception)",
     "gpu": r"(?:sm|compute)_\d*[af]?",
