@@ -94,6 +94,7 @@ def _list_words(text: str) -> set[str]:
 
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
+    "own-module": packages.find_own,
     "library-missing": packages.read_file,
     "custom-op-symbol": packages.find_release,
     "package-wants-version": packages.find_release,

@@ -1,6 +1,7 @@
 """Computes what versions of packages say of a failure: too old or too new, lost or got, which Python has wheels."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -128,6 +129,8 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         return {"whole": module, **required}
     if top in _TYPES:
         return {"plain": top}
+    if top in sys.stdlib_module_names:
+        return {"stdlib": top}
     if top and module == top and name in {"__version__", "__file__"}:
         return {"hollow": top}
     return {} if not top or top[0].isupper() else {"guess": top}
@@ -155,6 +158,18 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
     told = {"package": package, "spec": words.get("spec", "").strip()}
     return {**told, "release": release, "minor": minor} if release else told
+
+
+def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return whether the file that was imported as a module is one of one's own."""
+    file = words.get("file", "")
+    module = words.get("module", re.split(r"[\\/]", file)[-1].removesuffix(".py"))
+    top = module.partition(".")[0]
+    told = {"top": top, "package": known["modules"].get(top, top.replace("_", "-"))}
+    if not file:
+        return told
+    installed = re.search(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python", file.lower())
+    return {**told, "half": module} if installed else {**told, "own": file}
 
 
 def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:

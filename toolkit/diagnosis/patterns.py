@@ -36,7 +36,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
     "option": r"-{1,2}[\w-]+",
     "shape": r"[\[(][\d, none?]*[\])]",
-    "tool": r"(?:patchelf|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg|python3?(?:\.\d+)?)",
+    "tool": r"(?:patchelf|realpath|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg"
+    r"|python3?(?:\.\d+)?)",
     "container": r"[0-9a-f]{12}",
     "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
     "clang": "clang",
