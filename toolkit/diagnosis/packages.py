@@ -178,6 +178,8 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
     major = re.search(r"\.so\.(\d+)", path)
     told = {"file": path.rpartition("/")[2]}
+    if re.search(r"/[^/]*(?:\.dist|~\d\.dis|_mei\d+)/", path.lower()):
+        return {**told, "frozen": "yes"}
     # Since CUDA 13 the names of NVIDIA's packages have no number; before 11 there are none.
     if major is None or int(major[1]) >= 11:
         told["suffix"] = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
@@ -244,6 +246,8 @@ def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
 def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
     """Return of which Python or platform the wheels are, where uv says it."""
     told = {"package": words.get("package", "a package")}
+    if "registry" in words and not re.match("torch|triton|nvidia|pytorch", told["package"]):
+        told["pytorch"] = words["registry"]
     if listed := numbers.find_pythons(words.get("tags", "")):
         return {
             **told,

@@ -26,7 +26,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "exception": r"[\w.]*(?:error|exception)",
     "gpu": r"(?:sm|compute)_\d*[af]?",
     "card": r"\w[\w .()/-]*",
-    "library": r"(?:[a-z]:[\w .\\+-]*\\|[\w@./+-]*/)?(?:lib[\w.+-]+?\.(?:so|dylib)(?:\.\d+)*|[\w.-]+\.dll|[\w.-]+\.so)",
+    "library": r"(?:[a-z]:[\w .~\\+-]*\\|[\w@./+-]*/)?"
+    r"(?:lib[\w.+-]+?\.(?:so|dylib)(?:\.\d+)*|[\w.-]+\.dll|[\w.-]+\.so)",
     "dotted": r"[a-z_]\w*(?:\.\w+)*",
     "topmost": r"[a-z_]\w*",
     "package": r"[a-z0-9](?:[\w.-]*[a-z0-9])?",
