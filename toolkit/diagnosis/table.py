@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import gc
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -175,6 +176,16 @@ class FailureTable:
 
 @functools.cache
 def load() -> FailureTable:
+    collects = gc.isenabled()
+    gc.disable()  # what is read here stays, and the collector would walk it many times over
+    try:
+        return _load()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _load() -> FailureTable:
     data = _read(PATH)
     rows = {name: _build(row) for name, row in _read_rows().items()}
     named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless)}
