@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from toolkit.diagnosis import cards, packages
+from toolkit.diagnosis import cards, packages, shapes
 from toolkit.diagnosis.table import Answer, Row
 from train.system.output import inline
 
@@ -68,7 +68,7 @@ def _look_up(table: Any, text: str, known: Words) -> dict[str, str]:
         return {key: fill(str(value), known) for key, value in values.items()}
     for row in table:
         expression = re.compile(row["match"], re.IGNORECASE)
-        if match := expression.match(text) or expression.match(text.rpartition("/")[2]):
+        if match := expression.match(text) or expression.match(re.split(r"[/\\]", text)[-1]):
             numbers = {name: value for name, value in match.groupdict().items() if value}
             known = {**known, **numbers}
             told = {key: fill(str(value), known) for key, value in row.items() if key != "match"}
@@ -112,5 +112,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "xla-ptx-target": cards.date_card,
     "host-compiler-too-new": cards.step_below,
     "cudnn-handle": cards.measure_memory,
+    "driver-too-old": cards.find_driver,
+    "shapes-differ": shapes.compare,
 }
 """What is computed of the words of a failure and of the facts of its log."""

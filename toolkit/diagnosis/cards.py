@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolkit.diagnosis.packages import compare
+from toolkit.versions.table import load_table
 
 Words = Mapping[str, str]
 
@@ -23,6 +24,13 @@ def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
         built = {"built": "yes"} if compare(row["since"], "<=12.8") == "" else {}
         return {**told, "since": str(row["since"]), **built}
     return {**told, "gone": str(row["gone"])} if "gone" in row else told
+
+
+def find_driver(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the driver that NVIDIA names for the first release of a CUDA that the version table has."""
+    rows = load_table().cuda_rows
+    known = [rows[version].driver for version in sorted(rows) if version.startswith(f"{words.get('cuda')}.")]
+    return {"driver": known[0]} if known and known[0] else {}
 
 
 def step_below(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:

@@ -117,6 +117,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         return {**told, "gone": gone, "until": until, "below": _step_below(gone) if package == "Python" else ""}
     since = str(row["since"])
     stays = held and not _overlap(f">={since}", held)
+    if package == "keras" and since.startswith("2."):
+        told["with_tensorflow"] = "yes"
     return {**told, "since": since, **({"held": held} if stays else {})}
 
 

@@ -21,6 +21,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
     "number": r"\d+",
+    "removed": r"cusparse[sdcz](?:csrgemm2?|csrmm2?|csrmv(?:_mp)?|csr2csc|gthr|sctr|axpyi|doti|bsrmm)\w*",
     "driver": r"\d{3}\.\d+(?:\.\d+)*",
     "tag": r"[\w.]+",
     "exception": r"[\w.]*(?:error|exception)",
