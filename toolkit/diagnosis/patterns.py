@@ -313,7 +313,7 @@ def _choose_leads(words: set[str]) -> set[str]:
     rest = letters
     while rest:
         counts = Counter(chain.from_iterable(rest))
-        best = max(sorted(counts), key=lambda letter: counts[letter] / 1.2 ** _rank(letter))
+        best = max(sorted(counts), key=lambda letter: counts[letter] / 1.05 ** _rank(letter))
         leads.add(best)
         rest = [each for each in rest if best not in each]
     for letter in sorted(leads, key=_rank, reverse=True):
