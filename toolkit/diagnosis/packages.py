@@ -94,6 +94,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
     told = {"module": module or "a package", "top": top, "package": package, "member": f"{module}.{name}"}
+    told["distribution"] = package.strip("'").partition("<")[0]
     if top and raiser == top and (module != top or name.startswith("_")):
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
@@ -208,9 +209,10 @@ def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterat
     for row in rows:
         whole = str(row["module"])
         if row["names"] == [_ANY]:
-            # `module.part` may be a name of a module, or a module itself.
+            # `module.part` may be a name of a module, or a module itself; one in which a name was looked for is there.
             parts = row.get("parts", "gone" in row)
-            if module == whole or (parts and module.startswith(f"{whole}.")) or f"{module}.{name}" == whole:
+            within = module == whole or (parts and module.startswith(f"{whole}."))
+            if (within and not (name != _ANY and "gone" in row and module == whole)) or f"{module}.{name}" == whole:
                 yield row
         elif (
             (module in {whole, _shorten(whole)} or (row.get("parts") and module.startswith(f"{whole}.")))
