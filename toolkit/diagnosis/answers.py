@@ -113,6 +113,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "host-compiler-too-new": cards.step_below,
     "cudnn-handle": cards.measure_memory,
     "driver-too-old": cards.find_driver,
+    "shape-of-input": shapes.ranks,
     "shapes-differ": shapes.compare,
 }
 """What is computed of the words of a failure and of the facts of its log."""

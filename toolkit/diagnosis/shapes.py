@@ -1,4 +1,4 @@
-"""Computes what two shapes that do not go together say: the batch, the last size, or height and width differ."""
+"""Computes what shapes that do not go together say: numbers of dimensions, the batch, the last size, or the others."""
 
 import re
 from collections.abc import Mapping
@@ -21,3 +21,14 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     if places == [len(one) - 1]:
         return {"differ": "last"}
     return {"differ": "size"} if 0 not in places and len(one) > 2 else {}
+
+
+def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ."""
+    if {"wanted", "other"} <= words.keys():
+        wanted, other = (len(re.findall(r"\d+|none", words[name].lower())) for name in ("wanted", "other"))
+    elif {"rank", "found"} <= words.keys():
+        wanted, other = int(words["rank"]), int(words["found"])
+    else:
+        return {}
+    return {"ranks": f"{wanted} {other}"} if wanted != other else {}
