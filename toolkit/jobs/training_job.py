@@ -1,5 +1,4 @@
 import json
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -109,7 +108,7 @@ def run(
     for mount in job.mounts:
         if mount.writable:
             files.require_writable(mount.source)
-    started = time.time_ns()
+    before = _list_reports(config.run_dir)
     try:
         # The printed result is ignored, because the manifest has it too.
         code = engine.run(environment, job, lambda _line: None)
@@ -119,16 +118,22 @@ def run(
             config.run_dir.rmdir()
     result = files.read_json(config.run_dir / FILE)
     if code:
-        raise _explain_failure(config.run_dir, code, started)
+        raise _explain_failure(config.run_dir, code, before)
     if not isinstance(result, dict):
         raise JobError("training", 1, why=f"it succeeded but left no {FILE}")
     return result
 
 
-def _explain_failure(run_dir: Path, code: int, started: int) -> JobError:
-    """Return the error of a job that failed, with the cause if its traceback shows one that is known."""
-    reports = [path for path in run_dir.glob("failure*.txt") if path.stat().st_mtime_ns >= started]
-    for report in sorted(reports):
+def _list_reports(run_dir: Path) -> dict[Path, int]:
+    """Return the tracebacks that jobs left, each with the time at which it was written."""
+    return {path: path.stat().st_mtime_ns for path in sorted(run_dir.glob("failure*.txt"))}
+
+
+def _explain_failure(run_dir: Path, code: int, before: dict[Path, int]) -> JobError:
+    """Return the error of a job that failed, with the cause if a traceback that was not there before shows a known one."""
+    for report, written in _list_reports(run_dir).items():
+        if before.get(report) == written:
+            continue
         if cause := diagnosis.explain(report.read_text(errors="replace")):
             again = "\nthe same command would fail again in the same way" if cause.row.repeats else ""
             return JobError("training", code, why=cause.cause, remedy=cause.advice + again)
