@@ -130,7 +130,7 @@ def _list_reports(run_dir: Path) -> dict[Path, int]:
 
 
 def _explain_failure(run_dir: Path, code: int, before: dict[Path, int]) -> JobError:
-    """Return the error of a job that failed, with the cause if a traceback that was not there before shows a known one."""
+    """Return the error of a job that failed, with the cause if a traceback that is new shows a known one."""
     for report, written in _list_reports(run_dir).items():
         if before.get(report) == written:
             continue
