@@ -241,7 +241,8 @@ void block_gradient(Call &call) {
   if (!count) s.first = channels;
   if (call.failed()) return;
   if (s.channels(s.layers) != channels) return call.fail("the layers do not make the block's maps");
-  Value *dx = call.write<Value>(0, {s.images, s.first, s.height, s.width});
+  // Without layers, x has the shape of the maps, and its gradient is computed where theirs lies.
+  Value *dx = call.write<Value>(0, {s.images, s.first, s.height, s.width}, s.layers ? -1 : 0);
   const auto gradients = call.make<LayerGradient>(s.layers);
   for (int64_t i = 0; i < s.layers && !call.failed(); ++i) {
     const int at = 1 + static_cast<int>(i) * WEIGHTS;
@@ -251,7 +252,8 @@ void block_gradient(Call &call) {
                     call.write(at + 5, {3, 3, s.inner, s.growth})};
   }
   const int worked_at = 1 + static_cast<int>(s.layers) * WEIGHTS;
-  Value *worked = call.write<Value>(worked_at, {s.images, channels, s.height, s.width}, 0);
+  Value *worked = call.write<Value>(worked_at, {s.layers ? s.images : 0, channels, s.height, s.width}, s.layers ? 0 : -1);
+  if (!s.layers) worked = dx;
   float *scratch = call.borrow(call.failed() ? 0 : count_gradient_scratch<Value>(s));
   if (!call.failed())
     differentiate_block(s, upstream, maps, between, scale, inner, layers.get(), dx, gradients.get(), worked, scratch);
