@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
-from toolkit.diagnosis import Diagnosis, answers, packages
+from toolkit.diagnosis import Diagnosis, answers, packages, patterns
 from toolkit.doctor import examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -65,19 +65,7 @@ def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
     assert pages.REMEDIES.read_text() == pages.render_remedies(), "`python -m tools.pages` writes them"
 
 
-ORDINARY = """\
-INFO: From Compiling x.cc:
-x.cc:3:2: warning: unused variable 'killed' [-Wunused-variable]
-INFO: Build completed successfully, 22512 total actions
-WARNING: Retrying (Retry(total=4)) after connection broken by 'ReadTimeoutError("Read timed out.")': /x/
-Successfully installed numpy-2.1.2 tensorflow-cpu-2.21.0
-debconf: delaying package configuration, since apt-utils is not installed
-29/29 - 2s - 62ms/step - loss: 32.2522 - mean_absolute_error: 4.5603 - val_loss: 29.3002
-I0000 gpu_device.cc:2019] Created device /device:GPU:0 with 13272 MB memory: -> name: NVIDIA L4, compute capability: 8.9
-| NVIDIA-SMI 590.57                 Driver Version: 591.86         CUDA Version: 13.1     |
- => => extracting sha256:3ea009573b472d108af9af31ec35a06fe3649084f6611cf11f7d594b85cf7a7c                   0.4s
-saved model.keras; error on test data 0.2718188762664795
-"""
+ORDINARY = (Path(__file__).parents[1] / "fixtures/ordinary.txt").read_text()
 
 
 def test_each_failure_that_the_code_names_has_a_row() -> None:
@@ -97,6 +85,22 @@ def test_an_ordinary_log_has_nothing() -> None:
     result = read(ORDINARY * 50)
     assert (result.causes, result.unknown, result.misfits) == ([], False, [])
     assert "nothing known was found" in result.render()
+
+
+def list_common(lines: Iterable[str]) -> list[str]:
+    """Return the patterns for which a log is searched by a text that ordinary logs have often."""
+    searched = {line: patterns.Pattern(line).literals for line in lines}
+    return [
+        line
+        for line, words in searched.items()
+        if any(patterns.weigh(word) < patterns.LEAST or word in ORDINARY.lower() for word in words)
+    ]
+
+
+def test_no_failure_is_searched_by_what_ordinary_logs_have_often() -> None:
+    assert list_common(pattern.text for row in ROWS.values() for pattern in row.sign.lines) == []
+    common = ["error {code:number}:", "{tool} not found", "stalled *", "^Requirement already satisfied"]
+    assert list_common(common) == common
 
 
 @pytest.mark.parametrize("near_miss", LOGS["near_misses"], ids=lambda near_miss: near_miss["line"])
@@ -199,6 +203,12 @@ def test_what_stands_near_decides_also_where_blocks_meet() -> None:
     for lines in range(10_483, 10_488):  # a block ends after 1 MiB
         assert name(filler * lines + rule + header)[0] == "undeclared-compiler-headers"
     assert name(rule + filler * 5000 + header)[0] != "undeclared-compiler-headers"
+
+
+def test_a_line_that_differs_from_many_others_in_a_digit_alone_is_read() -> None:
+    lines = "".join(f"write 0x{number:08x}: (os error {number % 10}1)\n" for number in range(20_000))
+    assert name(f"{lines}write 0x0000abcd: (os error 28)\n{lines}") == ["disk-pip"]
+    assert name(lines.replace("os error", "error")) == []
 
 
 def test_consequences_come_after_their_cause_and_what_frightens_comes_last() -> None:

@@ -17,6 +17,11 @@ from itertools import accumulate, chain
 from typing import Final, Generic, Protocol, TypeVar
 
 _PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}")
+_TOOLS: Final = (
+    *("bazelisk", "bazel", "docker", "ffmpeg", "mksquashfs", "nvcc", "nvidia-smi", "patchelf", "protoc", "python3"),
+    *("python", "realpath", "squashfs"),
+)
+_ABSENT: Final = (": command not found", ": not found", " not found")
 _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
@@ -38,9 +43,13 @@ _KINDS: Final[Mapping[str, str]] = {
     "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
     "option": r"-{1,2}[\w-]+",
     "shape": r"[\[(][\d, none?]*[\])]",
-    "tool": r"(?:patchelf|realpath|docker|bazel(?:isk)?|nvidia-smi|nvcc|mksquashfs|squashfs|protoc|ffmpeg"
-    r"|python3?(?:\.\d+)?)",
+    "tool": rf"(?:{'|'.join(_TOOLS)}|python3?\.\d+)",
     "container": r"[0-9a-f]{12}",
+    "cxx": r"3\.\d+(?:\.\d+)*",
+    "httpcode": r"[45]\d\d(?!\d)",
+    "httpanswer": "401(?= unauthorized)|403(?= forbidden)|404(?= not found)|410(?= gone)",
+    "absent": rf"(?:{'|'.join(_TOOLS)})(?={'|'.join(_ABSENT)})",
+    "buildkit": r"#\d+ \d+\.\d+ (?:traceback|\w*error|collecting|get:|running|building|cmake|/bin/sh)",
     "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
     "clang": "clang",
     "tcc": r"(?:tcc|gcc|cl\.exe).*returned non-zero exit status",
@@ -60,12 +69,24 @@ _KINDS: Final[Mapping[str, str]] = {
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _FIXED: Final = {
-    "code": ("CUDA_ERROR_", "CUDNN_STATUS_", "CUBLAS_STATUS_", "CUSOLVER_STATUS_", "CUSPARSE_STATUS_", "CUFFT_"),
+    "code": ("cuda_error_", "cudnn_status_", "cublas_status_", "cusolver_status_", "cusparse_status_", "cufft_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
+    "wslcode": ("0x8037", "0x800701bc", "0x8007019e", "0x80040326"),
+    "vccode": ("lnk", *(f"{letter}{digit}" for letter in "cd" for digit in range(10))),
+    "absent": tuple(f"{tool}{words}" for tool in _TOOLS for words in _ABSENT),
+    "cxx": ("3.",),
+    "httpcode": ("4", "5"),
+    "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
+    "buildkit": tuple(f"#{digit}" for digit in range(10)),
 }
 """Texts of which each word of a kind has one."""
 _SAMPLES: Final[Mapping[str, str]] = {
     "version": "1.2.3",
+    "cxx": "3.4.32",
+    "httpcode": "403",
+    "httpanswer": "403 Forbidden",
+    "absent": "nvcc: command not found",
+    "buildkit": "#1 2.3 error",
     "number": "3",
     "path": "x.h",
     "rest": "of x",
@@ -80,8 +101,29 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "kerasinner": "tensorflow.compat.v2.keras",
 }
 """Words of kinds that ``x`` is not one of."""
+_COMMON: Final = re.compile(
+    r"not found|(?<![a-z])(?:argument|attribute|but|channels|code|command|directory|does|environment|error|expected"
+    r"|failed|fetch|file|found|function|gone|gradient|has|http|implementation|include|incompatible|installed|invalid|is"
+    r"|line|make|manifest|memory|module|no|none|not|number|of|ops|or|out|packages|python|received|required|requires|site"
+    r"|stalled|such|supported|tensorflow|to|unable|variable|version|wheel)(?![a-z])"
+)
+"""Words that ordinary logs have often."""
+_LETTERS: Final = re.compile(r"[\w`(\[<>|&*#@!\\%]")
+"""Letters, digits, and signs that ordinary logs have seldom."""
+LEAST: Final = 2
+"""Least weight of a text by which logs are searched: a common word alone is in too many lines."""
+_ENOUGH: Final = 8
+"""Weight from which on a text is rare."""
+_PRODUCT: Final = 32
+"""Most texts that are made of one part of a pattern."""
 _LONGEST: Final = 12
 """Characters of a word that are looked for after its rare one."""
+_FOLD: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 16)
+"""Takes digits and letters of hexadecimal numbers as one."""
+_LEFT: Final = 3
+"""Least length of a word without what is folded at its ends: a shorter one is in too many folded lines."""
+_REMEMBERED: Final = 50_000
+"""Folded lines that are remembered."""
 _SHORT: Final = 1 << 16
 """Bytes of a text of which each word is looked for on its own."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
@@ -138,24 +180,28 @@ class Pattern:
 
     @cached_property
     def literals(self) -> tuple[str, ...]:
-        """Texts in lower case of which one stands in every line that matches."""
-        best: tuple[str, ...] = ()
-        runs: list[tuple[str, ...]] = []
+        """Texts in lower case of which one stands in every line that matches: those that logs have most seldom."""
+        return max(self._runs(), key=lambda run: (min(_ENOUGH, *map(weigh, run)), -len(run), len(run[0])))
+
+    def _runs(self) -> Iterator[tuple[str, ...]]:
+        """Yield for each part without free words the texts of which one stands there."""
+        run: tuple[str, ...] = ("",)
         position = 0
-        for match in _PIECE.finditer(self._inner):
-            runs.append((self._inner[position : match.start()],))
-            if match[1] is not None:
-                runs.append(tuple(match[1].split("|")))
-            elif match[3] in _FIXED:
-                runs.append(_FIXED[match[3]])
-            elif match[4] is not None or match[6] is not None:
-                runs.append((match[4] or match[6],))
+        inner = self._inner.lower()
+        for match in _PIECE.finditer(inner):
+            run = tuple(word + inner[position : match.start()] for word in run)
             position = match.end()
-        runs.append((self._inner[position:],))
-        for run in runs:
-            if len(min(run, key=len)) > (len(min(best, key=len)) if best else 0):
-                best = run
-        return tuple(word.lower() for word in best)
+            words = tuple(match[1].split("|")) if match[1] is not None else _FIXED.get(match[3], ())
+            words = (match[6],) if match[6] is not None else words
+            joined = tuple(start + word for start in run for word in words)
+            if match[1] is not None and len(joined) <= _PRODUCT:
+                run = joined
+                continue
+            yield joined if 0 < len(joined) <= _PRODUCT else run
+            if other := words or ((match[4],) if match[4] else ()):
+                yield other
+            run = words if match[1] is not None else ("",)
+        yield tuple(word + inner[position:] for word in run)
 
     def match(self, line: str, lowered: str) -> dict[str, str] | None:
         """Return the words that the pattern names if it stands in a line, else None."""
@@ -180,6 +226,11 @@ class Pattern:
         )
 
 
+def weigh(text: str) -> int:
+    """Return how seldom logs have a text in lower case: how many letters it has, where a common word counts as one."""
+    return len(_LETTERS.findall(_COMMON.sub("0", text)))
+
+
 T = TypeVar("T")
 
 
@@ -194,15 +245,21 @@ class Filter(Generic[T]):
 
     def open(self, text: bytes) -> "Search[T]":
         """Return what searches a text. In a short one each word is looked for; to compile all of them takes longer."""
-        return _Words(text, self._words) if len(text) <= _SHORT else _Compiled(text, self._expression)
+        if len(text) <= _SHORT:
+            return _Words(text, self._words)
+        return _Compiled(text, self, self._lines.list_suspects(text))
 
     @cached_property
     def _words(self) -> Mapping[bytes, Mapping[int, T]]:
         return {word.encode(): owners for word, owners in self._owners.items()}
 
     @cached_property
-    def _expression(self) -> "_Expression[T]":
+    def expression(self) -> "_Expression[T]":
         return _Expression(self._owners)
+
+    @cached_property
+    def _lines(self) -> "_Lines":
+        return _Lines(self._owners)
 
 
 class Search(Protocol[T]):
@@ -230,15 +287,52 @@ class _Words(Generic[T]):
 
 
 class _Compiled(Generic[T]):
-    def __init__(self, text: bytes, expression: "_Expression[T]") -> None:
-        self._text, self._expression = text, expression
+    def __init__(self, text: bytes, words: Filter[T], suspects: list[tuple[int, int]]) -> None:
+        self._text, self._words = text, words
+        self._suspects = suspects[::-1]
 
     def find(self, position: int) -> tuple[int, int] | None:
-        match = self._expression.search(self._text, position)
-        return match.span() if match else None
+        while self._suspects:
+            start, end = self._suspects[-1]
+            if match := self._words.expression.search(self._text, max(position, start), end):
+                return match.span()
+            self._suspects.pop()
+        return None
 
     def list_owners(self, line: bytes) -> list[T]:
-        return self._expression.list_owners(line)
+        return self._words.expression.list_owners(line)
+
+
+class _Lines:
+    """Tells lines that need no search, because one that has only other digits or letters from a to f had no word.
+
+    Most lines of a long log are so, and to compare is quicker than to search.
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        folded = {word: word.encode().translate(_FOLD).decode() for word in words}
+        self._weak = [word.encode() for word, left in folded.items() if len(left.strip("0")) < _LEFT]
+        self._search = _Expression({left: {} for left in folded.values() if len(left.strip("0")) >= _LEFT}).search
+        self._known: dict[bool, set[bytes]] = {True: set(), False: set()}  # lines by whether a word may stand in them
+
+    def list_suspects(self, text: bytes) -> list[tuple[int, int]]:
+        """Return the parts of a text in which a word may stand."""
+        if any(word in text for word in self._weak):
+            return [(0, len(text))]
+        lines = text.translate(_FOLD).split(b"\n")
+        suspect, clear = self._known[True], self._known[False]
+        if len(clear) + len(suspect) > _REMEMBERED:
+            clear.clear()
+            suspect.clear()
+        new = {*lines} - clear - suspect
+        if 2 * len(new) > len(lines):
+            return [(0, len(text))]
+        for line in new:
+            self._known[self._search(line) is not None].add(line)
+        if suspect.isdisjoint(lines):
+            return []
+        starts = accumulate((len(line) + 1 for line in lines), initial=0)
+        return [(start, start + len(line)) for start, line in zip(starts, lines, strict=False) if line in suspect]
 
 
 class _Expression(Generic[T]):
