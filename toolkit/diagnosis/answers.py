@@ -7,12 +7,13 @@ versions of packages (packages.py) and of the compute capabilities of cards (car
 import functools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from toolkit.diagnosis import cards, packages, shapes
+from toolkit.diagnosis import cards, packages, places, shapes, wheels
 from toolkit.diagnosis.table import Answer, Row
 from train.system.output import inline
 
@@ -31,15 +32,25 @@ def load_knowledge() -> Mapping[str, Any]:
 def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
     """Return what to say. ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES."""
     known = {**gather(row, words, facts), "place": place}
-    chosen = next((answer for answer in row.answers if _fits(answer, known)), Answer())
+    general = Answer(cause=row.cause, remedy=row.remedy, commands=row.commands)
     there = row.places.get(place, Answer())
-    remedy = chosen.remedy or there.remedy or row.remedy
-    commands = chosen.commands or there.commands or row.commands
+    fitting = [answer for answer in row.answers if _fits(answer, known)] or [Answer()]
+    told = [_fill(answer, there, general, known) for answer in fitting]
+    weighed = [wheels.weigh(answer, facts, load_knowledge()) for answer in told]
+    best = next((each for each in weighed if isinstance(each, Answer)), told[0])
+    if isinstance(obstacle := weighed[0], wheels.Obstacle) and best is told[0]:
+        best = replace(best, remedy=obstacle.remedy, commands=obstacle.commands)
+    commands = (wheels.take_fitting_python(command, facts, load_knowledge()) for command in best.commands)
+    return places.adapt(replace(best, commands=tuple(commands)), facts)
+
+
+def _fill(answer: Answer, there: Answer, general: Answer, known: Words) -> Answer:
+    commands = answer.commands or there.commands or general.commands
     # A command of which a word is not known is left out: not each library is in each distribution.
-    runnable = [each for each in commands if not chosen.commands or _list_words(each) <= known.keys()]
+    runnable = [each for each in commands if not answer.commands or _list_words(each) <= known.keys()]
     return Answer(
-        cause=fill(chosen.cause or row.cause, known),
-        remedy=fill(remedy, known),
+        cause=fill(answer.cause or general.cause, known),
+        remedy=fill(answer.remedy or there.remedy or general.remedy, known),
         commands=tuple(fill(each, known) for each in runnable),
     )
 

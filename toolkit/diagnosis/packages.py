@@ -42,7 +42,12 @@ def compare(found: str, spec: str) -> str:
     return ""
 
 
-def _overlap(one: str, other: str) -> bool:
+def fits(found: str, spec: str) -> bool:
+    """Return whether a version is one that a specifier takes; not if nobody can say."""
+    return compare(found, spec) == "" and compare(found, "<0") == "new"
+
+
+def overlap(one: str, other: str) -> bool:
     """Return whether some version that either specifier names, or one beside it, is in both."""
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
@@ -59,7 +64,7 @@ def read_minor(version: str) -> str:
     return match[0] if match else ""
 
 
-def _find_wish(package: str, facts: Words, known: Knowledge) -> str:
+def find_wish(package: str, facts: Words, known: Knowledge) -> str:
     """Return what the TensorFlow of the log wants of a package."""
     wishes = known["tensorflow"].get(read_minor(facts.get("TensorFlow", "")), {})
     return str(wishes.get(package.replace("-", "_"), ""))
@@ -77,12 +82,12 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
     if not direction:
         return told
     told |= {"too": direction, "another": "a newer" if direction == "new" else "an older"}
-    held = _find_wish(package, facts, known)
+    held = find_wish(package, facts, known)
     if _normalize(package) in known["followers"]:
         return {**told, "follower": package, "requirement": _require(package, facts, known)}
     if _normalize(package) in {"tensorflow", "tensorflow-cpu"}:
         return {**told, "tensorflow": found}
-    return {**told, "held": held} if held and _normalize(who) != "tensorflow" and not _overlap(spec, held) else told
+    return {**told, "held": held} if held and _normalize(who) != "tensorflow" and not overlap(spec, held) else told
 
 
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
@@ -100,11 +105,11 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
         told |= {"family": family["what"], "install": family["install"]}
     row = next(_list_names(module, name, known["names"]), None)
-    if row is None:
+    if row is None or _is_denied(row, facts):
         return {**told, **_guess(module, name, package, facts, known)}
     package = str(row["package"])
     use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
-    held = _find_wish(package, facts, known)
+    held = find_wish(package, facts, known)
     told |= {
         "package": package,
         "what": _tell_lost(row, module, name),
@@ -117,10 +122,21 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         until = f"to {row['back']}" if "back" in row else "and later"
         return {**told, "gone": gone, "until": until, "below": _step_below(gone) if package == "Python" else ""}
     since = str(row["since"])
-    stays = held and not _overlap(f">={since}", held)
+    stays = held and not overlap(f">={since}", held)
     if package == "keras" and since.startswith("2."):
         told["with_tensorflow"] = "yes"
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def find_version(package: str, facts: Words) -> str:
+    """Return the version of a package that the log shows; empty if it shows none."""
+    return facts.get({"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras"}.get(package, package), "")
+
+
+def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
+    """Return whether the log shows a version that has the name, though a row says that the installed one lacks it."""
+    found = find_version(str(row["package"]), facts)
+    return fits(found, f"<{row['gone']}" if "gone" in row else f">={row['since']}")
 
 
 def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge) -> Words:

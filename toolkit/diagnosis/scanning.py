@@ -54,6 +54,8 @@ _QUOTE: Final = re.compile(r'\\+"')
 _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
 """A line that says itself that it is no error."""
 _LAST_LINES: Final = 3
+_OTHERS: Final = ("JAX", "PyTorch")
+"""Frameworks that a log without TensorFlow is of."""
 
 T = TypeVar("T")
 
@@ -86,6 +88,7 @@ class Scan:
     origin: tuple[str, ...] = ()  # where the last of these was raised: in the program, and in a library
     lines: int = 0
     _logs: int = 0
+    _ours: bool = False  # whether TensorFlow is named
     _seen: dict[int, int] = field(default_factory=dict)
     _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
 
@@ -103,10 +106,15 @@ class Scan:
         if block is not None:
             self._take(block, before, b"", source, last=True)
             self.lines += block.first + block.numbered.rstrip(b"\n").count(b"\n")
+        for name in _OTHERS:
+            self.facts.pop(f"{name} alone", None)
+            if name in self.facts and not self._ours:
+                self.facts[f"{name} alone"] = "yes"
 
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         self._explained.clear()
         lowered = block.text.lower()
+        self._ours = self._ours or b"tensorflow" in lowered or b"keras" in lowered
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
         def show(found: _Found, rows: list[Row]) -> None:

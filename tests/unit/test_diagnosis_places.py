@@ -1,0 +1,233 @@
+"""Answers fit the log: commands that run where it was written, and versions that it does not exclude."""
+
+import io
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from toolkit import diagnosis
+from toolkit.diagnosis import answers, places, wheels
+from toolkit.diagnosis.table import Answer
+
+ROWS = diagnosis.load().rows
+
+UNIX = r"(?:^|\| ?|; )(?:sudo|apt[\w-]*|export|unset|ldd|ldconfig|grep|dmesg|ls|cat|df|free)\b|LD_LIBRARY_PATH|\$\("
+INSTALLS = r"^(?:python -m )?pip "
+FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "Windows": ({"Windows": "yes"}, UNIX),
+    "PowerShell": ({"Windows": "yes", "PowerShell": "yes"}, UNIX),
+    "Command Prompt": ({"Windows": "yes", "Command Prompt": "yes"}, UNIX),
+    "macOS": ({"macOS": "yes"}, r"\bapt-get\b|^ldd |^export LD_|tensorflow\[and-cuda\]|^nvidia-smi"),
+    "ARM": ({"ARM": "yes"}, r"tensorflow\[and-cuda\]"),
+    "Jetson": ({"ARM": "yes", "Jetson": "yes"}, r"tensorflow\[and-cuda\]"),
+    "Colab": ({"Colab": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|^uv venv --python|{INSTALLS}"),
+    "Kaggle": ({"Kaggle": "yes", "conda environment": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|{INSTALLS}"),
+    "notebook": ({"notebook": "yes"}, rf"^sudo\b|^export |modprobe|{INSTALLS}"),
+    "Slurm": ({"Slurm": "yes"}, r"^(?!.*(?:slurm|munge|scontrol)).*\bsudo\b"),
+    "image build": ({"image build": "yes"}, r"\bsudo (?!.*# on the host)|^export |^pip (?:un)?install "),
+    "container": ({"container": "yes"}, r"\bsudo (?!.*# on the host)"),
+    "project of uv": ({"project of uv": "yes"}, INSTALLS),
+    "Poetry": ({"Poetry": "yes"}, INSTALLS),
+    "pixi": ({"pixi": "yes"}, INSTALLS),
+    "conda": ({"conda install": "yes"}, r"^(?:python -m )?pip install (?:'?numpy\S*|h5py|protobuf)$"),
+    "TensorFlow 1": ({"TensorFlow": "1.15.0"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$|^pip install tf-keras$"),
+    "TensorFlow 2.10": ({"TensorFlow": "2.10.1"}, r"(?<!uv add ')tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$"),
+    "JAX": ({"JAX": "yes", "JAX alone": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "PyTorch": ({"PyTorch": "yes", "PyTorch alone": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+}
+"""By where a log was written: the facts that show it, and what no command may have there."""
+
+
+def list_answers() -> Iterator[Answer]:
+    for row in ROWS.values():
+        yield from (
+            Answer(commands=each.commands) for each in (row, *row.answers, *row.places.values()) if each.commands
+        )
+
+
+ANSWERS = list(list_answers())
+
+
+def find_misleading(pattern: str, said: list[Answer]) -> list[str]:
+    commands = (command for answer in said for command in answer.commands if not re.search("# in WSL 2", command))
+    return [command for command in commands if re.search(pattern, command)]
+
+
+@pytest.mark.parametrize(("facts", "pattern"), FORBIDDEN.values(), ids=FORBIDDEN)
+def test_no_command_of_any_row_misleads_where_the_log_was_written(facts: Mapping[str, str], pattern: str) -> None:
+    assert find_misleading(pattern, ANSWERS)
+    assert find_misleading(pattern, [places.adapt(answer, facts) for answer in ANSWERS]) == []
+
+
+def test_a_log_without_a_place_has_the_commands_of_the_row_and_other_ways_to_install() -> None:
+    for answer in ANSWERS:
+        assert set(answer.commands) <= set(places.adapt(answer, {}).commands)
+
+
+def say(command: str, *facts: str) -> list[str]:
+    return list(places.adapt(Answer(commands=(command,), remedy="Do it."), dict.fromkeys(facts, "yes")).commands)
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "said"),
+    [
+        ("pip install 'numpy<2'", ["pip install"], ["pip install 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["project of uv"], ["uv add 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["uv pip"], ["uv pip install 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["Poetry"], ["poetry add 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["pixi"], ["pixi add --pypi 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["conda install"], ["conda install -c conda-forge 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["conda install", "micromamba"], ["micromamba install -c conda-forge 'numpy<2'"]),
+        ("pip install frob", ["conda install"], ["python -m pip install frob"]),
+        ("pip install 'numpy<2'", ["Windows", "pip install"], ['python -m pip install "numpy<2"']),
+        ("pip install 'numpy<2'", ["Colab"], ["%pip install 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["image build"], ["RUN pip install 'numpy<2'"]),
+        ("pip install --upgrade keras", ["project of uv"], ["uv lock --upgrade-package keras"]),
+        (
+            "pip list | grep -iE 'keras|tensorflow'",
+            ["Windows", "pip install"],
+            ['python -m pip list | findstr /i "keras tensorflow "'],
+        ),
+        ("export A=1 B=x", ["Windows", "PowerShell"], ["$env:A = '1'", "$env:B = 'x'"]),
+        ("export A=1", ["Windows", "Command Prompt"], ['set "A=1"']),
+        ("export A=1", ["notebook"], ["%env A=1"]),
+        ("export A=1", ["image build"], ["ENV A=1"]),
+        ("A=1 python x.py", ["Windows", "PowerShell"], ["$env:A = '1'", "python x.py"]),
+        ("A=1 python x.py", ["notebook"], ["!A=1 python x.py"]),
+        ("sudo apt-get install ffmpeg", ["Colab"], ["!apt-get install -y ffmpeg"]),
+        ("sudo apt-get install ffmpeg", ["image build"], ["RUN apt-get update && apt-get install -y ffmpeg"]),
+        ("sudo apt-get install ffmpeg", ["container"], ["apt-get install ffmpeg"]),
+        ("sudo apt-get install ffmpeg", ["macOS"], ["brew install ffmpeg"]),
+        ("sudo apt-get install ffmpeg", ["Slurm"], []),
+        ("sudo modprobe nvidia", ["container"], ["sudo modprobe nvidia    # on the host"]),
+        ("sudo systemctl restart slurmd", ["Slurm"], ["sudo systemctl restart slurmd"]),
+        ("uv venv --python 3.11 && uv pip install x", ["image build"], ["FROM python:3.11-slim", "RUN pip install x"]),
+        (
+            "uv venv --python 3.11 && uv pip install x",
+            ["Windows"],
+            ["py -3.11 -m venv new", "new\\Scripts\\activate", "python -m pip install x"],
+        ),
+        (
+            "uv venv --python 3.11 && uv pip install x",
+            ["conda install"],
+            ["conda create -n new -c conda-forge python=3.11 && conda activate new && python -m pip install x"],
+        ),
+        ("uv venv --python 3.11 && uv pip install x", ["Colab"], []),
+        ("ldd x.so", ["macOS"], ["otool -L x.so"]),
+        ("cd x && make", ["notebook"], ["!cd x && make"]),
+    ],
+)  # fmt: skip
+def test_a_command_is_said_as_the_place_of_the_log_has_it(command: str, facts: list[str], said: list[str]) -> None:
+    assert say(command, *facts) == said
+
+
+def test_where_nothing_can_be_run_the_remedy_says_who_can() -> None:
+    answer = Answer(remedy="Install it.", commands=("sudo apt-get install x",))
+    assert "administrators" in places.adapt(answer, {"Slurm": "yes"}).remedy
+    assert "administrators" not in places.adapt(answer, {}).remedy
+
+
+def test_a_notebook_is_to_be_started_anew_after_packages_were_installed() -> None:
+    answer = Answer(remedy="Install it.", commands=("pip install x",))
+    assert "restart the runtime" in places.adapt(answer, {"Colab": "yes"}).remedy
+    assert "restart" not in places.adapt(replace_commands(answer, "pip check"), {"Colab": "yes"}).remedy
+
+
+def replace_commands(answer: Answer, *commands: str) -> Answer:
+    return Answer(remedy=answer.remedy, commands=commands)
+
+
+def test_sentences_about_what_is_not_there_are_left_out_where_others_remain() -> None:
+    answer = Answer(remedy="Install both anew. Unset LD_LIBRARY_PATH.")
+    assert places.adapt(answer, {"Windows": "yes"}).remedy == "Install both anew."
+    assert places.adapt(Answer(remedy="Unset LD_LIBRARY_PATH."), {"Windows": "yes"}).remedy == "Unset LD_LIBRARY_PATH."
+
+
+KNOWN = answers.load_knowledge()
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "why"),
+    [
+        ("pip install 'numpy<2'", {"NumPy": "1.26.4"}, "shows numpy 1.26.4, which is <2 already"),
+        ("pip install --upgrade 'keras>=3'", {"Keras": "3.5.0"}, "shows keras 3.5.0"),
+        ("pip install 'numpy<1.24'", {"TensorFlow": "2.19.0"}, "wants numpy>=1.26,<2.2"),
+        ("pip install --upgrade tensorflow", {"TensorFlow": "2.21.0"}, "no newer one is known"),
+    ],
+)
+def test_what_the_log_shows_already_or_excludes_is_not_asked_for(command: str, facts: dict[str, str], why: str) -> None:
+    obstacle = wheels.find_obstacle(command, facts, KNOWN)
+    assert obstacle
+    assert why in obstacle.remedy
+    assert wheels.find_obstacle(command, {}, KNOWN) is None
+    assert wheels.find_obstacle(command.replace("install ", "install --force-reinstall "), facts, KNOWN) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "python", "said"),
+    [
+        ("pip install 'tensorflow<2.16'", "3.13.1", "uv venv --python 3.11 && uv pip install 'tensorflow<2.16'"),
+        ("pip install 'tensorflow<2.16'", "3.11", "pip install 'tensorflow<2.16'"),
+        ("pip install 'tensorflow~=2.18.0'", "3.7.9", "uv venv --python 3.12 && uv pip install 'tensorflow~=2.18.0'"),
+        ("pip install 'numpy<1.24'", "3.12", "uv venv --python 3.11 && uv pip install 'numpy<1.24'"),
+        ("pip install --upgrade tensorflow", "3.14", "uv venv --python 3.13 && uv pip install tensorflow"),
+        ("pip install frob", "3.14", "pip install frob"),
+    ],
+)
+def test_what_has_no_wheel_for_the_python_of_the_log_gets_an_environment(command: str, python: str, said: str) -> None:
+    assert wheels.take_fitting_python(command, {"Python": python}, KNOWN) == said
+
+
+def read(log: str) -> diagnosis.Cause:
+    return diagnosis.diagnose([("", io.BytesIO(log.encode()))]).serious[0]
+
+
+def test_a_name_that_the_version_of_the_log_has_is_not_said_to_be_lost() -> None:
+    lost = "AttributeError: module 'numpy' has no attribute 'bool'"
+    assert "pip install 'numpy<1.24'" in read(lost).commands
+    told = read(f"numpy                1.23.5\n{lost}")
+    assert "NumPy 1.24" not in told.cause
+    assert "pip install 'numpy<1.24'" not in told.commands
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        (r"(base) C:\Users\me>python train.py", "Command Prompt"),
+        (r"PS C:\Users\me\p> python train.py", "PowerShell"),
+        (r'  File "C:\Users\me\p\venv\lib\site-packages\x.py", line 3', "Windows"),
+        ('  File "/Users/me/p/train.py", line 3', "macOS"),
+        ("Linux box 6.8.0-1012-aws #13 SMP aarch64 GNU/Linux", "ARM"),
+        ("<ipython-input-3-5f2a> in main()\n/usr/local/lib/python3.10/dist-packages/x/core.py in run(x)", "Colab"),
+        ("/kaggle/input/data/train.csv", "Kaggle"),
+        ("/tmp/ipykernel_123/2132.py in <module>", "notebook"),
+        ("srun: error: node12: task 0: Exited with exit code 1", "Slurm"),
+        ("#12 [stage-1 4/7] RUN pip install x", "image build"),
+        ("Step 5/9 : RUN pip install x", "image build"),
+        ("$ uv sync", "project of uv"),
+        ("$ poetry run python train.py", "Poetry"),
+        ("$ pixi run train", "pixi"),
+        ("$ conda install numpy", "conda install"),
+        ('  File "/home/me/miniconda3/envs/x/lib/python3.10/site-packages/x.py", line 5', "conda environment"),
+        ("import torch", "PyTorch alone"),
+    ],
+)
+def test_a_log_shows_where_it_was_written(line: str, place: str) -> None:
+    facts = diagnosis.diagnose([("", io.BytesIO(line.encode()))]).found.facts
+    assert place in places.list_places(facts)
+    assert place not in places.list_places({})
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("Step 200/1000: loss 0.3", "image build"),
+        (r'  File "C:/Users/me/p/train.py", line 3', "macOS"),
+        ("/mnt/c/Users/me\nC:\\Users\\me", "Windows"),
+        ("import torch\nimport tensorflow", "PyTorch alone"),
+    ],
+)
+def test_what_looks_alike_shows_no_place(line: str, place: str) -> None:
+    facts = diagnosis.diagnose([("", io.BytesIO(line.encode()))]).found.facts
+    assert place not in places.list_places(facts)

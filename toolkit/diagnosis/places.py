@@ -1,0 +1,172 @@
+"""Says commands as they are run where a log was written, and leaves out what nobody can run there.
+
+places.yaml has the rules. A command is cut at ``&&``, and the rules for the places of a log rewrite each part in order.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from toolkit.diagnosis import packages
+from toolkit.diagnosis.table import Answer
+
+PATH: Final = Path(__file__).with_name("places.yaml")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_THEN: Final = " && "
+_REMARK: Final = "    # "
+_ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)=('[^']*'|\"[^\"]*\"|(?:\$\([^)]*\)|[^\s'\"])*)(?:\s+|$)")
+_OTHER_INSTALLER: Final = re.compile(r"(?:uv|conda|mamba|poetry|pixi|pipenv) ")
+_QUOTED: Final = re.compile(r"`([^`]+)`")
+
+Facts = Mapping[str, str]
+
+
+@functools.cache
+def load() -> Mapping[str, Any]:
+    return yaml.load(PATH.read_bytes(), _Loader)  # type: ignore[no-any-return]  # noqa: S506 - a safe loader
+
+
+@dataclass(frozen=True)
+class _Rule:
+    match: re.Pattern[str]
+    say: tuple[str, ...] | None  # None: nobody can run the command there
+    note: str
+
+
+def adapt(answer: Answer, facts: Facts) -> Answer:
+    """Return an answer whose commands can be run where the log was written.
+
+    ``facts``: what the log says. Where it shows no program that installs packages, the ways of others follow the first
+    command that installs some.
+    """
+    speaker = _Speaker(list_places(facts), facts, answer)
+    commands = [each for command in answer.commands for each in speaker.say(command)]
+    if answer.commands and not commands:
+        speaker.notes |= dict.fromkeys(speaker.lacking)
+    remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.leave_out(answer.remedy))
+    return replace(
+        answer,
+        remedy=" ".join([remedy, *(note for note in speaker.notes if note not in remedy)]),
+        commands=tuple(dict.fromkeys(_add_other_ways(commands, answer, facts))),
+    )
+
+
+def list_places(facts: Facts) -> frozenset[str]:
+    """Return the names of the facts and of the places that follow from them, without those that others hide."""
+    places = facts.keys() | {name for name, wanted in load()["places"].items() if facts.keys() >= {*wanted}}
+    for place, hidden in load()["hides"].items():
+        places = places - {*hidden} if place in places else places
+    return frozenset(places)
+
+
+def _add_other_ways(commands: list[str], answer: Answer, facts: Facts) -> Iterator[str]:
+    """Yield the commands, and after the first that installs packages how others than pip do so."""
+    places = list_places(facts)
+    seen = not places.isdisjoint(load()["installers"]) or any(map(_OTHER_INSTALLER.match, answer.commands))
+    for command in commands:
+        yield command
+        if seen or not re.match(r"(?:python3? -m )?pip install [^-]", command):
+            continue
+        seen = True
+        for place, when in load()["other_ways"].items():
+            other = _Speaker(places | {place}, facts, answer).say(command)
+            yield from (f"{each}{_REMARK}{when}" for each in other if each != command and "pip install" not in each)
+
+
+class _Speaker:
+    """Says commands for the places of one log."""
+
+    def __init__(self, places: frozenset[str], facts: Facts, answer: Answer) -> None:
+        self._variables = next((each for each in load()["variables"] if places & {*each["where"]}), None)
+        self._rules = [_compile(rule) for rule in load()["rules"] if _applies(rule, places, facts, answer)]
+        self._unsaid = [re.compile(each["match"]) for each in load()["unsaid"] if places & {*each["where"]}]
+        self._apart = bool(places & {*load()["apart"]})
+        self.notes: dict[str, None] = {}
+        self.lacking = [note for place, note in load()["lacking"].items() if place in places]
+
+    def say(self, command: str) -> list[str]:
+        """Return the commands to run in place of one; none if nobody can run it there."""
+        body, mark, remark = command.partition(_REMARK)
+        parts = [body] if body.startswith("cd ") else body.split(_THEN)
+        said = [self._say_part(part) for part in parts]
+        if parts[0].startswith("uv venv") and said[0] != parts[:1]:  # another program makes the environment
+            said[1:] = [self._say_part(part.removeprefix("uv ")) for part in parts[1:]]
+        if any(each is None for each in said):
+            return []
+        lines = [line for each in said if each for line in each]
+        if not self._apart and len(parts) > 1:
+            lines = [_THEN.join(lines)]
+        return [line if _REMARK in line else f"{line}{mark}{remark}" for line in lines]
+
+    def leave_out(self, text: str) -> str:
+        """Return a text without the sentences that say nothing there, or all of it if they are all."""
+        sentences = re.split(r"(?<=[.;]) ", text)
+        kept = [each for each in sentences if not any(found.search(each) for found in self._unsaid)]
+        return f"{' '.join(kept).rstrip(';.')}." if 0 < len(kept) < len(sentences) else text
+
+    def say_short(self, command: str) -> str:
+        """Return one command in place of another within a sentence, or the same."""
+        if " " not in command or not re.match(r"[a-z]", command):
+            return command
+        said = self.say(command)
+        return said[0].partition(_REMARK)[0] if len(said) == 1 else command
+
+    def _say_part(self, part: str) -> list[str] | None:
+        """Return what is said in place of a part of a command, or None if nobody can run it."""
+        said = self._assign(part)
+        for rule in self._rules:
+            said = self._rewrite(rule, said) if said is not None else None
+        return said
+
+    def _rewrite(self, rule: _Rule, lines: list[str]) -> list[str] | None:
+        rewritten: list[str] = []
+        for line in lines:
+            if _REMARK in line or not rule.match.search(line):
+                rewritten.append(line)
+                continue
+            if rule.note:
+                self.notes[rule.note] = None
+            if rule.say is None:
+                return None
+            rewritten += [rule.match.sub(say, line) for say in rule.say]
+        return rewritten
+
+    def _assign(self, part: str) -> list[str] | None:
+        """Return a part with its variables set in the way of the place, or None if one cannot be set there."""
+        word, _, rest = part.partition(" ")
+        way = self._variables
+        if way is None or not (word in {"export", "unset"} or ("alone" in way and _ASSIGNED.match(part))):
+            return [part]
+        if word == "unset":
+            if re.search(way["never"], rest):
+                return None
+            return [each.format(name=name) for name in rest.split() for each in way["unset"]]
+        text, said = part.removeprefix("export "), []
+        while found := _ASSIGNED.match(text):
+            name, value = found[1], found[2].strip("'\"")
+            if re.search(way["never"], f"{name}={value}"):
+                return None
+            said += [each.format(name=name, value=value) for each in way["set"]]
+            text = text[found.end() :]
+        return [*said, text] if text.strip() else said
+
+
+def _applies(rule: Mapping[str, Any], places: frozenset[str], facts: Facts, answer: Answer) -> bool:
+    if "where" in rule and places.isdisjoint(rule["where"]):
+        return False
+    if not places.isdisjoint(rule.get("unless", ())):
+        return False
+    if "beside" in rule and re.search(rule["beside"], " ".join([answer.remedy, *answer.commands])):
+        return False
+    return all(name in facts and packages.fits(facts[name], spec) for name, spec in rule.get("when", {}).items())
+
+
+def _compile(rule: Mapping[str, Any]) -> _Rule:
+    say = rule.get("say")
+    told = None if say is None else (say,) if isinstance(say, str) else tuple(say)
+    return _Rule(re.compile(rule["match"]), told, rule.get("note", ""))

@@ -1,0 +1,95 @@
+"""Says which commands the versions in a log exclude: what is there already, and what has no wheel for its Python."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from toolkit.diagnosis import packages
+from toolkit.diagnosis.table import Answer
+
+_INSTALL: Final = re.compile(r"(?:^|&& )(?:uv |python3? -m )?pip install (?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)")
+_WANTED: Final = re.compile(
+    r"(?<![\w.,=<>/-])'?(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?P<spec>[<>=!~][\w.,<>=!~* ]*)?'?(?=\s|$)"
+)
+_RANGE: Final = re.compile(r"(?:[<>]=?[\w.]+,? ?)+")
+_THERE: Final = (
+    "The log shows {package} {version}, which is {spec} already. Either Python imports another copy of it: look which, "
+    "and remove it. Or the other package of these lines is to change: take its release for {package} {version}."
+)
+_HELD: Final = (
+    "TensorFlow {minor} wants {package}{held}, so {package}{spec} does not go with it. Update the package whose file "
+    "the traceback names, or change the program; else use {package}{spec} with the TensorFlow of its time."
+)
+_NEWEST: Final = (
+    "The log shows TensorFlow {minor}, and no newer one is known here. Update the other package of these lines, or "
+    "take the TensorFlow for which the program was written."
+)
+
+Facts = Mapping[str, str]
+Knowledge = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why what a command asks for is asked for in vain."""
+
+    package: str
+    remedy: str
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        module = self.package.replace("-", "_")
+        return (f"python -c 'import {module}; print({module}.__version__, {module}.__file__)'", "pip check")
+
+
+def weigh(answer: Answer, facts: Facts, known: Knowledge) -> Answer | Obstacle:
+    """Return an answer without the commands that the log excludes, or why none is left of those that install."""
+    found = [find_obstacle(command, facts, known) for command in answer.commands]
+    useful = tuple(command for command, each in zip(answer.commands, found, strict=True) if each is None)
+    first = next((each for each in found if each), None)
+    if first is None or any(map(_INSTALL.search, useful)):
+        return replace(answer, commands=useful)
+    return first
+
+
+def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | None:
+    """Return why a command asks in vain: the log shows its version already, or a TensorFlow that does not take it."""
+    minor = packages.read_minor(facts.get("TensorFlow", ""))
+    for install in _INSTALL.finditer(command):
+        wanted = list(_WANTED.finditer(install["what"]))
+        if "--force-reinstall" in install["what"]:
+            continue
+        newest = minor == [*known["tensorflow"]][-1] and "--upgrade" in install["what"]
+        if newest and [each["name"] for each in wanted] == ["tensorflow"]:
+            return Obstacle("tensorflow", _NEWEST.format(minor=minor))
+        for package, spec in ((each["name"], (each["spec"] or "").strip()) for each in wanted):
+            version, held = packages.find_version(package, facts), packages.find_wish(package, facts, known)
+            if _RANGE.fullmatch(spec) and version and packages.fits(version, spec):
+                return Obstacle(package, _THERE.format(package=package, version=version, spec=spec))
+            if _RANGE.fullmatch(spec) and held and len(wanted) == 1 and not packages.overlap(spec, held):
+                return Obstacle(package, _HELD.format(minor=minor, package=package, held=held, spec=spec))
+    return None
+
+
+def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
+    """Return a command that makes an environment first if what it installs has no wheel for the log's Python."""
+    python, install = packages.read_minor(facts.get("Python", "")), _INSTALL.search(command)
+    if not python or install is None or "--python" in command or install.start():
+        return command
+    for wanted in _WANTED.finditer(install["what"]):
+        fitting = _list_pythons(wanted["name"], wanted["spec"] or "", known)
+        if fitting and python not in fitting:
+            return f"uv venv --python {fitting[-1]} && uv pip install {install['what'].removeprefix('--upgrade ')}"
+    return command
+
+
+def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
+    """Return the Pythons for which some release of a package within a specifier has wheels."""
+    releases = known.get({"tensorflow-cpu": "tensorflow"}.get(package, package), {})
+    found: set[int] = set()
+    for minor, row in releases.items() if package in {"tensorflow", "tensorflow-cpu", "numpy"} else ():
+        if any(packages.fits(f"{minor}.{patch}", spec.strip()) for patch in (0, 1, 9)):
+            first, _, last = row["python"].partition(" to ")
+            found |= {*range(int(first.partition(".")[2]), int((last or first).partition(".")[2]) + 1)}
+    return [f"3.{minor}" for minor in sorted(found)]
