@@ -44,7 +44,7 @@ def compare(found: str, spec: str) -> str:
 
 def fits(found: str, spec: str) -> bool:
     """Return whether a version is one that a specifier takes; not if nobody can say."""
-    return compare(found, spec) == "" and compare(found, "<0") == "new"
+    return bool(found) and compare(found, spec) == "" and compare(found, "<0") == "new"
 
 
 def overlap(one: str, other: str) -> bool:
