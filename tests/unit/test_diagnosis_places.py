@@ -27,6 +27,8 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "Slurm": ({"Slurm": "yes"}, r"^(?!.*(?:slurm|munge|scontrol)).*\bsudo\b"),
     "image build": ({"image build": "yes"}, r"\bsudo (?!.*# on the host)|^export |^pip (?:un)?install "),
     "container": ({"container": "yes"}, r"\bsudo (?!.*# on the host)"),
+    "Red Hat": ({"Red Hat": "yes"}, r"\bapt-get\b"),
+    "Podman": ({"Podman": "yes"}, r"^docker run"),
     "project of uv": ({"project of uv": "yes"}, INSTALLS),
     "Poetry": ({"Poetry": "yes"}, INSTALLS),
     "pixi": ({"pixi": "yes"}, INSTALLS),
@@ -115,6 +117,9 @@ def say(command: str, *facts: str) -> list[str]:
         ),
         ("uv venv --python 3.11 && uv pip install x", ["Colab"], []),
         ("ldd x.so", ["macOS"], ["otool -L x.so"]),
+        ("sudo apt-get install python3-dev", ["Red Hat"], ["sudo dnf install python3-devel gcc"]),
+        ("docker run --gpus all …", ["Podman"], ["podman run --device nvidia.com/gpu=all …"]),
+        ("docker run --gpus all …", ["Apptainer"], ["apptainer exec --nv IMAGE.sif …"]),
         ("cd x && make", ["notebook"], ["!cd x && make"]),
     ],
 )  # fmt: skip

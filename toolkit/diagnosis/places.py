@@ -46,7 +46,7 @@ def adapt(answer: Answer, facts: Facts) -> Answer:
     """
     speaker = _Speaker(list_places(facts), facts, answer)
     commands = [each for command in answer.commands for each in speaker.say(command)]
-    if answer.commands and not commands:
+    if answer.commands and not commands and not speaker.notes:
         speaker.notes |= dict.fromkeys(speaker.lacking)
     remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.leave_out(answer.remedy))
     return replace(
