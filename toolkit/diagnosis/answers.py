@@ -11,14 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from toolkit.diagnosis import cards, packages, places, shapes, wheels
 from toolkit.diagnosis.table import Answer, Row
+from toolkit.versions.table import read_yaml
 from train.system.output import inline
 
 KNOWLEDGE: Final = Path(__file__).with_name("knowledge.yaml")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORD: Final = re.compile(r"\{(\w+)\}")
 
 Words = Mapping[str, str]
@@ -26,7 +24,7 @@ Words = Mapping[str, str]
 
 @functools.cache
 def load_knowledge() -> Mapping[str, Any]:
-    return yaml.load(KNOWLEDGE.read_bytes(), _Loader)  # type: ignore[no-any-return]  # noqa: S506 - a safe loader
+    return read_yaml(KNOWLEDGE.read_bytes())  # type: ignore[no-any-return]
 
 
 def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:

@@ -181,7 +181,8 @@ class Pattern:
     @cached_property
     def literals(self) -> tuple[str, ...]:
         """Texts in lower case of which one stands in every line that matches: those that logs have most seldom."""
-        return max(self._runs(), key=lambda run: (min(_ENOUGH, *map(weigh, run)), -len(run), len(run[0])))
+        runs = list(self._runs())
+        return runs[0] if len(runs) == 1 else max(runs, key=_judge)
 
     def _runs(self) -> Iterator[tuple[str, ...]]:
         """Yield for each part without free words the texts of which one stands there."""
@@ -224,6 +225,10 @@ class Pattern:
         return any(word in text for word in self.literals) and any(
             self.match(line, line) is not None for line in text.split("\n")
         )
+
+
+def _judge(run: tuple[str, ...]) -> tuple[int, int, int]:
+    return min(_ENOUGH, *map(weigh, run)), -len(run), len(run[0])
 
 
 def weigh(text: str) -> int:

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
-
 from toolkit.base.errors import UsageError, refer
 from toolkit.diagnosis.patterns import Filter, Pattern
+from toolkit.versions.table import read_yaml
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
 KINDS: Final = Path(__file__).with_name("kinds.yaml")
 USAGE: Final = Path(__file__).with_name("usage.yaml")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
 Certainty = Literal["certain", "likely"]
@@ -216,8 +214,7 @@ def list_known() -> Mapping[str, str]:
 
 @functools.cache
 def _read(path: Path) -> Mapping[str, Any]:
-    told: Mapping[str, Any] = yaml.load(path.read_bytes(), _Loader)  # noqa: S506 - a safe loader, written in C
-    return told
+    return read_yaml(path.read_bytes())  # type: ignore[no-any-return]
 
 
 @functools.cache
