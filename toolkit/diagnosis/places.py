@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 
 from toolkit.diagnosis import packages
 from toolkit.diagnosis.table import Answer
+from toolkit.versions.table import read_yaml
 
 PATH: Final = Path(__file__).with_name("places.yaml")
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _THEN: Final = " && "
 _REMARK: Final = "    # "
 _ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)=('[^']*'|\"[^\"]*\"|(?:\$\([^)]*\)|[^\s'\"])*)(?:\s+|$)")
@@ -28,7 +27,7 @@ Facts = Mapping[str, str]
 
 @functools.cache
 def load() -> Mapping[str, Any]:
-    return yaml.load(PATH.read_bytes(), _Loader)  # type: ignore[no-any-return]  # noqa: S506 - a safe loader
+    return read_yaml(PATH.read_bytes())  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
