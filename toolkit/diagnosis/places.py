@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-
 from toolkit.diagnosis import packages
 from toolkit.diagnosis.table import Answer
 from toolkit.versions.table import read_yaml
