@@ -71,9 +71,10 @@ def _add_other_ways(commands: list[str], answer: Answer, facts: Facts) -> Iterat
         if seen or not re.match(r"(?:python3? -m )?pip install [^-]", command):
             continue
         seen = True
-        for place, when in load()["other_ways"].items():
-            other = _Speaker(places | {place}, facts, answer).say(command)
-            yield from (f"{each}{_REMARK}{when}" for each in other if each != command and "pip install" not in each)
+        for way in load()["other_ways"]:
+            said = _Speaker(places | {way["place"]}, facts, answer).say(command)
+            other = [each for each in said if each != command and "pip install" not in each]
+            yield from (f"{each}{_REMARK}{way['when']}" for each in other if places.isdisjoint(way.get("unless", ())))
 
 
 class _Speaker:
