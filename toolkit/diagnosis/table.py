@@ -254,7 +254,8 @@ def _list_cases() -> Iterator[dict[str, Any]]:
         for case in family["cases"]:
             sample = Pattern(case["lines"][0]).sample
             examples = ["\n".join([sample, *case.get("near", ())])]
-            yield {**_CASE, "examples": examples, "sources": family["sources"], **case}
+            shared = {name: value for name, value in family.items() if name != "cases"}
+            yield {**_CASE, "examples": examples, **shared, **case}
 
 
 _KIND: Final[Mapping[str, Any]] = {"general": True, "certainty": "likely"}
