@@ -184,6 +184,19 @@ def test_what_has_no_wheel_for_the_python_of_the_log_gets_an_environment(command
     assert wheels.take_fitting_python(command, {"Python": python}, KNOWN) == said
 
 
+@pytest.mark.parametrize(
+    ("version", "command"),
+    [
+        ("2.10.0", "conda install -c conda-forge cudatoolkit=11.2 cudnn=8.1"),
+        ("2.16.1", "wsl.exe --install"),
+    ],
+)
+def test_an_answer_may_be_for_a_range_of_the_version_that_the_log_shows(version: str, command: str) -> None:
+    line = "dso_loader.cc:64] Could not load dynamic library 'cudart64_110.dll'; dlerror: cudart64_110.dll not found"
+    assert read(f"TensorFlow version: {version}\n{line}").commands[0] == command
+    assert "TensorFlow 2.10 or earlier" in read(line).remedy
+
+
 def read(log: str) -> diagnosis.Cause:
     return diagnosis.diagnose([("", io.BytesIO(log.encode()))]).serious[0]
 

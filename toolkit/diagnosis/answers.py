@@ -32,7 +32,7 @@ def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
     known = {**gather(row, words, facts), "place": place}
     general = Answer(cause=row.cause, remedy=row.remedy, commands=row.commands)
     there = row.places.get(place, Answer())
-    fitting = [answer for answer in row.answers if _fits(answer, known)] or [Answer()]
+    fitting = [answer for answer in row.answers if _fits(answer, known, facts)] or [Answer()]
     told = [_fill(answer, there, general, known) for answer in fitting]
     weighed = [wheels.weigh(answer, facts, load_knowledge()) for answer in told]
     best = next((each for each in weighed if isinstance(each, Answer)), told[0])
@@ -91,9 +91,10 @@ def fill(text: str, words: Words) -> str:
     return _WORD.sub(lambda found: inline(words.get(found[1], found[0])), text)
 
 
-def _fits(answer: Answer, known: Words) -> bool:
+def _fits(answer: Answer, known: Words, facts: Words) -> bool:
     return _list_words(answer.cause + answer.remedy) <= known.keys() and all(
-        known.get(name) == value for name, value in answer.needs.items()
+        packages.fits(facts.get(name, ""), value) if value[0] in "<>=" else known.get(name) == value
+        for name, value in answer.needs.items()
     )
 
 

@@ -162,7 +162,7 @@ class Diagnosis:
                     "\n".join(["the last of them was raised at:", *(f"  {inline(each)}" for each in self.found.origin)])
                 )
             parts.append(f"search for them at {REPORT}, and report what is not there")
-        facts = [f"{name} {value}" for name, value in self.found.facts.items()]
+        facts = [name if value == "yes" else f"{name} {value}" for name, value in self.found.facts.items()]
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []
         parts += ["\n".join(f"does not fit: {each}" for each in self.misfits)] if self.misfits else []
         return "\n\n".join(parts)
