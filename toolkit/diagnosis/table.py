@@ -35,7 +35,7 @@ class Answer:
     cause: str = ""
     remedy: str = ""
     commands: tuple[str, ...] = ()
-    needs: Mapping[str, str] = field(default_factory=dict)  # what a word must be, or a range of what the log has as a version
+    needs: Mapping[str, str] = field(default_factory=dict)  # what a word must be, or a range of versions
 
 
 @dataclass(frozen=True, kw_only=True)
