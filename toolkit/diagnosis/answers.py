@@ -6,12 +6,12 @@ versions of packages (packages.py) and of the compute capabilities of cards (car
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.diagnosis import cards, packages, places, shapes, wheels
+from toolkit.diagnosis import cards, constraints, packages, places, shapes, wheels
 from toolkit.diagnosis.table import Answer, Row
 from toolkit.versions.table import read_yaml
 from train.system.output import inline
@@ -27,9 +27,13 @@ def load_knowledge() -> Mapping[str, Any]:
     return read_yaml(KNOWLEDGE.read_bytes())  # type: ignore[no-any-return]
 
 
-def tell(row: Row, words: Words, facts: Words, place: str) -> Answer:
-    """Return what to say. ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES."""
-    known = {**gather(row, words, facts), "place": place}
+def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words] = ()) -> Answer:
+    """Return what to say.
+
+    ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES; ``lines``: the words of each
+    line that shows the failure, where the log has several.
+    """
+    known = {**gather(row, words, facts, lines), "place": place}
     general = Answer(cause=row.cause, remedy=row.remedy, commands=row.commands)
     there = row.places.get(place, Answer())
     fitting = [answer for answer in row.answers if _fits(answer, known, facts)] or [Answer()]
@@ -53,7 +57,13 @@ def _fill(answer: Answer, there: Answer, general: Answer, known: Words) -> Answe
     )
 
 
-def gather(row: Row, words: Words, facts: Words) -> dict[str, str]:
+def knows(row: Row, words: Words, facts: Words, lines: Sequence[Words]) -> bool:
+    """Return whether a row has an answer of which all words are known; so has a row without answers."""
+    known = gather(row, words, facts, lines)
+    return not row.answers or any(_fits(answer, known, facts) for answer in row.answers)
+
+
+def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) -> dict[str, str]:
     """Return the words of a failure together with what is known and computed of them."""
     minor = packages.read_minor(facts.get("TensorFlow", ""))
     marks = {name: value for name, value in facts.items() if value == "yes"}
@@ -66,6 +76,8 @@ def gather(row: Row, words: Words, facts: Words) -> dict[str, str]:
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
+    if row.id in _TOGETHER:
+        known |= _TOGETHER[row.id](lines, load_knowledge())
     return known
 
 
@@ -93,7 +105,7 @@ def fill(text: str, words: Words) -> str:
 
 def _fits(answer: Answer, known: Words, facts: Words) -> bool:
     return _list_words(answer.cause + answer.remedy) <= known.keys() and all(
-        packages.fits(facts.get(name, ""), value) if value[0] in "<>=" else known.get(name) == value
+        packages.fits(facts.get(name, ""), value) if value[:1] in tuple("<>=") else known.get(name, "") == value
         for name, value in answer.needs.items()
     )
 
@@ -102,10 +114,18 @@ def _list_words(text: str) -> set[str]:
     return {*_WORD.findall(text)}
 
 
+_TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Words]]] = {
+    "versions-exclude": constraints.reconcile,
+    "conda-not-there": constraints.list_systems,
+    "cuda-majors-mixed": packages.find_majors,
+}
+"""What is computed of all lines that show one failure."""
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
     "own-module": packages.find_own,
     "library-missing": packages.read_file,
+    "cudnn-part-missing": packages.read_file,
+    "gpu-library-missing": packages.read_file,
     "custom-op-symbol": packages.find_release,
     "package-wants-version": packages.find_release,
     "name-missing": packages.date_name,
@@ -123,6 +143,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "host-compiler-too-new": cards.step_below,
     "cudnn-handle": cards.measure_memory,
     "driver-too-old": cards.find_driver,
+    "card-outside-cuda": cards.judge_age,
     "shape-of-input": shapes.ranks,
     "shapes-differ": shapes.compare,
 }

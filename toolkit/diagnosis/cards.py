@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolkit.diagnosis.packages import compare
+from toolkit.diagnosis.packages import compare, read_minor
 from toolkit.versions.table import load_table
 
 Words = Mapping[str, str]
@@ -18,7 +18,7 @@ def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
         return {"none": card} if card.rstrip("_") in {"sm", "compute", ""} and "card" in words else {}
     row = known["cards"].get(int(number[0]), {})
     told = {"capability": f"{number[0][:-1]}.{number[0][-1]}", "has": words.get("has", "")}
-    here = facts.get("CUDA", "")
+    here = read_cuda(facts)
     if "since" in row and not ("gone" in row and here and compare(here, f"<{row['gone']}") == "new"):
         # The toolkit builds TensorFlow with CUDA up to 12.8.
         built = {"built": "yes"} if compare(row["since"], "<=12.8") == "" else {}
@@ -26,11 +26,34 @@ def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     return {**told, "gone": str(row["gone"])} if "gone" in row else told
 
 
-def find_driver(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+def read_cuda(facts: Words) -> str:
+    """Return the CUDA that the log names, by itself or in the name of a wheel, as in ``+cu118``; empty if none."""
+    wheel = facts.get("CUDA wheels", "")
+    return read_minor(facts.get("CUDA", "")) or (f"{wheel[:-1]}.{wheel[-1]}" if len(wheel) == 3 else "")
+
+
+def find_driver(words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return the driver that NVIDIA names for the first release of a CUDA that the version table has."""
+    told = {"toolchain": "newer"} if "ptx" in words else {}
+    cuda = words.get("cuda", "") or (read_cuda(facts) if told else "")
     rows = load_table().cuda_rows
-    known = [rows[version].driver for version in sorted(rows) if version.startswith(f"{words.get('cuda')}.")]
-    return {"driver": known[0]} if known and known[0] else {}
+    known = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
+    return {**told, "cuda": cuda, "driver": known[0]} if known and known[0] else told
+
+
+def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return since or until when a compute capability is known to CUDA, if the CUDA of the log does not know it."""
+    capability, here = words["fact"], read_cuda(facts)
+    row = known["cards"].get(int(capability.replace(".", "") or 0), {})
+    for name, wrong in (("gone", "new"), ("since", "old")):
+        spec = f"{'<' if name == 'gone' else '>='}{row.get(name, '')}"
+        if name in row and here and compare(here, spec) == wrong:
+            return {name: str(row[name]), "here": here}
+    for package, floors in known["least_capabilities"].items():
+        least = [floor for since, floor in floors.items() if compare(facts.get(package, ""), f">={since}") == ""]
+        if facts.get(package) and least and compare(capability, f">={least[-1]}") == "old":
+            return {"least": least[-1], "framework": f"{package} {facts[package]}"}
+    return {}
 
 
 def step_below(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
@@ -43,4 +66,5 @@ def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Wo
     free, whole = (int(facts.get(f"GPU bytes {name}", "0")) for name in ("free", "in all"))
     if not whole:
         return told
-    return {**told, "free": f"{free / whole:.0%}", "room": "little" if free < whole / 4 else "enough"}
+    # JAX leaves a quarter of each card free, so that the share says nothing; a handle takes some hundred megabytes.
+    return {**told, "free": f"{free / 2**30:.1f} GiB", "room": "little" if free < 2**30 else "enough"}

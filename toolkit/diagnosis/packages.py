@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ def find_wish(package: str, facts: Words, known: Knowledge) -> str:
     return str(wishes.get(package.replace("-", "_"), ""))
 
 
-def _normalize(package: str) -> str:
+def normalize(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
@@ -83,11 +83,11 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
         return told
     told |= {"too": direction, "another": "a newer" if direction == "new" else "an older"}
     held = find_wish(package, facts, known)
-    if _normalize(package) in known["followers"]:
+    if normalize(package) in known["followers"]:
         return {**told, "follower": package, "requirement": _require(package, facts, known)}
-    if _normalize(package) in {"tensorflow", "tensorflow-cpu"}:
+    if normalize(package) in {"tensorflow", "tensorflow-cpu"}:
         return {**told, "tensorflow": found}
-    return {**told, "held": held} if held and _normalize(who) != "tensorflow" and not overlap(spec, held) else told
+    return {**told, "held": held} if held and normalize(who) != "tensorflow" and not overlap(spec, held) else told
 
 
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
@@ -162,7 +162,7 @@ def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
 
 def _require(package: str, facts: Words, known: Knowledge) -> str:
     """Return a requirement of the release of a package that belongs to the TensorFlow of the log."""
-    minor, name = read_minor(facts.get("TensorFlow", "")), _normalize(package)
+    minor, name = read_minor(facts.get("TensorFlow", "")), normalize(package)
     release = known["releases"].get(name, {minor: minor}).get(minor)
     return f"{name}~={release}.0" if release else name
 
@@ -172,7 +172,7 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     owner = words.get("owner", "tensorflow_probability" if "found" in words else "")
     if not owner or owner in known["foundations"]:
         return {}
-    package = known["modules"].get(owner, _normalize(owner))
+    package = known["modules"].get(owner, normalize(owner))
     minor = read_minor(words.get("found", "") or facts.get("TensorFlow", ""))
     release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
     told = {"package": package, "spec": words.get("spec", "").strip()}
@@ -191,12 +191,22 @@ def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
     return {**told, "half": module} if installed else {**told, "own": file}
 
 
-def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
-    """Return the name of a shared library without its folder, and the package in whose folder it is to lie."""
+def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return the name of a shared library without its folder, and the package in whose folder it is to lie.
+
+    ``dependent`` is the library that was asked for, if it is there and this one is what it needs.
+    """
+    if "library" not in words:
+        return {}
     path = words["library"].replace("\\", "/")
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
     major = re.search(r"\.so\.(\d+)", path)
     told = {"file": path.rpartition("/")[2]}
+    asked = words.get("asked", "").rpartition("/")[2]
+    if asked and asked != told["file"]:
+        here, wanted = facts.get("CUDA library", ""), _find_cuda(told["file"], known)
+        mix = f": it is of CUDA {wanted}, and this program of CUDA {here}" if here and wanted not in {"", here} else ""
+        told |= {"dependent": asked, "mix": mix}
     if re.search(r"/[^/]*(?:\.dist|~\d\.dis|_mei\d+)/", path.lower()):
         return {**told, "frozen": "yes"}
     # Since CUDA 13 the names of NVIDIA's packages have no number; before 11 there are none.
@@ -205,6 +215,28 @@ def read_file(words: Words, _facts: Words, known: Knowledge) -> Words:
     if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
         return told
     return {**told, "owner": known["modules"].get(match[1], match[1])}
+
+
+def _find_cuda(file: str, known: Knowledge) -> str:
+    """Return the major version of CUDA of which a library is, by the number in its name; empty if it does not say."""
+    match = re.match(r"lib(\w+?)(?:Lt)?\.so\.(\d+)", file)
+    return (
+        str(known["cuda_numbers"].get(match[1], {}).get(int(match[2]), match[2]))
+        if match and match[1] in known["cuda_numbers"]
+        else ""
+    )
+
+
+def find_majors(lines: Sequence[Words], known: Knowledge) -> Words:
+    """Return the major versions of CUDA whose libraries one process opened, if there are several."""
+    files = {
+        _find_cuda(each["library"].rpartition("/")[2], known): each["library"].rpartition("/")[2] for each in lines
+    }
+    files.pop("", None)
+    majors = sorted(files, key=int)
+    return (
+        {"majors": " and ".join(majors), "files": ", ".join(files[each] for each in majors)} if len(majors) > 1 else {}
+    )
 
 
 def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:

@@ -25,7 +25,21 @@ _ABSENT: Final = (": command not found", ": not found", " not found")
 _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
+    "release": r"\d+(?:\.\d+)+",
     "number": r"\d+",
+    "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
+    r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
+    r"|/nonexistent|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?=/))[^\s'\"]*",
+    "cudalibrary": r"lib(?:cublas(?:lt)?|cufft|curand|cusolver|cusparse|cudnn\w*|cupti|nccl|nvjitlink|nvrtc)"
+    r"\.so(?:\.\d+)*",
+    "standard": r"(?:std::)?(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?int(?:ptr|max)_t|s?size_t|ptrdiff_t|nullptr_t"
+    r"|numeric_limits|unique_ptr|shared_ptr|make_unique|optional|nullopt|variant|string_view|runtime_error|logic_error"
+    r"|invalid_argument|out_of_range|setw|setprecision|setfill|stringstream|ostringstream|istringstream|mem(?:cpy|set|cmp)"
+    r"|strlen|strcmp|strerror|isnan|isinf|accumulate|iota|exchange|condition_variable|this_thread|bit_cast)(?!\w)",
+    "systemname": r"(?:cuda-?toolkit|cuda-\w+|cudnn(?==)|cucim|cudf|cuml|cugraph|cupy|pytorch-cuda|nccl|rapids|triton"
+    r"|lib(?:gcc|stdcxx)(?:-ng)?|lib(?:gomp|gfortran-ng|protobuf|uuid|nsl|cxx)|ld_impl_linux-64|_libgcc_mutex|_openmp_mutex"
+    r"|intel-openmp|mkl(?:[_-]\w+)?|vs2015_runtime|vc14_runtime|pywin(?:32|pty)|wincertstore|win_inet_pton|ucrt|m2w64-[\w-]+"
+    r"|readline|ncurses|dbus|tensorflow-(?:gpu|macos|deps|metal)|coin-or-cbc|sysroot_linux-64|appnope|samtools|pysam)(?![\w-])",
     "removed": r"cusparse[sdcz](?:csrgemm2?|csrmm2?|csrmv(?:_mp)?|csr2csc|gthr|sctr|axpyi|doti|bsrmm)\w*",
     "driver": r"\d{3}\.\d+(?:\.\d+)*",
     "tag": r"[\w.]+",
@@ -75,6 +89,33 @@ _FIXED: Final = {
     "vccode": ("lnk", *(f"{letter}{digit}" for letter in "cd" for digit in range(10))),
     "absent": tuple(f"{tool}{words}" for tool in _TOOLS for words in _ABSENT),
     "cxx": ("3.",),
+    "systemname": (
+        *(
+            "cu",
+            "pytorch-cuda",
+            "nccl",
+            "rapids",
+            "triton",
+            "lib",
+            "ld_impl",
+            "_libgcc",
+            "_openmp",
+            "intel-openmp",
+            "mkl",
+        ),
+        *("vs2015", "vc14", "pywin", "wincert", "win_inet", "ucrt", "m2w64", "readline", "ncurses", "dbus", "coin-or"),
+        *(
+            "tensorflow-gpu",
+            "tensorflow-macos",
+            "tensorflow-deps",
+            "tensorflow-metal",
+            "sysroot",
+            "appnope",
+            "samtools",
+            "pysam",
+        ),
+    ),
+    "cudalibrary": ("libcu", "libnccl", "libnvjitlink", "libnvrtc"),
     "httpcode": ("4", "5"),
     "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
     "buildkit": tuple(f"#{digit}" for digit in range(10)),
@@ -87,6 +128,11 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "httpanswer": "403 Forbidden",
     "absent": "nvcc: command not found",
     "buildkit": "#1 2.3 error",
+    "release": "1.2.3",
+    "standard": "uint32_t",
+    "cudalibrary": "libcublas.so",
+    "cachefolder": "/.cache",
+    "systemname": "cudatoolkit",
     "number": "3",
     "path": "x.h",
     "rest": "of x",

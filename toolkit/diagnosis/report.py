@@ -1,6 +1,7 @@
 """Says what a scan found: the causes in the order in which to mend them, their consequences, and what is harmless."""
 
 import io
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +14,8 @@ from toolkit.versions.numbers import to_number
 from toolkit.versions.table import Table, load_table
 from train.system.output import inline
 
+_CUT: Final = re.compile(r"Traceback \(most recent call last|\bFile \".*\", line \d")
+"""A line of a traceback without its message."""
 _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
 PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
@@ -43,7 +46,7 @@ class Cause:
     @cached_property
     def told(self) -> Answer:
         place = next((place for fact, place in PLACES_BY_FACT.items() if fact in self.facts), "")
-        return answers.tell(self.row, self.match.words, self.facts, place)
+        return answers.tell(self.row, self.match.words, self.facts, place, self.match.told)
 
     @property
     def cause(self) -> str:
@@ -99,7 +102,9 @@ class Diagnosis:
     @cached_property
     def causes(self) -> list[Cause]:
         """What was found: what ends the program first, then what does not end it, consequences, what is harmless."""
-        matches = self.found.matches
+        matches = {**self.found.matches, **dict(self.found.tell_circumstances())}
+        found = {match.row.id for match in matches.values()}
+        matches = {name: match for name, match in matches.items() if self._counts(match, found)}
         special = {line.number for match in matches.values() if not match.row.rank.general for line in match.lines}
         matches = {
             name: match
@@ -113,10 +118,27 @@ class Diagnosis:
             for name, match in matches.items()
             if not (match.row.rank.fallback and told) and not ids & {*match.row.rank.unless}
         }
-        facts = self.found.facts
+        inner = any(not match.row.rank.envelope and not match.row.rank.harmless for match in kept.values())
+        kept = {name: match for name, match in kept.items() if not (inner and self._is_empty(match))}
+        explained = {name for match in kept.values() for name in match.row.rank.explains}
         kept_ids = {match.row.id for match in kept.values()}
-        causes = [Cause(match, bool(kept_ids & {*match.row.rank.follows}), facts) for match in kept.values()]
+        causes = [
+            Cause(match, match.row.id in explained or bool(kept_ids & {*match.row.rank.follows}), self.found.facts)
+            for match in kept.values()
+        ]
         return sorted(causes, key=_order)
+
+    def _counts(self, match: Match, found: set[str]) -> bool:
+        """Return whether a match is a failure, or a circumstance that explains one of the log's."""
+        if not match.row.rank.circumstance:
+            return True
+        return bool(found & {*match.row.rank.explains}) and answers.knows(
+            match.row, match.words, self.found.facts, match.told
+        )
+
+    def _is_empty(self, match: Match) -> bool:
+        """Return whether a match only says that something failed, in words that nothing is known of."""
+        return match.row.rank.envelope and "said" not in answers.gather(match.row, match.words, self.found.facts)
 
     @property
     def serious(self) -> list[Cause]:
@@ -130,7 +152,10 @@ class Diagnosis:
     @property
     def unexplained(self) -> list[Line]:
         """The first lines that look like an error and the last, if nothing that was found ends a program."""
-        return [] if any(cause.rank.stops for cause in self.serious) else self.found.errors
+        if any(cause.rank.stops for cause in self.serious):
+            return []
+        # A log that was cut within a traceback has no error of its own beside what explains it.
+        return [] if self.serious and all(_CUT.search(line.text) for line in self.found.errors) else self.found.errors
 
     @cached_property
     def misfits(self) -> list[str]:

@@ -57,6 +57,8 @@ _LAST_LINES: Final = 3
 _OTHERS: Final = ("JAX", "PyTorch")
 """Frameworks that a log without TensorFlow is of."""
 
+_OF_JAXLIB: Final = b"external/org_tensorflow/tensorflow/"
+
 T = TypeVar("T")
 
 
@@ -77,6 +79,7 @@ class Match:
     at: tuple[int, int]  # number of the log, and of the line
     lines: list[Line] = field(default_factory=list)
     count: int = 0
+    told: list[Mapping[str, str]] = field(default_factory=list)  # the words of each line, up to a number of lines
 
 
 @dataclass
@@ -88,6 +91,7 @@ class Scan:
     origin: tuple[str, ...] = ()  # where the last of these was raised: in the program, and in a library
     lines: int = 0
     _logs: int = 0
+    _shown: dict[str, tuple[int, Line]] = field(default_factory=dict)  # number of the log, and the line of each fact
     _ours: bool = False  # whether TensorFlow is named
     _seen: dict[int, int] = field(default_factory=dict)
     _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
@@ -114,7 +118,9 @@ class Scan:
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         self._explained.clear()
         lowered = block.text.lower()
-        self._ours = self._ours or b"tensorflow" in lowered or b"keras" in lowered
+        # jaxlib names its own sources by the tree of TensorFlow in which they once were.
+        told = lowered.replace(_OF_JAXLIB, b"") if _OF_JAXLIB in lowered else lowered
+        self._ours = self._ours or b"tensorflow" in told or b"keras" in told
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
         def show(found: _Found, rows: list[Row]) -> None:
@@ -122,11 +128,11 @@ class Scan:
             matched = [self._match(row, found, near, source) for row in rows]
             if any(matched):
                 self._remember(found.key, 1)  # in other surroundings it may mean something else
-                self._learn(found, list(self.table.facts))
+                self._learn(source, found, list(self.table.facts))
 
         self._search(block, lowered, self.table.filter, show)
         if block.first <= _FIRST_LINES:
-            self._search(block, lowered, self.table.fact_filter, self._learn)
+            self._search(block, lowered, self.table.fact_filter, partial(self._learn, source))
         wanting = len(self.errors) < _ERRORS and (
             block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
         )
@@ -196,7 +202,7 @@ class Scan:
         words = next((words for pattern in row.sign.lines if (words := found.match(pattern)) is not None), None)
         if words is None:
             return False
-        if not _fits(row.sign.when, words) or not near.allows(row.sign):
+        if not _fits(row.sign.when, words) or not near.allows(row.sign, words):
             return True
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
@@ -205,17 +211,27 @@ class Scan:
         if not match.count:
             match.words = {**near.find_place(), **match.words}
         match.count += 1
+        if len(match.told) < _ENOUGH:
+            match.told.append(words)
         self._explained.add(found.number)
         if len(match.lines) < _KEPT:
             match.lines.append(Line(found.number, found.raw.strip(), source))
         return True
 
-    def _learn(self, found: "_Found", facts: list[Fact]) -> None:
+    def tell_circumstances(self) -> Iterator[tuple[str, Match]]:
+        """Yield the id of each failure that a fact of the log may explain, and where the log says the fact."""
+        for row in self.table.rows.values():
+            if row.fact in self._shown:
+                log, line = self._shown[row.fact]
+                yield row.id, Match(row, {"fact": self.facts[row.fact]}, (log, line.number), [line], 1)
+
+    def _learn(self, source: str, found: "_Found", facts: list[Fact]) -> None:
         for fact in facts:
             if fact.name not in self.facts:
                 words = next((words for pattern in fact.lines if (words := found.match(pattern)) is not None), None)
                 if words is not None:
                     self.facts[fact.name] = words.get("value", "yes")
+                    self._shown[fact.name] = (self._logs, Line(found.number, found.raw.strip(), source))
 
     def _suspect(self, source: str, before: bytes, text: bytes, found: "_Found", patterns: list[Pattern]) -> None:
         if found.number in self._explained or all(found.match(pattern) is None for pattern in patterns):
@@ -273,7 +289,9 @@ class _Near:
         self._line = _decode(text[start:end])
         self._parts: dict[str, str] = {}
 
-    def allows(self, sign: Sign) -> bool:
+    def allows(self, sign: Sign, words: Mapping[str, str]) -> bool:
+        if sign.echoes and not any(self._echoes(text, words) for text in sign.echoes):
+            return False
         if any(self.has(pattern) for pattern in sign.without):
             return False
         if sign.before and not any(self.has(pattern, after=False) for pattern in sign.before):
@@ -281,6 +299,10 @@ class _Near:
         if sign.after and not any(self.has(pattern, before=False) for pattern in sign.after):
             return False
         return not sign.near or any(self.has(pattern) for pattern in sign.near)
+
+    def _echoes(self, text: str, words: Mapping[str, str]) -> bool:
+        told = re.compile(text.format_map({name: re.escape(word.lower()) for name, word in words.items()}))
+        return any(told.search(part) for part in (self._before(), self._after()))
 
     def has(self, pattern: Pattern, *, before: bool = True, after: bool = True) -> bool:
         parts = [self._line] if before and after else []

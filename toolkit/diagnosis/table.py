@@ -35,18 +35,21 @@ class Answer:
     cause: str = ""
     remedy: str = ""
     commands: tuple[str, ...] = ()
-    needs: Mapping[str, str] = field(default_factory=dict)  # what a word must be, or a range of versions
+    needs: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what a word must be (empty: unknown), or a range of versions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
     """How a failure shows: by a line with one of ``lines``, if what stands near allows it."""
 
-    lines: tuple[Pattern, ...]
+    lines: tuple[Pattern, ...] = ()
     before: tuple[Pattern, ...] = ()  # before, after, near: one of these must stand in the lines there
     after: tuple[Pattern, ...] = ()
     near: tuple[Pattern, ...] = ()
     without: tuple[Pattern, ...] = ()  # none of these may stand near
+    echoes: tuple[str, ...] = ()  # expressions, filled with the words of the line, of which one must stand near
     when: Mapping[str, str] = field(default_factory=dict)  # range of versions or numbers by the name of a word
     each: str = ""  # word by which two failures of this kind are told apart
 
@@ -62,9 +65,12 @@ class Rank:
 
     general: bool = False  # a kind, of which another row may say more
     fallback: bool = False  # any other failure says more
+    envelope: bool = False  # only reports that something else failed, which any other failure and ``{said}`` name
+    circumstance: bool = False  # no failure by itself: counts beside one that it explains, if an answer fits the log
     harmless: bool = False
     stops: bool = True  # the program ends by it
     follows: tuple[str, ...] = ()  # failures of which this one is a consequence
+    explains: tuple[str, ...] = ()  # failures that are consequences of this one
     unless: tuple[str, ...] = ()  # failures that say more of the same lines
 
 
@@ -79,6 +85,7 @@ class Row:
     cause: str
     remedy: str
     commands: tuple[str, ...] = ()
+    fact: str = ""  # the fact that a circumstance is, in place of lines
     look_up: Mapping[str, str] = field(default_factory=dict)  # table of knowledge.yaml that has more of a word
     answers: tuple[Answer, ...] = ()  # the first of which all words are known says more than cause and remedy
     places: Mapping[str, Answer] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
@@ -186,7 +193,7 @@ def load() -> FailureTable:
 def _load() -> FailureTable:
     data = _read(PATH)
     rows = {name: _build(row) for name, row in _read_rows().items()}
-    named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless)}
+    named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless, *row.rank.explains)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
     facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in data["facts"].items())
@@ -228,9 +235,19 @@ def _read_rows() -> Mapping[str, Mapping[str, Any]]:
     return rows
 
 
-_SIGN: Final = ("when", "each")
+_SIGN: Final = ("when", "each", "echoes")
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
-_RANK: Final = ("general", "fallback", "harmless", "stops", "follows", "unless")
+_RANK: Final = (
+    "general",
+    "fallback",
+    "envelope",
+    "circumstance",
+    "harmless",
+    "stops",
+    "follows",
+    "explains",
+    "unless",
+)
 
 
 def _build(row: Mapping[str, Any]) -> Row:

@@ -1,0 +1,78 @@
+"""Weighs what all packages of a log ask of others together: the bounds within all of them, and who stands out."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolkit.diagnosis.packages import compare, normalize, overlap
+
+Words = Mapping[str, str]
+
+
+def reconcile(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
+    """Return what several wishes for other versions mean together: their bounds, and which package is to change.
+
+    ``blamed`` is the package of which most lines are, if all that it asks for is installed newer, or all older.
+    """
+    wishes = {(each.get("who", "a package").strip(), each["package"]): each for each in lines if "found" in each}
+    if len(wishes) < 2:
+        return {}
+    bounds = {package: _gather(wishes, package) for package in dict.fromkeys(package for _, package in wishes)}
+    told = {
+        "wishes": "; ".join(_say(who, each) for (who, _), each in wishes.items()),
+        "requirements": _quote(bounds),
+    }
+    if clashing := [name for name, spec in bounds.items() if not spec]:
+        told["clash"] = clashing[0]
+    who, count = Counter(who for who, _ in wishes).most_common(1)[0]
+    directions = {compare(each["found"], each["spec"].strip()) for (other, _), each in wishes.items() if other == who}
+    if count < 2 or 2 * count <= len(wishes) or len(directions) > 1:
+        return told
+    others = sorted({normalize(other) for other, _ in wishes} - {normalize(who), "a-package"})
+    left = {package: _gather(wishes, package, who) for package in bounds}
+    anew = "tensorflow" if normalize(who) in known["tensorflows"] else who
+    age = "older" if directions == {"new"} else "newer"
+    return {**told, "blamed": who, "age": age, "anew": " ".join([anew, *others, _quote(left)]).strip()}
+
+
+def _say(who: str, wish: Words) -> str:
+    asker = f"{who} {wish.get('version', '')}".strip()
+    return f"{asker} wants {wish['package']}{wish['spec'].strip()} ({wish['found']} is here)"
+
+
+def list_systems(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
+    """Return the packages of a conda list that are there for some systems alone, each with these."""
+    told = {}
+    for each in lines:
+        name = each["name"].rpartition("::")[2].lower()
+        where = next((str(row["where"]) for row in known["conda_systems"] if re.match(row["match"], name)), "Linux")
+        told[name] = where
+    return {"names": ", ".join(f"{name} ({where})" for name, where in told.items())}
+
+
+def _gather(wishes: Mapping[tuple[str, str], Words], package: str, without: str = "") -> str:
+    return intersect([each["spec"] for (who, name), each in wishes.items() if name == package and who != without])
+
+
+def _quote(bounds: Mapping[str, str]) -> str:
+    return " ".join(f"'{package}{spec}'" for package, spec in bounds.items() if spec)
+
+
+def intersect(specs: Sequence[str]) -> str:
+    """Return the bounds of some specifiers without those that others contain; empty if no version is within all."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import Version
+
+    try:
+        every = [*SpecifierSet(",".join(spec.strip(", ") for spec in specs))]
+    except InvalidSpecifier:
+        return ""
+    kept = {str(each) for each in every if each.operator[0] not in "<>"}
+    for sign, choose in ((">", max), ("<", min)):
+        limits = [(Version(each.version), each.operator) for each in every if each.operator[0] == sign]
+        if limits:
+            limit = choose(version for version, _ in limits)
+            kept.add(f"{min(operator for version, operator in limits if version == limit)}{limit}")
+    together = ",".join(sorted(kept))
+    return together if overlap(together, together) else ""
