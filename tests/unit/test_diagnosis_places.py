@@ -35,8 +35,9 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "conda": ({"conda install": "yes"}, r"^(?:python -m )?pip install (?:'?numpy\S*|h5py|protobuf)$"),
     "TensorFlow 1": ({"TensorFlow": "1.15.0"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$|^pip install tf-keras$"),
     "TensorFlow 2.10": ({"TensorFlow": "2.10.1"}, r"(?<!uv add ')tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$"),
-    "JAX": ({"JAX": "yes", "JAX alone": "yes"}, r"tensorflow|\bTF_[A-Z]"),
-    "PyTorch": ({"PyTorch": "yes", "PyTorch alone": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "no TensorFlow": ({"no TensorFlow": "yes"}, r"^toolkit (?!doctor|diagnose)"),
+    "JAX": ({"JAX": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "PyTorch": ({"PyTorch": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
 }
 """By where a log was written: the facts that show it, and what no command may have there."""
 
@@ -232,6 +233,7 @@ def test_a_name_that_the_version_of_the_log_has_is_not_said_to_be_lost() -> None
         ("$ conda install numpy", "conda install"),
         ('  File "/home/me/miniconda3/envs/x/lib/python3.10/site-packages/x.py", line 5', "conda environment"),
         ("import torch", "PyTorch alone"),
+        ('  File "/home/me/lib/python3.10/site-packages/frob/x.py", line 5', "no TensorFlow"),
     ],
 )
 def test_a_log_shows_where_it_was_written(line: str, place: str) -> None:
@@ -247,6 +249,7 @@ def test_a_log_shows_where_it_was_written(line: str, place: str) -> None:
         (r'  File "C:/Users/me/p/train.py", line 3', "macOS"),
         ("/mnt/c/Users/me\nC:\\Users\\me", "Windows"),
         ("import torch\nimport tensorflow", "PyTorch alone"),
+        ("ImportError: libcudart.so.12: cannot open shared object file", "no TensorFlow"),
     ],
 )
 def test_what_looks_alike_shows_no_place(line: str, place: str) -> None:

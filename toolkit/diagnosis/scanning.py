@@ -55,7 +55,9 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 """A line that says itself that it is no error."""
 _LAST_LINES: Final = 3
 _OTHERS: Final = ("JAX", "PyTorch")
-"""Frameworks that a log without TensorFlow is of."""
+"""Other frameworks."""
+_ABSENT: Final = "no TensorFlow"
+"""The fact that a log names other packages or frameworks alone."""
 
 _OF_JAXLIB: Final = b"external/org_tensorflow/tensorflow/"
 
@@ -93,6 +95,7 @@ class Scan:
     _logs: int = 0
     _shown: dict[str, tuple[int, Line]] = field(default_factory=dict)  # number of the log, and the line of each fact
     _ours: bool = False  # whether TensorFlow is named
+    _others: bool = False  # whether files of packages are named
     _seen: dict[int, int] = field(default_factory=dict)
     _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
 
@@ -110,10 +113,9 @@ class Scan:
         if block is not None:
             self._take(block, before, b"", source, last=True)
             self.lines += block.first + block.numbered.rstrip(b"\n").count(b"\n")
-        for name in _OTHERS:
-            self.facts.pop(f"{name} alone", None)
-            if name in self.facts and not self._ours:
-                self.facts[f"{name} alone"] = "yes"
+        self.facts.pop(_ABSENT, None)
+        if not self._ours and (self._others or not self.facts.keys().isdisjoint(_OTHERS)):
+            self.facts[_ABSENT] = "yes"
 
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         self._explained.clear()
@@ -121,6 +123,7 @@ class Scan:
         # jaxlib names its own sources by the tree of TensorFlow in which they once were.
         told = lowered.replace(_OF_JAXLIB, b"") if _OF_JAXLIB in lowered else lowered
         self._ours = self._ours or b"tensorflow" in told or b"keras" in told
+        self._others = self._others or b"-packages" in lowered
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 
         def show(found: _Found, rows: list[Row]) -> None:
