@@ -8,7 +8,7 @@ A word between grave accents may also stand there bare or in other quotes, as we
 """
 
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -170,8 +170,10 @@ _LEFT: Final = 3
 """Least length of a word without what is folded at its ends: a shorter one is in too many folded lines."""
 _REMEMBERED: Final = 50_000
 """Folded lines that are remembered."""
-_SHORT: Final = 1 << 16
+_SHORT: Final = 1 << 18
 """Bytes of a text of which each word is looked for on its own."""
+_LONG: Final = 1 << 19
+"""Bytes of a text from which on it is worth to compare its lines before they are searched."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
 """Characters of logs in lower case, the rarest first."""
 _PREFIX: Final = re.compile(
@@ -282,6 +284,22 @@ def weigh(text: str) -> int:
     return len(_LETTERS.findall(_COMMON.sub("0", text)))
 
 
+@dataclass(frozen=True)
+class Text:
+    """A part of a log, in lower case."""
+
+    lowered: bytes
+
+    @cached_property
+    def folded(self) -> list[bytes]:
+        """Its lines, with digits and letters of hexadecimal numbers taken as one."""
+        return self.lowered.translate(_FOLD).split(b"\n")
+
+    @cached_property
+    def distinct(self) -> frozenset[bytes]:
+        return frozenset(self.folded)
+
+
 T = TypeVar("T")
 
 
@@ -294,11 +312,12 @@ class Filter(Generic[T]):
             for word in pattern.literals:
                 self._owners.setdefault(word, {})[id(owner)] = owner
 
-    def open(self, text: bytes) -> "Search[T]":
+    def open(self, text: "Text") -> "Search[T]":
         """Return what searches a text. In a short one each word is looked for; to compile all of them takes longer."""
-        if len(text) <= _SHORT:
-            return _Words(text, self._words)
-        return _Compiled(text, self, self._lines.list_suspects(text))
+        size = len(text.lowered)
+        if size <= _SHORT:
+            return _Words(text.lowered, self._words)
+        return _Compiled(text.lowered, self, [(0, size)] if size <= _LONG else self._lines.list_suspects(text))
 
     @cached_property
     def _words(self) -> Mapping[bytes, Mapping[int, T]]:
@@ -366,21 +385,21 @@ class _Lines:
         self._search = _Expression({left: {} for left in folded.values() if len(left.strip("0")) >= _LEFT}).search
         self._known: dict[bool, set[bytes]] = {True: set(), False: set()}  # lines by whether a word may stand in them
 
-    def list_suspects(self, text: bytes) -> list[tuple[int, int]]:
+    def list_suspects(self, text: Text) -> list[tuple[int, int]]:
         """Return the parts of a text in which a word may stand."""
-        if any(word in text for word in self._weak):
-            return [(0, len(text))]
-        lines = text.translate(_FOLD).split(b"\n")
+        if any(word in text.lowered for word in self._weak):
+            return [(0, len(text.lowered))]
+        lines = text.folded
         suspect, clear = self._known[True], self._known[False]
         if len(clear) + len(suspect) > _REMEMBERED:
             clear.clear()
             suspect.clear()
-        new = {*lines} - clear - suspect
+        new = text.distinct - clear - suspect
         if 2 * len(new) > len(lines):
-            return [(0, len(text))]
+            return [(0, len(text.lowered))]
         for line in new:
             self._known[self._search(line) is not None].add(line)
-        if suspect.isdisjoint(lines):
+        if suspect.isdisjoint(text.distinct):
             return []
         starts = accumulate((len(line) + 1 for line in lines), initial=0)
         return [(start, start + len(line)) for start, line in zip(starts, lines, strict=False) if line in suspect]
@@ -437,18 +456,14 @@ def _list_places(text: bytes, word: bytes) -> Iterator[int]:
 
 
 def _find_longer(words: list[str]) -> dict[str, list[str]]:
-    """Return for each word the others that contain it. All of them are searched as one text, which is quick."""
-    starts = list(accumulate((len(word) + 1 for word in words[:-1]), initial=0)) if words else []
-    text = "\n".join(words)
-    longer: dict[str, list[str]] = {word: [] for word in words}
+    """Return for each word the others that contain it."""
+    holders: dict[str, dict[str, None]] = {}  # words by each four letters in them
     for word in words:
-        at = text.find(word)
-        while at >= 0:
-            holder = words[bisect_right(starts, at) - 1]
-            if holder != word:
-                longer[word].append(holder)
-            at = text.find(word, at + 1)
-    return longer
+        for at in range(len(word) - 3):
+            holders.setdefault(word[at : at + 4], {})[word] = None
+    return {
+        word: [other for other in holders.get(word[:4], words) if word in other and other != word] for word in words
+    }
 
 
 def _choose_leads(words: set[str]) -> set[str]:

@@ -8,7 +8,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from toolkit.base.errors import UsageError
 from toolkit.diagnosis import reading
-from toolkit.diagnosis.patterns import Filter, Pattern
+from toolkit.diagnosis.patterns import Filter, Pattern, Text
 from toolkit.diagnosis.reading import Block
 from toolkit.diagnosis.table import Fact, FailureTable, Row, Sign
 from toolkit.versions.table import affects
@@ -119,7 +119,7 @@ class Scan:
 
     def _take(self, block: Block, before: bytes, after: bytes, source: str, *, last: bool) -> None:
         self._explained.clear()
-        lowered = block.text.lower()
+        text = Text(lowered := block.text.lower())
         # jaxlib names its own sources by the tree of TensorFlow in which they once were.
         told = lowered.replace(_OF_JAXLIB, b"") if _OF_JAXLIB in lowered else lowered
         self._ours = self._ours or b"tensorflow" in told or b"keras" in told
@@ -133,15 +133,15 @@ class Scan:
                 self._remember(found.key, 1)  # in other surroundings it may mean something else
                 self._learn(source, found, list(self.table.facts))
 
-        self._search(block, lowered, self.table.filter, show)
+        self._search(block, text, self.table.filter, show)
         if block.first <= _FIRST_LINES:
-            self._search(block, lowered, self.table.fact_filter, partial(self._learn, source))
+            self._search(block, text, self.table.fact_filter, partial(self._learn, source))
         wanting = len(self.errors) < _ERRORS and (
             block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
         )
         if last or wanting:
             suspect = partial(self._suspect, source, before, block.text)
-            self._search(block, lowered, self.table.error_filter, suspect, numbers=False)
+            self._search(block, text, self.table.error_filter, suspect, numbers=False)
         if last:
             self._look_at_end(source, before, block)
 
@@ -161,7 +161,7 @@ class Scan:
     def _search(
         self,
         block: Block,
-        lowered: bytes,
+        text: Text,
         words: Filter[T],
         take: Callable[["_Found", list[T]], None],
         *,
@@ -173,12 +173,12 @@ class Scan:
         """
         position = counted = 0
         number = block.first
-        search, end_of_block = words.open(lowered), len(lowered)
+        search, lowered = words.open(text), text.lowered
         while place := search.find(position):
             begin, stop = place
             start = lowered.rfind(b"\n", 0, begin) + 1
             end = lowered.find(b"\n", stop)
-            end = end_of_block if end < 0 else end
+            end = len(lowered) if end < 0 else end
             position = end
             if end - start > 2 * _NEAR_BYTES:  # a part of a long line is enough
                 start, end = max(start, begin - _NEAR_BYTES), min(end, stop + _NEAR_BYTES)
