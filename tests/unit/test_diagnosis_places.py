@@ -150,6 +150,21 @@ def test_sentences_about_what_is_not_there_are_left_out_where_others_remain() ->
     assert places.adapt(Answer(remedy="Unset LD_LIBRARY_PATH."), {"Windows": "yes"}).remedy == "Unset LD_LIBRARY_PATH."
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Install numpy<2, or a TensorFlow that is built for NumPy 2 (2.18 or later).", "Install numpy<2."),
+        ("Take Keras (2.2, or 2.4 with TensorFlow 2.2).", "Take Keras (2.2, or 2.4 with TensorFlow 2.2)."),
+        ("Let TensorFlow's memory grow.", "Let PyTorch's memory grow."),
+        ("Install the cuDNN of TensorFlow; update TensorFlow to 2.18.", "Install the cuDNN of PyTorch."),
+    ],
+)
+def test_a_remedy_for_another_framework_does_not_send_to_tensorflow(text: str, said: str) -> None:
+    answer = Answer(remedy=text)
+    assert places.adapt(answer, {"PyTorch": "yes", "no TensorFlow": "yes"}).remedy == said
+    assert places.adapt(answer, {"PyTorch": "yes"}).remedy == text
+
+
 KNOWN = answers.load_knowledge()
 
 

@@ -46,7 +46,7 @@ def adapt(answer: Answer, facts: Facts) -> Answer:
     commands = [each for command in answer.commands for each in speaker.say(command)]
     if answer.commands and not commands and not speaker.notes:
         speaker.notes |= dict.fromkeys(speaker.lacking)
-    remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.leave_out(answer.remedy))
+    remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.say_text(answer.remedy))
     return replace(
         answer,
         remedy=" ".join([remedy, *(note for note in speaker.notes if note not in remedy)]),
@@ -83,7 +83,9 @@ class _Speaker:
     def __init__(self, places: frozenset[str], facts: Facts, answer: Answer) -> None:
         self._variables = next((each for each in load()["variables"] if places & {*each["where"]}), None)
         self._rules = [_compile(rule) for rule in load()["rules"] if _applies(rule, places, facts, answer)]
-        self._unsaid = [re.compile(each["match"]) for each in load()["unsaid"] if places & {*each["where"]}]
+        sentences = [each for each in load()["sentences"] if places & {*each["where"]}]
+        self._said = [(re.compile(each["match"]), each["say"]) for each in sentences if "say" in each]
+        self._unsaid = [re.compile(each["match"]) for each in sentences if "say" not in each]
         self._apart = bool(places & {*load()["apart"]})
         self.notes: dict[str, None] = {}
         self.lacking = [note for place, note in load()["lacking"].items() if place in places]
@@ -102,8 +104,10 @@ class _Speaker:
             lines = [_THEN.join(lines)]
         return [line if _REMARK in line else f"{line}{mark}{remark}" for line in lines]
 
-    def leave_out(self, text: str) -> str:
-        """Return a text without the sentences that say nothing there, or all of it if they are all."""
+    def say_text(self, text: str) -> str:
+        """Return a text in the words of the place, without the sentences that say nothing there if others remain."""
+        for found, say in self._said:
+            text = found.sub(say, text)
         sentences = re.split(r"(?<=[.;]) ", text)
         kept = [each for each in sentences if not any(found.search(each) for found in self._unsaid)]
         return f"{' '.join(kept).rstrip(';.')}." if 0 < len(kept) < len(sentences) else text
