@@ -2,11 +2,14 @@
 
     python -m benchmarks.training.roofline --batch 64
 
-Each layer runs alone: forward, and forward with backward. The backward time is the difference of the two medians. The
-operations are those of convolutions and products. The bytes are those that the algorithm passes over if no cache holds
-them. A dense layer reads the maps before it, writes and reads those between its convolutions, and writes its own. The
-backward pass reads all of these, and reads and writes their gradients. (Williams, Waterman and Patterson, "Roofline",
-CACM 2009.)
+Each round multiplies large matrices, makes a whole step of training, and then runs each layer alone: forward, and
+forward with backward. The backward time is the difference of the two medians. A layer alone has to copy the gradient
+that it is given, in whose memory it computes in a step.
+
+The operations are those of convolutions and products. The bytes are those that the algorithm passes over if no cache
+holds them. A dense layer reads the maps before it, writes and reads those between its convolutions, and writes its own.
+The backward pass reads all of these, and reads and writes their gradients. (Williams, Waterman and Patterson,
+"Roofline", CACM 2009.)
 """
 
 import argparse
@@ -21,6 +24,8 @@ import numpy as np
 
 COPIED: Final = 2**28
 """Bytes of one array in the measurement of the memory's speed: more than any cache holds."""
+SIDE: Final = 2048
+"""Rows and columns of the matrices that are multiplied."""
 
 
 class Work(NamedTuple):
@@ -100,6 +105,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
 
+    from benchmarks.training.peers import ours
     from train.step import runtime
 
     processor = runtime.prepare(options.threads, kernels="native")["devices"][0]
@@ -120,28 +126,25 @@ def main() -> None:
             value = tf.cast(value, layer.compute_dtype)
             stages.append((layer.name, count(layer, value, y), make_runs(layer, value)))
         value = y
-    times: dict[tuple[str, int], list[float]] = {}
-    for number in range(options.rounds + 1):
-        for name, _, runs in stages:
-            for index, run in enumerate(runs):
-                began = time.perf_counter()
-                run()
-                if number:
-                    times.setdefault((name, index), []).append(time.perf_counter() - began)
-    square = tf.cast(tf.random.stateless_normal((2048, 2048), (1, 2)), "float32")
+    square = tf.cast(tf.random.stateless_normal((SIDE, SIDE), (1, 2)), "float32")
     multiply = tf.function(lambda x: tf.reduce_max(tf.matmul(x, x)))
-    products = []
-    for _ in range(9):
-        began = time.perf_counter()
-        multiply(square).numpy()
-        products.append(time.perf_counter() - began)
-    peak, speed = 2 * 2048**3 / statistics.median(products), measure_copy(options.threads)
+    runs = {
+        ("product", 0): lambda: multiply(square).numpy(),
+        ("step", 0): ours.make({**vars(options), "kernels": "native"}).step,
+        **{(name, index): run for name, _, both in stages for index, run in enumerate(both)},
+    }
+    times: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
+    for number in range(options.rounds + 1):
+        for key, run in runs.items():
+            began = time.perf_counter()
+            run()
+            if number:
+                times[key].append(time.perf_counter() - began)
+    medians = {key: statistics.median(seconds) for key, seconds in times.items()}
+    peak, speed = 2 * SIDE**3 / medians["product", 0], measure_copy(options.threads)
     print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "copy": speed / 1e9}))
-    total = computed = 0.0
     for name, works, _ in stages:
-        forward, both = (statistics.median(times[name, index]) for index in range(2))
-        total += both
-        computed += sum(work.operations for work in works)
+        forward, both = (medians[name, index] for index in range(2))
         for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
             bound = max(work.operations / peak, work.bytes / speed)
             print(
@@ -149,11 +152,13 @@ def main() -> None:
                 f"| {100 * work.operations / seconds / peak:.0f} % | {work.bytes / seconds / 1e9:.0f} "
                 f"| {100 * bound / seconds:.0f} % |"
             )
-    reached = computed / total
-    print(
-        f"all layers: {1e3 * total:.0f} ms, {options.batch / total:.1f} images/s, "
-        f"{reached / 1e9:.0f} GFLOP/s, {100 * reached / peak:.0f} % of the product"
-    )
+    computed = sum(work.operations for _, works, _ in stages for work in works)
+    alone = sum(medians[name, 1] for name, _, _ in stages)
+    for what, seconds in (("all layers alone", alone), ("a whole step", medians["step", 0])):
+        print(
+            f"{what}: {1e3 * seconds:.0f} ms, {options.batch / seconds:.1f} images/s, "
+            f"{computed / seconds / 1e9:.0f} GFLOP/s, {100 * computed / seconds / peak:.0f} % of the product"
+        )
 
 
 if __name__ == "__main__":
