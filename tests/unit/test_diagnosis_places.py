@@ -23,7 +23,7 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "Jetson": ({"ARM": "yes", "Jetson": "yes"}, r"tensorflow\[and-cuda\]"),
     "Colab": ({"Colab": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|^uv venv --python|{INSTALLS}"),
     "Kaggle": ({"Kaggle": "yes", "conda environment": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|{INSTALLS}"),
-    "notebook": ({"notebook": "yes"}, rf"^sudo\b|^export |modprobe|{INSTALLS}"),
+    "notebook": ({"notebook": "yes"}, rf"^sudo\b|^export |modprobe|uv venv --python|{INSTALLS}"),
     "Slurm": ({"Slurm": "yes"}, r"^(?!.*(?:slurm|munge|scontrol)).*\bsudo\b"),
     "image build": ({"image build": "yes"}, r"\bsudo (?!.*# on the host)|^export |^pip (?:un)?install "),
     "container": ({"container": "yes"}, r"\bsudo (?!.*# on the host)"),
@@ -144,6 +144,13 @@ def replace_commands(answer: Answer, *commands: str) -> Answer:
     return Answer(remedy=answer.remedy, commands=commands)
 
 
+def test_a_notebook_gets_another_python_as_another_kernel() -> None:
+    answer = Answer(remedy="Use Python 3.11.", commands=("uv venv --python 3.11 && uv pip install x",))
+    said = places.adapt(answer, {"notebook": "yes"})
+    assert said.commands == ()
+    assert "`uv venv --python 3.11`" in said.remedy
+
+
 def test_sentences_about_what_is_not_there_are_left_out_where_others_remain() -> None:
     answer = Answer(remedy="Install both anew. Unset LD_LIBRARY_PATH.")
     assert places.adapt(answer, {"Windows": "yes"}).remedy == "Install both anew."
@@ -262,6 +269,8 @@ def test_a_log_shows_where_it_was_written(line: str, place: str) -> None:
     [
         ("Step 200/1000: loss 0.3", "image build"),
         (r'  File "C:/Users/me/p/train.py", line 3', "macOS"),
+        ("tf-slim            1.1.0", "TensorFlow"),
+        ("foo 1.0 requires numpy==1.19.5, but you have numpy 2.1 which is incompatible", "NumPy"),
         ("/mnt/c/Users/me\nC:\\Users\\me", "Windows"),
         ("import torch\nimport tensorflow", "PyTorch alone"),
         ("ImportError: libcudart.so.12: cannot open shared object file", "no TensorFlow"),

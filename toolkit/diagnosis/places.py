@@ -129,11 +129,12 @@ class _Speaker:
     def _rewrite(self, rule: _Rule, lines: list[str]) -> list[str] | None:
         rewritten: list[str] = []
         for line in lines:
-            if _REMARK in line or not rule.match.search(line):
+            found = rule.match.search(line)
+            if _REMARK in line or found is None:
                 rewritten.append(line)
                 continue
             if rule.note:
-                self.notes[rule.note] = None
+                self.notes[found.expand(rule.note)] = None
             if rule.say is None:
                 return None
             rewritten += [rule.match.sub(say, line) for say in rule.say]
