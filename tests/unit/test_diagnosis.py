@@ -61,6 +61,27 @@ def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
         assert row.error in bazel_output.ERRORS
 
 
+def test_what_only_reports_another_failure_gives_way_to_it() -> None:
+    report = "subprocess.CalledProcessError: Command '['frob', '-V']' returned non-zero exit status 255."
+    assert name(report) == ["command-failed"]
+    assert name(f"KeyError: 'frobnication'\n{report}") == ["key-missing"]
+
+
+def test_a_log_that_was_cut_within_a_traceback_is_known_by_what_explains_it() -> None:
+    cut = 'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>'
+    assert not read(f"{NO_DEVICE}\n{cut}").unknown
+    assert read(f"{NO_DEVICE}\n{cut}\nFrobError: x").unknown
+    assert read(cut).unknown
+
+
+def test_no_failure_explains_one_that_explains_it() -> None:
+    explained = {
+        row.id: {*row.rank.explains} | {other for other in ROWS if row.id in ROWS[other].rank.follows}
+        for row in ROWS.values()
+    }
+    assert [(one, other) for one, others in explained.items() for other in others if one in explained[other]] == []
+
+
 def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
     assert pages.REMEDIES.read_text() == pages.render_remedies(), "`python -m tools.pages` writes them"
 

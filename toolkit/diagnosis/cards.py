@@ -43,16 +43,23 @@ def find_driver(words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
 
 def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     """Return since or until when a compute capability is known to CUDA, if the CUDA of the log does not know it."""
-    capability, here = words["fact"], read_cuda(facts)
-    row = known["cards"].get(int(capability.replace(".", "") or 0), {})
-    for name, wrong in (("gone", "new"), ("since", "old")):
+    named = next(
+        (row["capability"] for row in known["card_names"] if re.match(row["match"], words["fact"].lower())), ""
+    )
+    capability = read_minor(words["fact"]) or str(named)
+    card = f"of compute capability {capability}" + (f" ({words['fact']})" if named else "")
+    row, here = known["cards"].get(int(capability.replace(".", "") or 0), {}), read_cuda(facts)
+    told = {"card": card, "capability": capability}
+    # The number of a library tells the major version alone, which is enough for cards that are gone.
+    major = facts.get("CUDA library", "")
+    for name, wrong, cuda in (("gone", "new", here or major), ("since", "old", here)):
         spec = f"{'<' if name == 'gone' else '>='}{row.get(name, '')}"
-        if name in row and here and compare(here, spec) == wrong:
-            return {name: str(row[name]), "here": here}
+        if name in row and cuda and compare(cuda, spec) == wrong:
+            return {**told, name: str(row[name]), "here": cuda}
     for package, floors in known["least_capabilities"].items():
         least = [floor for since, floor in floors.items() if compare(facts.get(package, ""), f">={since}") == ""]
         if facts.get(package) and least and compare(capability, f">={least[-1]}") == "old":
-            return {"least": least[-1], "framework": f"{package} {facts[package]}"}
+            return {**told, "least": least[-1], "framework": f"{package} {facts[package]}"}
     return {}
 
 

@@ -29,9 +29,11 @@ _KINDS: Final[Mapping[str, str]] = {
     "number": r"\d+",
     "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
     r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
-    r"|/nonexistent|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?=/))[^\s'\"]*",
+    r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?=/))[^\s'\"]*",
     "cudalibrary": r"lib(?:cublas(?:lt)?|cufft|curand|cusolver|cusparse|cudnn\w*|cupti|nccl|nvjitlink|nvrtc)"
     r"\.so(?:\.\d+)*",
+    "cardname": r"(?:geforce (?:gtx|rtx|gt) ?\d{3,4}|(?:rtx|gtx) ?\d{4}|rtx a\d000|quadro [a-z]*\d+|tesla [kmpvt]\d+"
+    r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "standard": r"(?:std::)?(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?int(?:ptr|max)_t|s?size_t|ptrdiff_t|nullptr_t"
     r"|numeric_limits|unique_ptr|shared_ptr|make_unique|optional|nullopt|variant|string_view|runtime_error|logic_error"
     r"|invalid_argument|out_of_range|setw|setprecision|setfill|stringstream|ostringstream|istringstream|mem(?:cpy|set|cmp)"
@@ -115,6 +117,18 @@ _FIXED: Final = {
             "pysam",
         ),
     ),
+    "cardname": (
+        "geforce ",
+        "rtx",
+        "gtx",
+        "quadro ",
+        "tesla ",
+        "nvidia a",
+        "nvidia h",
+        "nvidia l",
+        "nvidia b",
+        "nvidia gb",
+    ),
     "cudalibrary": ("libcu", "libnccl", "libnvjitlink", "libnvrtc"),
     "httpcode": ("4", "5"),
     "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
@@ -130,6 +144,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "buildkit": "#1 2.3 error",
     "release": "1.2.3",
     "standard": "uint32_t",
+    "cardname": "geforce gtx 1080",
     "cudalibrary": "libcublas.so",
     "cachefolder": "/.cache",
     "systemname": "cudatoolkit",

@@ -224,16 +224,17 @@ class Scan:
     def tell_circumstances(self) -> Iterator[tuple[str, Match]]:
         """Yield the id of each failure that a fact of the log may explain, and where the log says the fact."""
         for row in self.table.rows.values():
-            if row.fact in self._shown:
-                log, line = self._shown[row.fact]
-                yield row.id, Match(row, {"fact": self.facts[row.fact]}, (log, line.number), [line], 1)
+            if name := next((name for name in row.facts if name in self._shown), ""):
+                log, line = self._shown[name]
+                yield row.id, Match(row, {"fact": self.facts[name]}, (log, line.number), [line], 1)
 
     def _learn(self, source: str, found: "_Found", facts: list[Fact]) -> None:
         for fact in facts:
             if fact.name not in self.facts:
                 words = next((words for pattern in fact.lines if (words := found.match(pattern)) is not None), None)
                 if words is not None:
-                    self.facts[fact.name] = words.get("value", "yes")
+                    number = f"{words['major']}.{words['minor']}" if "major" in words else "yes"
+                    self.facts[fact.name] = words.get("value", number)
                     self._shown[fact.name] = (self._logs, Line(found.number, found.raw.strip(), source))
 
     def _suspect(self, source: str, before: bytes, text: bytes, found: "_Found", patterns: list[Pattern]) -> None:

@@ -85,7 +85,9 @@ class Row:
     cause: str
     remedy: str
     commands: tuple[str, ...] = ()
-    fact: str = ""  # the fact that a circumstance is, in place of lines
+    facts: tuple[
+        str, ...
+    ] = ()  # the facts that a circumstance is, in place of lines; the first that the log has counts
     look_up: Mapping[str, str] = field(default_factory=dict)  # table of knowledge.yaml that has more of a word
     answers: tuple[Answer, ...] = ()  # the first of which all words are known says more than cause and remedy
     places: Mapping[str, Answer] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
