@@ -151,6 +151,19 @@ def test_a_notebook_gets_another_python_as_another_kernel() -> None:
     assert "`uv venv --python 3.11`" in said.remedy
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("2.15.0", "Read it with Keras 2. Use tf.keras.optimizers.legacy."),
+        ("2.17.0", "Read it with Keras 2, or by tf-keras with TF_USE_LEGACY_KERAS=1."),
+    ],
+)
+def test_a_remedy_does_not_send_to_a_keras_that_the_log_excludes(version: str, said: str) -> None:
+    remedy = "Read it with Keras 2, or by tf-keras with TF_USE_LEGACY_KERAS=1. Use tf.keras.optimizers.legacy."
+    assert places.adapt(Answer(remedy=remedy), {"TensorFlow": version}).remedy == said
+    assert places.adapt(Answer(remedy=remedy), {}).remedy == remedy
+
+
 def test_sentences_about_what_is_not_there_are_left_out_where_others_remain() -> None:
     answer = Answer(remedy="Install both anew. Unset LD_LIBRARY_PATH.")
     assert places.adapt(answer, {"Windows": "yes"}).remedy == "Install both anew."
@@ -201,6 +214,11 @@ def test_what_the_log_shows_already_or_excludes_is_not_asked_for(command: str, f
         ("pip install 'numpy<1.24'", "3.12", "uv venv --python 3.11 && uv pip install 'numpy<1.24'"),
         ("pip install --upgrade tensorflow", "3.14", "uv venv --python 3.13 && uv pip install tensorflow"),
         ("pip install frob", "3.14", "pip install frob"),
+        (
+            "pip install 'tensorflow[and-cuda]'",
+            "3.8",
+            "uv venv --python 3.13 && uv pip install 'tensorflow[and-cuda]'",
+        ),
     ],
 )
 def test_what_has_no_wheel_for_the_python_of_the_log_gets_an_environment(command: str, python: str, said: str) -> None:

@@ -83,7 +83,7 @@ class _Speaker:
     def __init__(self, places: frozenset[str], facts: Facts, answer: Answer) -> None:
         self._variables = next((each for each in load()["variables"] if places & {*each["where"]}), None)
         self._rules = [_compile(rule) for rule in load()["rules"] if _applies(rule, places, facts, answer)]
-        sentences = [each for each in load()["sentences"] if places & {*each["where"]}]
+        sentences = [each for each in load()["sentences"] if _applies(each, places, facts, answer)]
         self._said = [(re.compile(each["match"]), each["say"]) for each in sentences if "say" in each]
         self._unsaid = [re.compile(each["match"]) for each in sentences if "say" not in each]
         self._apart = bool(places & {*load()["apart"]})

@@ -10,8 +10,10 @@ from toolkit.diagnosis.table import Answer
 
 _INSTALL: Final = re.compile(r"(?:^|&& )(?:uv |python3? -m )?pip install (?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)")
 _WANTED: Final = re.compile(
-    r"(?<![\w.,=<>/-])'?(?P<name>[A-Za-z][\w.-]*)(?:\[[\w,-]*\])?(?P<spec>[<>=!~][\w.,<>=!~* ]*)?'?(?=\s|$)"
+    r"(?<![\w.,=<>/-])'?(?P<name>[A-Za-z][\w.-]*)(?P<extra>\[[\w,-]*\])?(?P<spec>[<>=!~][\w.,<>=!~* ]*)?'?(?=\s|$)"
 )
+_AND_CUDA: Final = ">=2.14"
+"""The releases of TensorFlow that have this extra."""
 _RANGE: Final = re.compile(r"(?:[<>]=?[\w.]+,? ?)+")
 _THERE: Final = (
     "The log shows {package} {version}, which is {spec} already. Either Python imports another copy of it: look which, "
@@ -78,7 +80,8 @@ def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
     if not python or install is None or "--python" in command or install.start():
         return command
     for wanted in _WANTED.finditer(install["what"]):
-        fitting = _list_pythons(wanted["name"], wanted["spec"] or "", known)
+        spec = f"{_AND_CUDA},{wanted['spec'] or ''}" if wanted["extra"] == "[and-cuda]" else wanted["spec"] or ""
+        fitting = _list_pythons(wanted["name"], spec, known)
         if fitting and python not in fitting:
             return f"uv venv --python {fitting[-1]} && uv pip install {install['what'].removeprefix('--upgrade ')}"
     return command
@@ -89,7 +92,7 @@ def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
     releases = known.get({"tensorflow-cpu": "tensorflow"}.get(package, package), {})
     found: set[int] = set()
     for minor, row in releases.items() if package in {"tensorflow", "tensorflow-cpu", "numpy"} else ():
-        if any(packages.fits(f"{minor}.{patch}", spec.strip()) for patch in (0, 1, 9)):
+        if any(packages.fits(f"{minor}.{patch}", spec.strip(" ,")) for patch in (0, 1, 9)):
             first, _, last = row["python"].partition(" to ")
             found |= {*range(int(first.partition(".")[2]), int((last or first).partition(".")[2]) + 1)}
     return [f"3.{minor}" for minor in sorted(found)]
