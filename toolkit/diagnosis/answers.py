@@ -6,7 +6,7 @@ versions of packages (packages.py) and of the compute capabilities of cards (car
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +17,35 @@ from toolkit.versions.table import read_yaml
 from train.system.output import inline
 
 KNOWLEDGE: Final = Path(__file__).with_name("knowledge.yaml")
+_TABLE: Final = re.compile(r"(?m)^(\w+):")
 _WORD: Final = re.compile(r"\{(\w+)\}")
 
 Words = Mapping[str, str]
 
 
+class Knowledge(Mapping[str, Any]):
+    """The tables of knowledge.yaml by their names. Each is parsed when it is asked for, as an answer needs few."""
+
+    def __init__(self, text: str) -> None:
+        parts = _TABLE.split(text)[1:]
+        self._texts = dict(zip(parts[::2], parts[1::2], strict=True))
+        self._parsed: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._parsed:
+            self._parsed[name] = read_yaml(self._texts[name])
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
 @functools.cache
-def load_knowledge() -> Mapping[str, Any]:
-    return read_yaml(KNOWLEDGE.read_bytes())  # type: ignore[no-any-return]
+def load_knowledge() -> Knowledge:
+    return Knowledge(KNOWLEDGE.read_text(encoding="utf-8"))
 
 
 def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words] = ()) -> Answer:
