@@ -162,9 +162,24 @@ def test_a_remedy_does_not_send_to_a_keras_that_the_log_excludes(version: str, s
     remedy = "Read it with Keras 2, or by tf-keras with TF_USE_LEGACY_KERAS=1. Use tf.keras.optimizers.legacy."
     assert places.adapt(Answer(remedy=remedy), {"TensorFlow": version}).remedy == said
     assert places.adapt(Answer(remedy=remedy), {}).remedy == remedy
+    for_3 = Answer(cause="It is Keras 3.", remedy="Use Keras 2 (tf-keras).", commands=("pip install tf-keras",))
+    assert places.adapt(for_3, {"TensorFlow": version, "pip install": "yes"}) == for_3
 
 
-def test_sentences_about_what_is_not_there_are_left_out_where_others_remain() -> None:
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"TensorFlow": "2.10.0"}, "Install CUDA and cuDNN by conda."),
+        ({"Windows": "yes"}, "Install tensorflow[and-cuda] in WSL 2."),
+        ({"ARM": "yes"}, "Install a TensorFlow for ARM with CUDA."),
+        ({}, "Install tensorflow[and-cuda]."),
+    ],
+)
+def test_a_remedy_names_what_brings_cuda_there(facts: dict[str, str], said: str) -> None:
+    assert places.adapt(Answer(remedy="Install tensorflow[and-cuda]."), facts).remedy == said
+
+
+def test_later_sentences_about_what_is_not_there_are_left_out() -> None:
     answer = Answer(remedy="Install both anew. Unset LD_LIBRARY_PATH.")
     assert places.adapt(answer, {"Windows": "yes"}).remedy == "Install both anew."
     assert places.adapt(Answer(remedy="Unset LD_LIBRARY_PATH."), {"Windows": "yes"}).remedy == "Unset LD_LIBRARY_PATH."

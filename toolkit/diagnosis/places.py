@@ -105,12 +105,14 @@ class _Speaker:
         return [line if _REMARK in line else f"{line}{mark}{remark}" for line in lines]
 
     def say_text(self, text: str) -> str:
-        """Return a text in the words of the place, without the sentences that say nothing there if others remain."""
+        """Return a text in the words of the place, without later sentences that say nothing there."""
         for found, say in self._said:
             text = found.sub(say, text)
-        sentences = re.split(r"(?<=[.;]) ", text)
-        kept = [each for each in sentences if not any(found.search(each) for found in self._unsaid)]
-        return f"{' '.join(kept).rstrip(';.')}." if 0 < len(kept) < len(sentences) else text
+        first, *others = re.split(r"(?<=[.;]) ", text)
+        kept = [first, *(each for each in others if not any(found.search(each) for found in self._unsaid))]
+        if len(kept) > len(others):
+            return text
+        return re.sub(r"; (?=[A-Z][a-z])", ". ", f"{' '.join(kept).rstrip(';.')}.")
 
     def say_short(self, command: str) -> str:
         """Return one command in place of another within a sentence, or the same."""
@@ -165,7 +167,7 @@ def _applies(rule: Mapping[str, Any], places: frozenset[str], facts: Facts, answ
         return False
     if not places.isdisjoint(rule.get("unless", ())):
         return False
-    if "beside" in rule and re.search(rule["beside"], " ".join([answer.remedy, *answer.commands])):
+    if "beside" in rule and re.search(rule["beside"], " ".join([answer.cause, answer.remedy, *answer.commands])):
         return False
     return all(name in facts and packages.fits(facts[name], spec) for name, spec in rule.get("when", {}).items())
 
