@@ -180,9 +180,10 @@ def test_a_remedy_names_what_brings_cuda_there(facts: dict[str, str], said: str)
 
 
 def test_later_sentences_about_what_is_not_there_are_left_out() -> None:
-    answer = Answer(remedy="Install both anew. Unset LD_LIBRARY_PATH.")
-    assert places.adapt(answer, {"Windows": "yes"}).remedy == "Install both anew."
-    assert places.adapt(Answer(remedy="Unset LD_LIBRARY_PATH."), {"Windows": "yes"}).remedy == "Unset LD_LIBRARY_PATH."
+    answer = Answer(remedy="Use less memory. Look at `dmesg` for more; unset LD_LIBRARY_PATH.")
+    said = "Use less memory. Take other copies of CUDA out of PATH."
+    assert places.adapt(answer, {"Windows": "yes"}).remedy == said
+    assert places.adapt(Answer(remedy="Look at `dmesg`."), {"Windows": "yes"}).remedy == "Look at `dmesg`."
 
 
 @pytest.mark.parametrize(

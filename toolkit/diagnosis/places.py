@@ -112,7 +112,8 @@ class _Speaker:
         kept = [first, *(each for each in others if not any(found.search(each) for found in self._unsaid))]
         if len(kept) > len(others):
             return text
-        return re.sub(r"; (?=[A-Z][a-z])", ". ", f"{' '.join(kept).rstrip(';.')}.")
+        said = re.sub(r"; (?=[A-Z][a-z])", ". ", f"{' '.join(kept).rstrip(';.')}.")
+        return re.sub(r"(?<=\w\. )[a-z]", lambda found: found[0].upper(), said)
 
     def say_short(self, command: str) -> str:
         """Return one command in place of another within a sentence, or the same."""
