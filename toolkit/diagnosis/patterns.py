@@ -129,7 +129,10 @@ _FIXED: Final = {
         "nvidia b",
         "nvidia gb",
     ),
-    "cudalibrary": ("libcu", "libnccl", "libnvjitlink", "libnvrtc"),
+    "cudalibrary": (
+        *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse", "libcudnn", "libcupti", "libnccl"),
+        *("libnvjitlink", "libnvrtc"),
+    ),
     "httpcode": ("4", "5"),
     "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
     "buildkit": tuple(f"#{digit}" for digit in range(10)),
