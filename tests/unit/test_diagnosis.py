@@ -433,6 +433,14 @@ def test_every_piece_of_knowledge_can_be_read() -> None:
     for row in known["names"]:
         assert ("gone" in row) != ("since" in row), row
         assert packages.compare("0", f"<{row.get('gone') or row['since']}") == ""
+    assert None not in list_values(known), "a text with a comma that has no quotes"
+
+
+def list_values(told: Any) -> list[Any]:
+    """Return what a table holds, without lists and mappings."""
+    if isinstance(told, dict | list):
+        return [each for part in (told.values() if isinstance(told, dict) else told) for each in list_values(part)]
+    return [told]
 
 
 _HELD = """

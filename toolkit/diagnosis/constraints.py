@@ -44,11 +44,11 @@ def _say(who: str, wish: Words) -> str:
 def list_systems(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     """Return the packages of a conda list that are there for some systems alone, each with these."""
     told = {}
-    for each in lines:
+    for each in (each for each in lines if "name" in each):
         name = each["name"].rpartition("::")[2].lower()
         where = next((str(row["where"]) for row in known["conda_systems"] if re.match(row["match"], name)), "Linux")
         told[name] = where
-    return {"names": ", ".join(f"{name} ({where})" for name, where in told.items())}
+    return {"names": ", ".join(f"{name} ({where})" for name, where in told.items())} if told else {}
 
 
 def _gather(wishes: Mapping[tuple[str, str], Words], package: str, without: str = "") -> str:

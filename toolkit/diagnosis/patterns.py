@@ -29,19 +29,21 @@ _KINDS: Final[Mapping[str, str]] = {
     "number": r"\d+",
     "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
     r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
-    r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?=/))[^\s'\"]*",
+    r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?![\w.-]))[^\s'\"]*",
     "cudalibrary": r"lib(?:cublas(?:lt)?|cufft|curand|cusolver|cusparse|cudnn\w*|cupti|nccl|nvjitlink|nvrtc)"
     r"\.so(?:\.\d+)*",
     "cardname": r"(?:geforce (?:gtx|rtx|gt) ?\d{3,4}|(?:rtx|gtx) ?\d{4}|rtx a\d000|quadro [a-z]*\d+|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
+    "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
+    "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
     "standard": r"(?:std::)?(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?int(?:ptr|max)_t|s?size_t|ptrdiff_t|nullptr_t"
     r"|numeric_limits|unique_ptr|shared_ptr|make_unique|optional|nullopt|variant|string_view|runtime_error|logic_error"
     r"|invalid_argument|out_of_range|setw|setprecision|setfill|stringstream|ostringstream|istringstream|mem(?:cpy|set|cmp)"
     r"|strlen|strcmp|strerror|isnan|isinf|accumulate|iota|exchange|condition_variable|this_thread|bit_cast)(?!\w)",
     "systemname": r"(?:cuda-?toolkit|cuda-\w+|cudnn(?==)|cucim|cudf|cuml|cugraph|cupy|pytorch-cuda|nccl|rapids|triton"
-    r"|lib(?:gcc|stdcxx)(?:-ng)?|lib(?:gomp|gfortran-ng|protobuf|uuid|nsl|cxx)|ld_impl_linux-64|_libgcc_mutex|_openmp_mutex"
-    r"|intel-openmp|mkl(?:[_-]\w+)?|vs2015_runtime|vc14_runtime|pywin(?:32|pty)|wincertstore|win_inet_pton|ucrt|m2w64-[\w-]+"
-    r"|readline|ncurses|dbus|tensorflow-(?:gpu|macos|deps|metal)|coin-or-cbc|sysroot_linux-64|appnope|samtools|pysam)(?![\w-])",
+    r"|faiss-gpu|lib(?:gcc|stdcxx)(?:-ng)?|lib(?:gomp|gfortran-ng|protobuf|uuid|nsl|cxx)|ld_impl_linux-64|_libgcc_mutex"
+    r"|_openmp_mutex|intel-openmp|mkl(?:[_-]\w+)?|vs2015_runtime|vc14_runtime|pywin(?:32|pty)|wincertstore|win_inet_pton|ucrt"
+    r"|m2w64-[\w-]+|readline|ncurses|dbus|tensorflow-(?:gpu|macos|deps|metal)|coin-or-cbc|sysroot_linux-64|appnope|samtools|pysam)(?![\w-])",
     "removed": r"cusparse[sdcz](?:csrgemm2?|csrmm2?|csrmv(?:_mp)?|csr2csc|gthr|sctr|axpyi|doti|bsrmm)\w*",
     "driver": r"\d{3}\.\d+(?:\.\d+)*",
     "tag": r"[\w.]+",
@@ -97,6 +99,7 @@ _FIXED: Final = {
             "pytorch-cuda",
             "nccl",
             "rapids",
+            "faiss-gpu",
             "triton",
             "lib",
             "ld_impl",
@@ -133,6 +136,7 @@ _FIXED: Final = {
         *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse", "libcudnn", "libcupti", "libnccl"),
         *("libnvjitlink", "libnvrtc"),
     ),
+    "exitsignal": ("129", "13", "14", "152", "159", "24", "25"),
     "httpcode": ("4", "5"),
     "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
     "buildkit": tuple(f"#{digit}" for digit in range(10)),
@@ -147,6 +151,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "buildkit": "#1 2.3 error",
     "release": "1.2.3",
     "standard": "uint32_t",
+    "kerastwo": "keras.engine.training.Model",
+    "exitsignal": "134",
     "cardname": "geforce gtx 1080",
     "cudalibrary": "libcublas.so",
     "cachefolder": "/.cache",
