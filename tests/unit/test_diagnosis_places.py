@@ -122,6 +122,10 @@ def say(command: str, *facts: str) -> list[str]:
         ("docker run --gpus all …", ["Podman"], ["podman run --device nvidia.com/gpu=all …"]),
         ("docker run --gpus all …", ["Apptainer"], ["apptainer exec --nv IMAGE.sif …"]),
         ("cd x && make", ["notebook"], ["!cd x && make"]),
+        ("pip install 'tf-keras~=2.17.0'", ["R"], ["R -e 'reticulate::py_install(\"tf-keras~=2.17.0\", pip = TRUE)'"]),
+        ("export A=1", ["R"], ["Sys.setenv(A = \"1\")    # in R, before library(keras)"]),
+        ("pip install 'tensorflow[and-cuda]'", ["Serving"], ["docker pull tensorflow/serving:latest-gpu"]),
+        ("toolkit install", ["Serving"], []),
     ],
 )  # fmt: skip
 def test_a_command_is_said_as_the_place_of_the_log_has_it(command: str, facts: list[str], said: list[str]) -> None:
