@@ -101,6 +101,12 @@ struct Plan {
       finish(piece, 0, channels);
     });
   }
+  // Calls work(first image, number of images) for a piece: for as few images at once as tiles allow.
+  template <typename Work>
+  void each_run(int64_t piece, const Work &work) const {
+    if (is_direct()) return split.each_band(piece, work);
+    work(split.begin(piece), split.end(piece) - split.begin(piece));
+  }
   int64_t band() const { return std::min(split.band, (split.piece + shares - 1) / shares); }
   template <typename Work>
   void each_band(const Work &work) const {
@@ -180,20 +186,30 @@ void drop(const Plan &plan, const Dropout &dropout, const Planes<Value> &x, int6
       dropout.at(image).at(channel).apply(x.at(image, x_channel + channel), 0, plan.pixels);
 }
 
-// Calls work(tile, next tile); the one after the last has no pixels.
+// Calls work(tile, next tile). After the last one comes that of the next image, or one without pixels.
 template <typename Work>
 void each_tile(const Plan &plan, int64_t first, int64_t images, const Work &work) {
-  const int64_t end = images * plan.pixels;
-  const auto at = [&](int64_t start) { return Tile{first, start, std::clamp<int64_t>(end - start, 0, TILE)}; };
+  const int64_t end = images * plan.pixels, further = plan.is_direct() ? (plan.shape.images - first) * plan.pixels : end;
+  const auto at = [&](int64_t start) { return Tile{first, start, std::clamp<int64_t>(further - start, 0, TILE)}; };
   for (int64_t start = 0; start < end; start += TILE) work(at(start), at(start + TILE));
 }
 
 // The rows [begin, end) of the next tile, if there is one.
 template <typename Value>
-NextRows<std::remove_const_t<Value>> locate_next(const Planes<Value> &planes, const Tile &next, int64_t begin, int64_t end) {
+RowsAhead<std::remove_const_t<Value>> locate_next(const Planes<Value> &planes, const Tile &next, int64_t begin, int64_t end) {
   if (next.count == 0) return {};
   const Rows<Value> rows = locate(planes, next);
   return {rows.data + begin * rows.stride, rows.stride, end - begin};
+}
+
+// The same in two halves, of the tile at the same place `images` further, if maps of so many images have it.
+template <typename Value>
+NextRows<std::remove_const_t<Value>> locate_ahead(const Planes<Value> &planes, int64_t of, Tile tile, int64_t images,
+                                                  int64_t begin, int64_t end) {
+  tile.image += images;
+  if (planes.group > 1 || tile.image + (tile.start + tile.count - 1) / planes.pixels >= of) return {};
+  const int64_t half = (begin + end) / 2;
+  return {locate_next(planes, tile, begin, half), locate_next(planes, tile, half, end)};
 }
 
 // Sums over the pixels of a piece, for some channels: of x, and of x * y. (pieces, channels, 2)
@@ -206,9 +222,16 @@ class PlaneSums {
   template <typename Value, typename Other>
   void add(int64_t piece, int64_t begin, int64_t end, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y,
            int64_t y_channel, int64_t channels) const {
-    const int64_t first = plan_.split.begin(piece), images = plan_.split.end(piece) - first;
+    const int64_t first = plan_.split.begin(piece);
+    add(piece, begin, end, x, x_channel, y, y_channel, channels, first, plan_.split.end(piece) - first);
+  }
+
+  // The same for some images of a piece, which are added to those before them.
+  template <typename Value, typename Other>
+  void add(int64_t piece, int64_t begin, int64_t end, const Planes<Value> &x, int64_t x_channel, const Planes<Other> &y,
+           int64_t y_channel, int64_t channels, int64_t first, int64_t images) const {
     double *sums = sums_ + (piece * channels + begin) * 2;
-    std::fill_n(sums, 2 * (end - begin), 0.0);
+    if (first == plan_.split.begin(piece)) std::fill_n(sums, 2 * (end - begin), 0.0);
     primitives<std::remove_const_t<Value>>().sum(x.maps(first, x_channel + begin), y.maps(first, y_channel + begin),
                                                  end - begin, images, plan_.pixels, sums);
   }
@@ -302,7 +325,7 @@ struct Reader {
       primitives<Value>().rectify(x.data, x.stride, channels, layer.gamma1, layer.beta1, rectified.mine());
       primitives<Value>().multiply(arrange(rectified.mine(), TILE, channels, TILE, arranged.mine()), TILE, channels, &HERE,
                                    1, weights, end - begin, y.data + begin * y.stride, y.stride, TILE,
-                                   locate_next(from, next, 0, channels));
+                                   {locate_next(from, next, 0, channels)});
     });
   }
 };
@@ -335,7 +358,8 @@ struct Grower {
     fold(plan.shape.inner, layer.gamma2, layer.beta2, mean, deviation, norms);
   }
 
-  void run(const Plan &plan, const Planes<const Value> &from, int64_t from_first, const Planes<Value> &to,
+  // Reads maps of `of` images, from `from_first` on.
+  void run(const Plan &plan, const Planes<const Value> &from, int64_t from_first, int64_t of, const Planes<Value> &to,
            int64_t channel, int64_t first, int64_t images) const {
     const Layout layout = plan.layout<Value>(images, plan.band());
     const int64_t length = layout.length();
@@ -346,7 +370,9 @@ struct Grower {
       return each_tile(plan, first, images, [&](const Tile &tile, const Tile &) {
         const Rows<Value> y = locate(to, tile);
         convolve_runs<Value>(layout, SIZE, runs, tile.start, laid.mine(), plan.shape.inner, packed, plan.shape.growth,
-                             false, y.data + channel * y.stride, y.stride, tile.count);
+                             false, y.data + channel * y.stride, y.stride, tile.count,
+                             locate_ahead(from, of, {first - from_first, tile.start, tile.count}, images, 0,
+                                          plan.shape.inner));
       });
     }
     convolve_laid(layout, SIZE, arrange(laid.mine(), length, plan.shape.inner, length, arranged.mine()),
@@ -488,8 +514,8 @@ struct Backward {
       clear(d_kernel, sums_of_share);
       plan.split.each_band(piece, [&](int64_t first, int64_t images) {
         differentiate_band(first, images, begin, end, channel, between, projections, d_kernel);
+        memory.sums.add(piece, begin, end, d_between, 0, between, 0, shape.inner, first, images);
       });
-      memory.sums.add(piece, begin, end, d_between, 0, between, 0, shape.inner);
     });
     add_parts(memory.d_kernel2, plan.split.pieces, sums_of_piece);
     for (int64_t share = 0; share < shares.number; share++)
@@ -531,7 +557,7 @@ struct Backward {
       return each_tile(plan, first, images, [&](const Tile &tile, const Tile &) {
         const Rows<Value> y = locate(d_between, tile);
         convolve_runs<Value>(layout, SIZE, memory.runs, tile.start, d_laid, shape.growth, weights, inner, true, result,
-                             TILE, tile.count);
+                             TILE, tile.count, locate_ahead(between, shape.images, tile, images, begin, end));
         const Runs runs{memory.runs + tile.start / RUN, layout.width};
         for (int64_t i = 0; i < inner; i++)
           primitives<Value>().pass_runs(runs, result + i * TILE, laid + i * length + layout.origin(), tile.count,
@@ -588,11 +614,12 @@ struct Backward {
         const Rows<Value> dx = locate(gradient, tile);
         primitives<Value>().rectify(x.data, x.stride, end - begin, layer.gamma1 + begin, layer.beta1 + begin, rectified);
         primitives<Value>().accumulate(rectified, TILE, end - begin, memory.columns1.mine(), plan.columns, d_kernel, TILE,
-                                       locate_next(maps, next, begin, end));
+                                       {locate_next(maps, next, begin, end), locate_next(between, next, 0, inner)});
         primitives<Value>().differentiate_reader(x.data, x.stride, end - begin, layer.gamma1 + begin, rectified, d_arranged,
                                                  inner, memory.packed1 + count_packed<Value>(begin, inner, 1),
                                                  dx.data + begin * dx.stride, dx.stride, d_gamma, d_beta,
-                                                 locate_next(gradient, next, begin, end));
+                                                 {locate_next(gradient, next, begin, end),
+                                                  locate_next(plan.lay(memory.d_between, inner), next, 0, inner)});
       });
     });
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);
@@ -659,16 +686,17 @@ void run_block(const BlockShape &shape, const Value *x, const Layer *layers, Val
     const Planes<Value> between = plan.lay(between_data + index * plan.count_laid(shape.inner), shape.inner);
     memory.reader.pack(plan, layers[index].kernel1, channels);
     plan.each_share(shape.inner, PACKED_ROWS<Value>, [&](int64_t piece, int64_t begin, int64_t end) {
-      const int64_t first = split.begin(piece), images = split.end(piece) - first;
-      memory.reader.run(plan, maps, channels, layers[index], between, 0, first, images, begin, end);
-      drop(plan, shape.drop_first(index), between, 0, begin, end, first, images);
-      memory.sums.add(piece, begin, end, between, 0, between, 0, shape.inner);
+      plan.each_run(piece, [&](int64_t first, int64_t images) {
+        memory.reader.run(plan, maps, channels, layers[index], between, 0, first, images, begin, end);
+        drop(plan, shape.drop_first(index), between, 0, begin, end, first, images);
+        memory.sums.add(piece, begin, end, between, 0, between, 0, shape.inner, first, images);
+      });
     });
     finish_statistics(plan, memory.sums.total(shape.inner), shape.inner, inner, at);
     memory.grower.pack(plan, layers[index], inner.mean + at, inner.scale + at);
     plan.each_band(
         [&](int64_t first, int64_t images) {
-          memory.grower.run(plan, constant(between), 0, maps, channels, first, images);
+          memory.grower.run(plan, constant(between), 0, shape.images, maps, channels, first, images);
           drop(plan, shape.drop_second(index), maps, channels, 0, shape.growth, first, images);
         },
         shape.growth, [&](int64_t piece, int64_t begin, int64_t end) {
@@ -743,7 +771,7 @@ void infer_block(const BlockShape &shape, const Value *x, const Layer *layers, c
       Planes<Value> between{memory.between.mine(), shape.inner, plan.pixels};
       if (!plan.is_direct()) between.group = images, between.pitch = round_up(images * plan.pixels, TILE);
       memory.reader.run(plan, maps, channels, layers[index], between, first, first, images, 0, shape.inner);
-      memory.grower.run(plan, constant(between), first, maps, channels, first, images);
+      memory.grower.run(plan, constant(between), first, images, maps, channels, first, images);
       standardize(plan, constant(maps), channels, maps, channels, 0, shape.growth, mean + channels,
                   memory.scale + channels, first, images);
     });

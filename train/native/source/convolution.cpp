@@ -234,10 +234,10 @@ void list_runs(const Layout &layout, int64_t *at) {
 template <typename Value>
 void convolve_runs(const Layout &layout, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
                    int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
-                   int64_t width) {
+                   int64_t width, const NextRows<Value> &next) {
   const Offsets offsets(layout, size, backward);
   primitives<Value>().multiply_runs({runs + pixel / RUN, layout.width}, x + layout.origin(), layout.length(), inputs,
-                                    offsets.of_tap, size * size, packed, outputs, y, y_stride, width);
+                                    offsets.of_tap, size * size, packed, outputs, y, y_stride, width, next);
 }
 
 template <typename Value>
@@ -332,7 +332,7 @@ void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outp
   template void accumulate_kernel(const Layout &, int64_t, const Value *, int64_t, const Value *, int64_t, float *,  \
                                   Value *, const TapPlaces *);                                                        \
   template void convolve_runs(const Layout &, int64_t, const int64_t *, int64_t, const Value *, int64_t,             \
-                              const Value *, int64_t, bool, Value *, int64_t, int64_t);                               \
+                              const Value *, int64_t, bool, Value *, int64_t, int64_t, const NextRows<Value> &);       \
   template void list_places<Value>(const Layout &, int64_t, TapPlaces *);                                             \
   template void take_images(const Layout &, const Value *, Value *, int64_t);                                         \
   template void pack_kernel(const Layout &, const float *, int64_t, int64_t, int64_t, bool, Value *);                 \

@@ -63,7 +63,7 @@ void list_runs(const Layout &layout, int64_t *at);
 template <typename Value>
 void convolve_runs(const Layout &layout, int64_t size, const int64_t *runs, int64_t pixel, const Value *x,
                    int64_t inputs, const Value *packed, int64_t outputs, bool backward, Value *y, int64_t y_stride,
-                   int64_t width);
+                   int64_t width, const NextRows<Value> &next);
 
 // The pixels of a tile, of those without padding, at which a tap of a kernel reads within the map: where they are in the
 // gradient of the result, and in the input.

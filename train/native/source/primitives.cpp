@@ -60,9 +60,18 @@ struct OneTap {
 
 // What a product that reads nothing ahead does in each step.
 struct Nothing {
-  static constexpr int64_t rows = 0;
-  Nothing part(int64_t, int64_t) const { return *this; }
+  Nothing part(int64_t, int64_t, int64_t) const { return *this; }
   void step(int64_t) const {}
+};
+
+// Reads ahead where a step has many taps: a line of both parts in each.
+struct InEachStep {
+  NextRows<float> next;
+  InEachStep part(int64_t begin, int64_t number, int64_t of) const { return {next.part(begin, number, of)}; }
+  [[gnu::always_inline]] void step(int64_t number) const {
+    next.rows.fetch(number);
+    next.others.fetch(number);
+  }
 };
 
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
@@ -75,10 +84,10 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
   const float *of_input = x, *by = weights + ROWS * taps.first;
-  for (int64_t input = 0; input < inputs; input++, of_input += stride)
+  for (int64_t input = 0; input < inputs; input++, of_input += stride) {
+    next.step(input);
     for (int64_t tap = 0; tap < taps.count; by += ROWS * taps.step(tap), tap++) {
       const float *from = of_input + taps.offsets[tap];
-      next.step(input);
       Vector values[Q];
 #pragma GCC unroll 8
       for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
@@ -89,6 +98,7 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
         for (int q = 0; q < Q; q++) sums[row][q] = multiply_add<settled>(weight, values[q], sums[row][q]);
       }
     }
+  }
   if constexpr (!settled)
     if (take_underflow())
       return multiply_rows<R, Q, true>(pixels, x, stride, inputs, taps, weights, y, y_stride, rows, next);
@@ -113,10 +123,9 @@ template <typename Pixels, typename Taps, typename Next = Nothing>
 void multiply_pixels(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, const Taps &taps,
                      const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width,
                      const Next &next = {}) {
-  const int64_t share = (next.rows * ROWS + rows - 1) / rows;  // what a group of rows brings
   for (int64_t row = 0; row < rows; row += ROWS, weights += ROWS * inputs * taps.packed) {
     const int64_t left = rows - row < ROWS ? rows - row : ROWS;
-    const auto brought = next.part(row / ROWS * share, share);
+    const auto brought = next.part(row, ROWS, rows);
     float *to = y + row * y_stride;
     int64_t pixel = 0;
     for (; pixel + COLUMNS * Vector::LANES <= width; pixel += COLUMNS * Vector::LANES)
@@ -150,9 +159,11 @@ void with_runs(const native::Runs &runs, const Work &work) {
 }
 
 void multiply_runs(const native::Runs &runs, const float *x, int64_t stride, int64_t inputs, const int64_t *offsets,
-                   int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width) {
+                   int64_t taps, const float *weights, int64_t rows, float *y, int64_t y_stride, int64_t width,
+                   const NextRows<float> &next) {
   with_runs(runs, [&](auto pixels) {
-    multiply_pixels(pixels, x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width);
+    multiply_pixels(pixels, x, stride, inputs, AllTaps{offsets, taps}, weights, rows, y, y_stride, width,
+                    InEachStep{next});
   });
 }
 
@@ -223,10 +234,10 @@ void accumulate_terms(const float *x, int64_t stride, int64_t rows, const float 
                       const Terms &terms, const Next &next) {
   int64_t row = 0;
   for (; row + ROWS <= rows; row += ROWS)
-    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, ROWS));
+    accumulate_columns<ROWS>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, ROWS, rows));
   for (; row + 2 <= rows; row += 2)
-    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 2));
-  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 1));
+    accumulate_columns<2>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 2, rows));
+  if (row < rows) accumulate_columns<1>(x + row * stride, stride, y, columns, sums + row * columns, terms, next.part(row, 1, rows));
 }
 
 void accumulate(const float *x, int64_t stride, int64_t rows, const float *y, int64_t columns, float *sums,
@@ -262,7 +273,7 @@ void differentiate_reader(const Value *x, int64_t stride, int64_t rows, const fl
   alignas(64) float dz[AT_ONCE * TILE];
   for (int64_t start = 0; start < rows; start += AT_ONCE) {
     const int64_t end = start + AT_ONCE < rows ? start + AT_ONCE : rows;
-    weights = multiply_tile(dy, outputs, weights, dz, end - start, next.part(start, AT_ONCE));
+    weights = multiply_tile(dy, outputs, weights, dz, end - start, next.part(start, AT_ONCE, rows));
     for (int64_t row = start; row < end; row++) {
       const Vector by = broadcast(gamma[row]);
       Vector gammas[PARTS], betas[PARTS];
@@ -301,8 +312,6 @@ template <typename Value>
 void project(const Projection &by, const Value *dy, const Value *x, int64_t count, Value *y) {
   const Vector scale = broadcast(by.scale), mean_dy = broadcast(by.mean_dy);
   const Vector slope = broadcast(by.slope), mean_x = broadcast(by.mean_x);
-  prefetch(dy + count, static_cast<int>(count));
-  prefetch(x + count, static_cast<int>(count));
   fill(y, count, [&](int64_t i, int64_t left) {
     const Vector sloped = multiply(slope, subtract(load(x + i, left), mean_x));
     return multiply_add(scale, subtract(load(dy + i, left), mean_dy), sloped);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <type_traits>
 
 #include "bfloat.h"
@@ -119,30 +120,44 @@ struct MapsOf {
   Value *at(int64_t channel, int64_t image) const { return first + channel * channel_step + image * image_step; }
 };
 
-// Rows that the next tile reads, which products bring into the second-level cache, a line in every second step. These rows
-// lie in pages of their own, where the processor does not look ahead. If it were asked for many lines at once, it would wait.
-// g++ drops the calls of a function that only prefetches, so these are inlined.
+// Rows that the next tile reads, which products bring into the second-level cache: a line in every second step, and in the
+// steps between a line of other rows, if there are some. These rows lie in pages of their own, where the processor does not
+// look ahead. If it were asked for many lines at once, it would wait. g++ drops the calls of a function that only prefetches,
+// so these are inlined.
 template <typename Value>
-struct NextRows {
+struct RowsAhead {
   static constexpr int64_t LINES = TILE * sizeof(Value) / 64;  // of a row
 
   const Value *first = nullptr;
   int64_t stride = 0, rows = 0;
 
-  NextRows part(int64_t begin, int64_t number) const {
-    const int64_t left = rows - begin < number ? rows - begin : number;
-    return {first + begin * stride, stride, left};
+  // What the steps for the rows [begin, begin + number) of a product with so many rows bring.
+  RowsAhead part(int64_t begin, int64_t number, int64_t of) const {
+    const int64_t from = rows * begin / of, to = rows * (begin + number < of ? begin + number : of) / of;
+    return {first + from * stride, stride, to - from};
+  }
+  [[gnu::always_inline]] void fetch(int64_t line) const {
+    if (line < LINES * rows) __builtin_prefetch(first + line / LINES * stride + line % LINES * (TILE / LINES), 0, 2);
+  }
+};
+
+template <typename Value>
+struct NextRows {
+  RowsAhead<Value> rows, others{};
+
+  NextRows part(int64_t begin, int64_t number, int64_t of) const {
+    return {rows.part(begin, number, of), others.part(begin, number, of)};
   }
   [[gnu::always_inline]] void step(int64_t number) const {
-    if (number % 2 == 0 && number < 2 * LINES * rows) fetch(number / 2);
+    if (number % 2 == 0) {
+      rows.fetch(number / 2);
+    } else {
+      others.fetch(number / 2);
+    }
   }
   [[gnu::always_inline]] void fetch_all() const {
-    for (int64_t line = 0; line < LINES * rows; line++) fetch(line);
-  }
-
- private:
-  [[gnu::always_inline]] void fetch(int64_t line) const {
-    __builtin_prefetch(first + line / LINES * stride + line % LINES * (TILE / LINES), 0, 2);
+    for (const RowsAhead<Value> *some : {&rows, &others})
+      for (int64_t line = 0; line < some->LINES * some->rows; line++) some->fetch(line);
   }
 };
 
@@ -167,7 +182,8 @@ struct PrimitivesOf {
   // The same as `multiply` with the pixels of a tile at their places in padded maps, so that none of the padding is
   // computed. For float32 alone.
   void (*multiply_runs)(const Runs &runs, const Value *x, int64_t stride, int64_t inputs, const int64_t *offsets,
-                        int64_t taps, const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width);
+                        int64_t taps, const Value *weights, int64_t rows, Value *y, int64_t y_stride, int64_t width,
+                        const NextRows<Value> &next);
 
   // sums[row][column] += sum over pixels of x[row][pixel] * y[pixel][column]; columns is a multiple of LANES. In
   // bfloat16, pixels are rounded up to DEPTH, and x and sums must have memory for a multiple of LANES rows.

@@ -33,25 +33,29 @@ class Ready {
   const unsigned state_;
 };
 
+// Each thread has a range of the pieces, and takes of other ranges when its own is done. So a thread has the same images in
+// each round, which its caches may still hold, and asks for most pieces without waiting for another.
 class Pool {
  public:
-  explicit Pool(int count) : owner_(getpid()) {
+  explicit Pool(int count) : owner_(getpid()), ranges_(static_cast<size_t>(count)) {
     for (int i = 1; i < count; i++) helpers_.emplace_back([this, i] { help(i); });
   }
 
-  bool fits(int count) const { return owner_ == getpid() && static_cast<int>(helpers_.size()) + 1 == count; }
+  bool fits(int count) const { return owner_ == getpid() && static_cast<int>(ranges_.size()) == count; }
   bool is_inherited() const { return owner_ != getpid(); }  // a fork copies no threads
 
   // A thread that sleeps is not waited for: only pieces that were taken are.
   void run(uint32_t pieces, void (*work)(void *, int64_t), void *context) {
     work_ = work;
     context_ = context;
+    pieces_ = pieces;
     open_.store(pieces, std::memory_order_relaxed);
-    const uint64_t ticket = (++round_ << 32) | pieces;
+    const uint64_t round = ++round_;
     int64_t sleeping, missing;
     {
       const std::lock_guard<std::mutex> hold(mutex_);
-      ticket_.store(ticket, std::memory_order_release);
+      for (size_t i = 0; i < ranges_.size(); i++)
+        ranges_[i].ticket.store((round << 32) | (begin(i + 1) - begin(i)), std::memory_order_release);
       sleeping = sleeping_;
       missing = static_cast<int64_t>(pieces) - 1 - (static_cast<int64_t>(helpers_.size()) - sleeping);
     }
@@ -61,7 +65,7 @@ class Pool {
     } else {
       for (; missing > 0; missing--) start_.notify_one();
     }
-    take(ticket);
+    take(0, round);
     for (int spin = 0; open_.load(std::memory_order_acquire) != 0; spin++) {
       if (spin < SPINS) {
         wait();
@@ -81,23 +85,38 @@ class Pool {
   }
 
  private:
-  // Runs pieces of the round that the ticket is of, until none is left or the round is over. While a piece is open, its
-  // round cannot end, so the work is read only after a piece was taken.
-  void take(uint64_t ticket) {
-    const uint64_t round = ticket >> 32;
+  struct alignas(64) Range {
+    std::atomic<uint64_t> ticket{0};  // the number of the round, and how many of its pieces nobody has taken
+  };
+
+  // The first piece of a range.
+  uint32_t begin(size_t range) const {
+    return static_cast<uint32_t>((uint64_t{pieces_} * range + ranges_.size() - 1) / ranges_.size());
+  }
+
+  // Runs pieces of a round until none is left or the round is over. While a piece is open, its round cannot end, so the
+  // work is read only after a piece was taken.
+  void take(size_t number, uint64_t round) {
     const Ready ready;
-    while (ticket >> 32 == round && static_cast<uint32_t>(ticket) != 0) {
-      if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
-      work_(context_, static_cast<uint32_t>(ticket) - 1);
-      open_.fetch_sub(1, std::memory_order_release);
-      ticket = ticket_.load(std::memory_order_acquire);
+    for (size_t i = 0; i < ranges_.size(); i++) {
+      const size_t range = (number + i) % ranges_.size();
+      std::atomic<uint64_t> &left = ranges_[range].ticket;
+      uint32_t done = 0;
+      for (uint64_t ticket = left.load(std::memory_order_acquire); ticket >> 32 == round && static_cast<uint32_t>(ticket) != 0;) {
+        if (!left.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acquire)) continue;
+        work_(context_, begin(range + 1) - static_cast<uint32_t>(ticket));
+        done++;
+        ticket = left.load(std::memory_order_acquire);
+      }
+      if (done > 0) open_.fetch_sub(done, std::memory_order_release);
     }
   }
 
   void help(int number) {
     slot = number;
+    const std::atomic<uint64_t> &own = ranges_[static_cast<size_t>(number)].ticket;
     for (uint64_t seen = 0;;) {
-      const auto is_new = [&] { return ticket_.load(std::memory_order_acquire) >> 32 != seen; };
+      const auto is_new = [&] { return own.load(std::memory_order_acquire) >> 32 != seen; };
       for (int spin = 0; spin < SPINS && !is_new(); spin++) wait();
       if (!is_new()) {
         std::unique_lock<std::mutex> hold(mutex_);
@@ -106,18 +125,18 @@ class Pool {
         sleeping_--;
         if (ended_) return;
       }
-      const uint64_t ticket = ticket_.load(std::memory_order_acquire);
-      seen = ticket >> 32;
-      take(ticket);
+      seen = own.load(std::memory_order_acquire) >> 32;
+      take(static_cast<size_t>(number), seen);
     }
   }
 
   const pid_t owner_;
+  std::vector<Range> ranges_;  // one for each thread, the caller's first
   std::vector<std::thread> helpers_;
   std::mutex mutex_;
   std::condition_variable start_;
-  std::atomic<uint64_t> ticket_{0};  // the number of the round, and how many of its pieces nobody has taken
-  std::atomic<uint32_t> open_{0};    // pieces that are not finished
+  std::atomic<uint32_t> open_{0};  // pieces that are not finished
+  uint32_t pieces_ = 0;
   uint64_t round_ = 0;
   int64_t sleeping_ = 0;  // helpers that wait for a call, or were called and have not yet begun
   void (*work_)(void *, int64_t) = nullptr;

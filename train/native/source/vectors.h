@@ -70,11 +70,4 @@ inline Eight load_8(const Value *from, int64_t count) {
   return load_8(part);
 }
 
-// Brings the values of a tile's row into the second-level cache: the rows of a tile lie in pages of their own, where the
-// processor does not look ahead.
-template <typename Value>
-inline void prefetch(const Value *row, int count) {
-  for (int i = 0; i < count; i += 64 / static_cast<int>(sizeof(Value))) __builtin_prefetch(row + i, 0, 2);
-}
-
 }  // namespace
