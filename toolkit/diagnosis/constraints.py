@@ -3,9 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from toolkit.diagnosis.packages import compare, normalize, overlap
+
+_CENTRES: Final = frozenset({"torch", "jax", "jaxlib"})
+"""Packages to whose release others belong, besides TensorFlow."""
 
 Words = Mapping[str, str]
 
@@ -25,6 +28,9 @@ def reconcile(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     }
     if clashing := [name for name, spec in bounds.items() if not spec]:
         told["clash"] = clashing[0]
+    package = normalize(next(iter(bounds)))
+    if len(bounds) == 1 and package in {*known["tensorflows"], *_CENTRES}:
+        told |= {"centre": package, "askers": " ".join(dict.fromkeys(who for who, _ in wishes))}
     who, count = Counter(who for who, _ in wishes).most_common(1)[0]
     directions = {compare(each["found"], each["spec"].strip()) for (other, _), each in wishes.items() if other == who}
     if count < 2 or 2 * count <= len(wishes) or len(directions) > 1:
@@ -68,6 +74,7 @@ def intersect(specs: Sequence[str]) -> str:
         every = [*SpecifierSet(",".join(spec.strip(", ") for spec in specs))]
     except InvalidSpecifier:
         return ""
+    pinned = next((str(each) for each in every if each.operator == "==" and "*" not in each.version), "")
     kept = {str(each) for each in every if each.operator[0] not in "<>"}
     for sign, choose in ((">", max), ("<", min)):
         limits = [(Version(each.version), each.operator) for each in every if each.operator[0] == sign]
@@ -75,4 +82,4 @@ def intersect(specs: Sequence[str]) -> str:
             limit = choose(version for version, _ in limits)
             kept.add(f"{min(operator for version, operator in limits if version == limit)}{limit}")
     together = ",".join(sorted(kept))
-    return together if overlap(together, together) else ""
+    return (pinned or together) if overlap(together, together) else ""
