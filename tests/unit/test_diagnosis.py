@@ -226,7 +226,8 @@ def test_what_stands_near_decides_also_where_blocks_meet() -> None:
     assert name(rule + filler * 5000 + header)[0] != "undeclared-compiler-headers"
 
 
-def test_a_line_that_differs_from_many_others_in_a_digit_alone_is_read() -> None:
+def test_a_line_that_differs_from_many_others_in_a_digit_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "LONG", 0)
     lines = "".join(f"write 0x{number:08x}: (os error {number % 10}1)\n" for number in range(20_000))
     assert name(f"{lines}write 0x0000abcd: (os error 28)\n{lines}") == ["disk-pip"]
     assert name(lines.replace("os error", "error")) == []
