@@ -35,9 +35,8 @@ class Answer:
     cause: str = ""
     remedy: str = ""
     commands: tuple[str, ...] = ()
-    needs: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what a word must be (empty: unknown), or a range of versions
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """What a word must be: this text, in this range of versions, or not known if this is empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ class Rank:
 
     general: bool = False  # a kind, of which another row may say more
     fallback: bool = False  # any other failure says more
-    envelope: bool = False  # only reports that something else failed, which any other failure and ``{said}`` name
+    envelope: bool = False  # only reports that something else failed; any other failure, or its ``{said}``, says more
     circumstance: bool = False  # no failure by itself: counts beside one that it explains, if an answer fits the log
     harmless: bool = False
     stops: bool = True  # the program ends by it
@@ -85,9 +84,7 @@ class Row:
     cause: str
     remedy: str
     commands: tuple[str, ...] = ()
-    facts: tuple[
-        str, ...
-    ] = ()  # the facts that a circumstance is, in place of lines; the first that the log has counts
+    facts: tuple[str, ...] = ()  # of which a circumstance takes the first that the log has, in place of lines
     look_up: Mapping[str, str] = field(default_factory=dict)  # table of knowledge.yaml that has more of a word
     answers: tuple[Answer, ...] = ()  # the first of which all words are known says more than cause and remedy
     places: Mapping[str, Answer] = field(default_factory=dict)  # the remedy by where it happens, if it is another there
