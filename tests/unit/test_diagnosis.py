@@ -89,6 +89,11 @@ def test_the_smoke_checks_have_the_remedies_of_the_table() -> None:
 ORDINARY = (Path(__file__).parents[1] / "fixtures/ordinary.txt").read_text()
 
 
+def test_an_error_that_is_measured_is_no_failure() -> None:
+    assert not read("epoch 3 loss: 0.23 error: 0.585\nstep 5 - error: 1.2e-3, rate 3").unknown
+    assert read("step 5 - error: 3 files are missing").unknown
+
+
 def test_each_failure_that_the_code_names_has_a_row() -> None:
     code = "".join(path.read_text() for path in project.locate("toolkit").rglob("*.py"))
     named = re.findall(r"""(?:refer|(?<!\.)find_remedy|load_row)\(["']([\w-]+)["']""", code)

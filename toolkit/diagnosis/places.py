@@ -49,6 +49,7 @@ def adapt(answer: Answer, facts: Facts) -> Answer:
     remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.say_text(answer.remedy))
     return replace(
         answer,
+        cause=speaker.say_text(answer.cause),
         remedy=" ".join([remedy, *(note for note in speaker.notes if note not in remedy)]),
         commands=tuple(dict.fromkeys(_add_other_ways(commands, answer, facts))),
     )

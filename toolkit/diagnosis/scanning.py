@@ -53,6 +53,8 @@ _QUOTE: Final = re.compile(r'\\+"')
 """A quotation mark in a string, or in a string of a string."""
 _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
 """A line that says itself that it is no error."""
+_MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
+"""An error that a program measures, and does not make."""
 _LAST_LINES: Final = 3
 _OTHERS: Final = ("JAX", "PyTorch")
 """Other frameworks."""
@@ -154,7 +156,7 @@ class Scan:
             text = block.text[start:end].decode("utf-8", "replace")
             if number in self._explained or (self.errors and self.errors[-1].number >= number):
                 return
-            if _ENDING.search(text) and not _NOTE.search(text):
+            if _ENDING.search(text) and not _NOTE.search(text) and not _MEASURED.search(text):
                 self._keep(Line(number, text.strip(), source), before, block.text, start)
                 return
 
@@ -238,7 +240,9 @@ class Scan:
                     self._shown[fact.name] = (self._logs, Line(found.number, found.raw.strip(), source))
 
     def _suspect(self, source: str, before: bytes, text: bytes, found: "_Found", patterns: list[Pattern]) -> None:
-        if found.number in self._explained or all(found.match(pattern) is None for pattern in patterns):
+        if found.number in self._explained or _MEASURED.search(found.raw):
+            return
+        if all(found.match(pattern) is None for pattern in patterns):
             return
         self._keep(Line(found.number, found.raw.strip(), source), before, text, found.start)
 
