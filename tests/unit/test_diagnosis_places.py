@@ -246,6 +246,46 @@ def test_what_has_no_wheel_for_the_python_of_the_log_gets_an_environment(command
 
 
 @pytest.mark.parametrize(
+    ("command", "facts", "said"),
+    [
+        ("pip install --upgrade 'numpy>=1.25'", {}, "pip install --upgrade 'numpy>=1.25,<2'"),
+        ("pip install 'numpy>=1.25'", {"TensorFlow": "2.17.0"}, "pip install 'numpy>=1.25,<2'"),
+        ("pip install 'numpy>=1.25'", {"TensorFlow": "2.19.0"}, "pip install 'numpy>=1.26,<2.2'"),
+        ("pip install 'numpy>=1.25'", {"Python": "3.13"}, "pip install 'numpy>=1.25'"),
+        ("pip install 'numpy>=2'", {}, "pip install 'numpy>=2'"),
+        ("pip install numpy==1.26.4", {}, "pip install numpy==1.26.4"),
+        ("pip install --upgrade tensorflow numpy", {"TensorFlow": "2.17.0"}, "pip install --upgrade tensorflow numpy"),
+        ("pip install 'nvidia-cudnn-cu12>=9.3'", {}, "pip install 'nvidia-cudnn-cu12>=9.3,<10'"),
+        ("pip install 'nvidia-cudnn-cu12>=8.6'", {}, "pip install 'nvidia-cudnn-cu11>=8.6,<9'"),
+        ("pip install nvidia-cudnn-cu12", {"TensorFlow": "2.16.1"}, "pip install 'nvidia-cudnn-cu12>=8,<9'"),
+        ("pip install nvidia-cudnn-cu12", {"cuDNN library": "9"}, "pip install 'nvidia-cudnn-cu12>=9,<10'"),
+        ("pip install nvidia-cudnn-cu12", {}, "pip install nvidia-cudnn-cu12"),
+        ("pip install 'nvidia-cudnn-cu12<9'", {"TensorFlow": "2.18.0"}, "pip install 'nvidia-cudnn-cu12<9'"),
+        ("pip uninstall -y numpy", {"TensorFlow": "2.17.0"}, "pip uninstall -y numpy"),
+    ],
+)
+def test_what_is_installed_stays_below_the_version_that_breaks_the_rest(
+    command: str, facts: dict[str, str], said: str
+) -> None:
+    assert wheels.bound(command, facts, KNOWN) == said
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "nvidia-cudnn-cu12 nvidia-cublas-cu12"),
+        ({"TensorFlow": "2.14.0"}, "nvidia-cudnn-cu11 nvidia-cublas-cu11"),
+        ({"TensorFlow": "2.16.1", "CUDA": "11.8"}, "nvidia-cudnn-cu12 nvidia-cublas-cu12"),
+        ({"CUDA wheels": "118"}, "nvidia-cudnn-cu11 nvidia-cublas-cu11"),
+        ({"CUDA wheels": "130"}, "nvidia-cudnn-cu13 nvidia-cublas"),
+        ({"CUDA": "10.1"}, "nvidia-cudnn-cu12 nvidia-cublas-cu12"),
+    ],
+)
+def test_packages_are_of_the_cuda_that_the_log_shows(facts: dict[str, str], said: str) -> None:
+    assert wheels.take_log_cuda("pip install nvidia-cudnn-cu12 nvidia-cublas-cu12", facts) == f"pip install {said}"
+
+
+@pytest.mark.parametrize(
     ("version", "command"),
     [
         ("2.10.0", "conda install -c conda-forge cudatoolkit=11.2 cudnn=8.1"),

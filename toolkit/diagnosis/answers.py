@@ -63,8 +63,16 @@ def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words
     best = next((each for each in weighed if isinstance(each, Answer)), told[0])
     if isinstance(obstacle := weighed[0], wheels.Obstacle) and best is told[0]:
         best = replace(best, remedy=obstacle.remedy, commands=obstacle.commands)
-    commands = (wheels.take_fitting_python(command, facts, load_knowledge()) for command in best.commands)
-    return places.adapt(replace(best, commands=tuple(commands)), facts)
+    return places.adapt(replace(best, commands=tuple(_suit(best.commands, known, facts))), facts)
+
+
+def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
+    """Yield commands that install what goes with the versions of the log."""
+    for command in commands:
+        # The number of a library says of itself for which CUDA it is.
+        said = command if "suffix" in known else wheels.take_log_cuda(command, facts)
+        said = wheels.bound(said, facts, load_knowledge())
+        yield wheels.take_fitting_python(said, facts, load_knowledge())
 
 
 def _fill(answer: Answer, there: Answer, general: Answer, known: Words) -> Answer:

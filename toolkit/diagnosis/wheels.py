@@ -5,13 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolkit.diagnosis import packages
+from toolkit.diagnosis import cards, constraints, packages
 from toolkit.diagnosis.table import Answer
 
 _INSTALL: Final = re.compile(r"(?:^|&& )(?:uv |python3? -m )?pip install (?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)")
 _WANTED: Final = re.compile(
     r"(?<![\w.,=<>/-])'?(?P<name>[A-Za-z][\w.-]*)(?P<extra>\[[\w,-]*\])?(?P<spec>[<>=!~][\w.,<>=!~* ]*)?'?(?=\s|$)"
 )
+_OPEN: Final = re.compile(r"(?:>=?[\w.]+)?")
+"""A specifier without an upper bound."""
+_CUDNN: Final = "nvidia-cudnn"
+_FOR_CUDA: Final = re.compile(r"\b(nvidia-(?:(cudnn|nccl|cusparselt|nvshmem|cudss)|[\w-]+?))-cu12\b")
+"""NVIDIA's packages for CUDA 12. Of those for CUDA 13 a few have a number in their name."""
 _AND_CUDA: Final = ">=2.14"
 """The releases of TensorFlow that have this extra."""
 _RANGE: Final = re.compile(r"(?:[<>]=?[\w.]+,? ?)+")
@@ -84,6 +89,65 @@ def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
         fitting = _list_pythons(wanted["name"], spec, known)
         if fitting and python not in fitting:
             return f"uv venv --python {fitting[-1]} && uv pip install {install['what'].removeprefix('--upgrade ')}"
+    return command
+
+
+def bound(command: str, facts: Facts, known: Knowledge) -> str:
+    """Return a command that installs no version that breaks the TensorFlow, NumPy or cuDNN of the log."""
+    return _INSTALL.sub(lambda found: _bound(found, facts, known), command)
+
+
+def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
+    what = install["what"]
+    renewed = any(wanted["name"] in known["tensorflows"] for wanted in _WANTED.finditer(what))
+
+    def limit(wanted: re.Match[str]) -> str:
+        name, spec = wanted["name"], (wanted["spec"] or "").strip()
+        limits = "" if renewed or not _OPEN.fullmatch(spec) else _find_limits(name, spec, facts, known)
+        if name.startswith(_CUDNN):
+            limits = _limit_cudnn(spec, facts)
+            older = spec and limits and packages.fits(spec.removeprefix(">="), "<8.9")  # CUDA 12 has later ones
+            name = f"{_CUDNN}-cu11" if older else name
+        return f"'{name}{limits}'" if limits else wanted[0]
+
+    return install[0].replace(what, _WANTED.sub(limit, what))
+
+
+def _find_limits(package: str, spec: str, facts: Facts, known: Knowledge) -> str:
+    """Return the bounds of a package that is asked for without an upper one; empty if none is known."""
+    held = packages.find_wish(package, facts, known)
+    row = known["ceilings"].get(package, {})
+    if not held and row:
+        excluded = (
+            facts.get(name) == each or packages.fits(facts.get(name, ""), each) for name, each in row["unless"].items()
+        )
+        held = "" if any(excluded) else f"<{row['below']}"
+    if not held or (spec and not packages.overlap(spec, held)):
+        return ""
+    limits = constraints.intersect([each for each in (spec, held) if each])
+    return ",".join(sorted(limits.split(","), key=lambda each: each[:1] != ">"))
+
+
+def _limit_cudnn(spec: str, facts: Facts) -> str:
+    """Return the bounds of one major version of cuDNN, which the specifier, the TensorFlow or a library names."""
+    if "<" in spec or "=" in spec.replace(">=", ""):
+        return ""
+    tensorflow = packages.read_minor(facts.get("TensorFlow", ""))
+    built = ("9" if packages.fits(tensorflow, ">=2.18") else "8") if tensorflow else ""
+    shown = facts.get("cuDNN library", "") or facts.get("cuDNN", "")
+    least = spec.removeprefix(">=") or built or (shown[0] if shown else "")
+    return f">={least},<{int(least.partition('.')[0]) + 1}" if least else ""
+
+
+def take_log_cuda(command: str, facts: Facts) -> str:
+    """Return a command with NVIDIA's packages for the major version of CUDA that the log shows."""
+    tensorflow = packages.read_minor(facts.get("TensorFlow", ""))
+    here = ("12" if packages.fits(tensorflow, ">=2.15") else "11") if tensorflow else ""
+    major = here or cards.read_cuda(facts).partition(".")[0] or facts.get("CUDA library", "")
+    if major in {"11", "13"} and "pip install" in command:
+        return _FOR_CUDA.sub(
+            lambda found: f"{found[1]}{'' if major == '13' and not found[2] else f'-cu{major}'}", command
+        )
     return command
 
 
