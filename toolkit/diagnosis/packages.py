@@ -307,12 +307,12 @@ def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
             "newest": listed[-1],
             "here": f"{words['here'][0]}.{words['here'][1:]}",
         }
-    if "platforms" not in words:
+    if "system" not in words:
         return told
     system = words["system"].replace("`", "")
     on_intel = "macosx" in system and "x86_64" in system
     hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
-    if "manylinux" in system and "manylinux" in words["platforms"]:
+    if "manylinux" in system and "manylinux" in words.get("platforms", ""):
         hint = " Where the numbers differ, wheels want a newer C library: use a newer distribution, or an image of one."
     return {**told, "system": system, "hint": hint}
 
