@@ -156,6 +156,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "cudnn-part-missing": packages.read_file,
     "gpu-library-missing": packages.read_file,
     "custom-op-symbol": packages.find_release,
+    "symbol-undefined": packages.judge_release,
     "package-wants-version": packages.find_release,
     "name-missing": packages.date_name,
     "package-missing": packages.date_name,

@@ -175,8 +175,20 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     package = known["modules"].get(owner, normalize(owner))
     minor = read_minor(words.get("found", "") or facts.get("TensorFlow", ""))
     release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
-    told = {"package": package, "spec": words.get("spec", "").strip()}
+    told = {"package": package, "spec": words.get("spec", "").strip(), **judge_release(words, facts, known)}
     return {**told, "release": release, "minor": minor} if release else told
+
+
+def judge_release(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return the versions of a package and of the framework for which it was compiled, if these belong together."""
+    package = known["modules"].get(words.get("owner", ""), normalize(words.get("owner", "")))
+    version = read_minor(find_version(package, facts))
+    for base, fact, table in (("tensorflow", "TensorFlow", "releases"), ("torch", "torch", "torch_releases")):
+        minor = read_minor(facts.get(fact, ""))
+        if minor and package in known[table] and version == known[table][package].get(minor, minor):
+            beside = {"base": base, "base_version": facts[fact], "base_minor": minor}
+            return {"package": package, "whole": find_version(package, facts), "own_minor": version, **beside}
+    return {}
 
 
 def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
