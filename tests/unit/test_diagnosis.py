@@ -67,6 +67,14 @@ def test_what_only_reports_another_failure_gives_way_to_it() -> None:
     assert name(f"KeyError: 'frobnication'\n{report}") == ["key-missing"]
 
 
+def test_a_message_that_ends_the_program_is_not_hidden_by_one_that_does_not() -> None:
+    warning = "Could not load dynamic library 'cudart64_110.dll'; dlerror: cudart64_110.dll not found"
+    assert name(f"{warning}\nImportError: cannot import name 'frob' from 'numpy'") == [
+        "name-missing",
+        "gpu-dll-missing",
+    ]
+
+
 def test_a_log_that_was_cut_within_a_traceback_is_known_by_what_explains_it() -> None:
     cut = 'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>'
     assert not read(f"{NO_DEVICE}\n{cut}").unknown

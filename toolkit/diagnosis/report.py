@@ -112,11 +112,13 @@ class Diagnosis:
             if not (match.row.rank.general and all(line.number in special for line in match.lines))
         }
         ids = {match.row.id for match in matches.values()}
-        told = any(not match.row.rank.fallback and not match.row.rank.harmless for match in matches.values())
+        others = [match.row.rank for match in matches.values() if not match.row.rank.fallback]
+        told = {rank.stops for rank in others if not rank.harmless}
         kept = {
             name: match
             for name, match in matches.items()
-            if not (match.row.rank.fallback and told) and not ids & {*match.row.rank.unless}
+            if not (match.row.rank.fallback and (True in told or (told and not match.row.rank.stops)))
+            and not ids & {*match.row.rank.unless}
         }
         inner = any(not match.row.rank.envelope and not match.row.rank.harmless for match in kept.values())
         kept = {name: match for name, match in kept.items() if not (inner and self._is_empty(match))}
