@@ -50,7 +50,7 @@ class Pool {
     context_ = context;
     pieces_ = pieces;
     open_.store(pieces, std::memory_order_relaxed);
-    const uint64_t round = ++round_;
+    const uint64_t round = ++round_;  // 32 bits, as in a ticket
     int64_t sleeping, missing;
     {
       const std::lock_guard<std::mutex> hold(mutex_);
@@ -137,7 +137,7 @@ class Pool {
   std::condition_variable start_;
   std::atomic<uint32_t> open_{0};  // pieces that are not finished
   uint32_t pieces_ = 0;
-  uint64_t round_ = 0;
+  uint32_t round_ = 0;
   int64_t sleeping_ = 0;  // helpers that wait for a call, or were called and have not yet begun
   void (*work_)(void *, int64_t) = nullptr;
   void *context_ = nullptr;
