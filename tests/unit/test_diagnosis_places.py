@@ -183,6 +183,16 @@ def test_a_remedy_names_what_brings_cuda_there(facts: dict[str, str], said: str)
     assert places.adapt(Answer(remedy="Install tensorflow[and-cuda]."), facts).remedy == said
 
 
+def test_a_card_without_a_closed_kernel_module_gets_no_option_of_it() -> None:
+    line = (
+        "NVRM: Xid (PCI:0000:3b:00): 119, pid=42, name=python, Timeout waiting for RPC from GSP! Expected function 76."
+    )
+    assert any("NVreg_EnableGpuFirmware" in command for command in read(line).commands)
+    for name in ("NVIDIA GeForce RTX 5080", "NVIDIA B200", "RTX PRO 6000 Blackwell"):
+        cause = read(f"{name}\n{line}")
+        assert not any("NVreg_EnableGpuFirmware" in text for text in (cause.remedy, *cause.commands))
+
+
 def test_later_sentences_about_what_is_not_there_are_left_out() -> None:
     answer = Answer(remedy="Use less memory. Look at `dmesg` for more; unset LD_LIBRARY_PATH.")
     said = "Use less memory. Take other copies of CUDA out of PATH."
