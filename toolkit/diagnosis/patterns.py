@@ -2,7 +2,8 @@
 
 A pattern is a part of a line, written as programs print it. Upper and lower case do not count.
 ``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.
-A word between grave accents may also stand there bare or in other quotes, as web pages and other releases write it.
+Quotation marks of any kind count as one outside of ``<…|…>``, as compilers, web pages and releases write others. A word
+between grave accents may also stand there bare.
 ``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
 ``{name:tag}`` stand for such words alone, and ``{name=some text}`` for this text with the rest of the line.
 """
@@ -16,7 +17,10 @@ from functools import cached_property, partial
 from itertools import accumulate, chain
 from typing import Final, Generic, Protocol, TypeVar
 
-_PIECE: Final = re.compile(r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}")
+_PIECE: Final = re.compile(
+    r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}|[`'\"\u2018\u2019\u201c\u201d]"
+)
+_QUOTE: Final = r"[`'\"\u2018\u2019\u201c\u201d]"
 _TOOLS: Final = (
     *("bazelisk", "bazel", "docker", "ffmpeg", "mksquashfs", "nvcc", "nvidia-smi", "patchelf", "protoc", "python3"),
     *("python", "realpath", "squashfs"),
@@ -75,7 +79,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "keraspart": r"keras(?:\.\w+)+",
     "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:__internal__|keras)(?:\.\w+)*"
     r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*|tensorflow\.python\.keras(?:\.\w+)*",
-    "quoted": r"[^'\"`]+",
+    "quoted": r"[^'\"`\u2018\u2019\u201c\u201d]+",
     "namespace": r"\w+(?:::\w+)*",
     "rest": r"\S.*[^\s.]",
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
@@ -178,7 +182,7 @@ _COMMON: Final = re.compile(
     r"|stalled|such|supported|tensorflow|to|unable|variable|version|wheel)(?![a-z])"
 )
 """Words that ordinary logs have often."""
-_LETTERS: Final = re.compile(r"[\w`(\[<>|&*#@!\\%]")
+_LETTERS: Final = re.compile(r"[\w`\u2018\u2019(\[<>|&*#@!\\%]")
 """Letters, digits, and signs that ordinary logs have seldom."""
 LEAST: Final = 2
 """Least weight of a text by which logs are searched: a common word alone is in too many lines."""
@@ -222,8 +226,10 @@ class Pattern:
             position = match.end()
             if match[0] == "*":
                 sources.append("")
+            elif re.fullmatch(_QUOTE, match[0]):
+                sources[-1] += _QUOTE
             elif match[4] is not None:
-                sources[-1] += f"[`'\"]?{re.escape(match[4].lower())}[`'\"]?"
+                sources[-1] += f"{_QUOTE}?{re.escape(match[4].lower())}{_QUOTE}?"
             elif match[5] is not None:
                 sources[-1] += rf"(?P<{match[5]}>{re.escape(match[6].lower())}(?:.*[^\s.])?)"
             elif match[1] is not None:
@@ -241,10 +247,7 @@ class Pattern:
     @property
     def sample(self) -> str:
         """A line that matches."""
-        return _PIECE.sub(
-            lambda it: it[1].split("|")[0] if it[1] else it[4] or it[6] or _SAMPLES.get(it[3], "x"),
-            self._inner,
-        )
+        return _PIECE.sub(_give_sample, self._inner)
 
     @property
     def _anchored(self) -> bool:
@@ -300,6 +303,12 @@ class Pattern:
         return any(word in text for word in self.literals) and any(
             self.match(line, line) is not None for line in text.split("\n")
         )
+
+
+def _give_sample(piece: re.Match[str]) -> str:
+    if re.fullmatch(_QUOTE, piece[0]):
+        return piece[0]
+    return piece[1].split("|")[0] if piece[1] else piece[4] or piece[6] or _SAMPLES.get(piece[3], "x")
 
 
 def _judge(run: tuple[str, ...]) -> tuple[int, int, int]:
