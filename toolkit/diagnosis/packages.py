@@ -150,7 +150,7 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         return {"plain": top}
     if top in sys.stdlib_module_names:
         return {"stdlib": top}
-    if top and module == top and (name in {"__version__", "__file__"} or f"{top}.{name}" == "tensorflow.keras"):
+    if top and module == top and name in {"__version__", "__file__", *known["always"].get(top, ())}:
         return {"hollow": top}
     return {} if not top or top[0].isupper() else {"guess": top}
 
