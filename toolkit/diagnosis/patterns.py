@@ -81,6 +81,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*|tensorflow\.python\.keras(?:\.\w+)*",
     "quoted": r"[^'\"`\u2018\u2019\u201c\u201d]+",
     "namespace": r"\w+(?:::\w+)*",
+    "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
     "rest": r"\S.*[^\s.]",
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
@@ -163,6 +164,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "systemname": "cudatoolkit",
     "number": "3",
     "path": "x.h",
+    "systemfolder": "/lib64/",
     "rest": "of x",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",

@@ -58,6 +58,8 @@ _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$
 _LAST_LINES: Final = 3
 _OTHERS: Final = ("JAX", "PyTorch")
 """Other frameworks."""
+_OURS: Final = (b"tensorflow", b"keras", b"tf.config.", b"tf.test.", b"tf.data.", b"tf.function", b"tf.__version__")
+"""How a log names TensorFlow."""
 _ABSENT: Final = "no TensorFlow"
 """The fact that a log names other packages or frameworks alone."""
 
@@ -124,7 +126,7 @@ class Scan:
         text = Text(lowered := block.text.lower())
         # jaxlib names its own sources by the tree of TensorFlow in which they once were.
         told = lowered.replace(_OF_JAXLIB, b"") if _OF_JAXLIB in lowered else lowered
-        self._ours = self._ours or b"tensorflow" in told or b"keras" in told
+        self._ours = self._ours or any(name in told for name in _OURS)
         self._others = self._others or b"-packages" in lowered
         around = before.lower() + lowered + after[:_NEAR_BYTES].lower()
 

@@ -9,18 +9,32 @@ Words = Mapping[str, str]
 
 def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return in which of their sizes two shapes differ: ``batch``, ``last`` or ``size``; nothing if that is unclear."""
-    one, other = (re.findall(r"\d+|none", words.get(name, "").lower()) for name in ("one", "other"))
+    told: dict[str, str] = {}
+    if {"logits", "labels"} <= words.keys():
+        told = {"one": words["logits"], "other": words["labels"]}
+        told |= _compare_labels(*(re.findall(r"\d+|none", each.lower()) for each in told.values()))
+    one, other = (re.findall(r"\d+|none", {**words, **told}.get(name, "").lower()) for name in ("one", "other"))
     if len(one) != len(other) or len(one) < 2:
-        return {}
+        return told
     places = [i for i, (first, second) in enumerate(zip(one, other, strict=True)) if first != second]
     pair = {value for i in places for value in (one[i], other[i])}
     if not places or pair & {"1", "none"}:
-        return {}
+        return told
     if places == [0]:
-        return {"differ": "batch"}
+        return {**told, "differ": "batch"}
     if places == [len(one) - 1]:
-        return {"differ": "last"}
-    return {"differ": "size"} if 0 not in places and len(one) > 2 else {}
+        return {**told, "differ": "last"}
+    return {**told, "differ": "size"} if 0 not in places and len(one) > 2 else told
+
+
+def _compare_labels(logits: list[str], labels: list[str]) -> Words:
+    """Return what labels are that do not go with results: numbers of ``classes``, or ``steps`` of each example."""
+    if len(logits) == len(labels) > 1 and labels[-1] == "1" and logits[-1] not in {"1", "none"}:
+        return {"classes": logits[-1]}
+    if len(labels) == 1 < len(logits) and {logits[0], labels[0]}.isdisjoint({"0", "none"}):
+        steps, rest = divmod(int(labels[0]), int(logits[0]))
+        return {"batch": logits[0], "steps": str(steps)} if steps > 1 and not rest else {}
+    return {}
 
 
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
