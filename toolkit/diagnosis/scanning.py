@@ -321,10 +321,15 @@ class _Near:
         return any(pattern.stands_in(part) for part in parts)
 
     def find_place(self) -> dict[str, str]:
-        """Return the package in whose file the traceback before this line ends, and the module imported there."""
+        """Return the package in whose file the traceback before this line ends, its caller, and the module imported."""
         frames = sorted((*_FRAME.finditer(self._before()), *_CELL.finditer(self._before())), key=_start)
         package = _PACKAGE.search(frames[-1][1]) if frames else None
         told = {"raiser": package[1]} if package else {}
+        # Who called what raised the error, if a function of TensorFlow stands between them.
+        above = [frame[1] for frame in frames if frame[1] != frames[-1][1]]
+        owners = [found[1] if (found := _PACKAGE.search(each)) else "" for each in above]
+        caller = next((each for each in reversed(owners) if each != "tensorflow"), "")
+        told |= {"caller": caller} if caller else {}
         if found := _IMPORT.search(self._before()):
             module = found[1] if not found[1].startswith(".") else told.get("raiser", "")
             told |= {"imported": module} if module else {}

@@ -28,12 +28,19 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
 
 
 def _compare_labels(logits: list[str], labels: list[str]) -> Words:
-    """Return what labels are that do not go with results: numbers of ``classes``, or ``steps`` of each example."""
+    """Return what labels are that do not go with results.
+
+    They are numbers of ``classes``, or each example has several ``steps``, ``columns`` (of classes) or ``results``.
+    """
     if len(logits) == len(labels) > 1 and labels[-1] == "1" and logits[-1] not in {"1", "none"}:
         return {"classes": logits[-1]}
     if len(labels) == 1 < len(logits) and {logits[0], labels[0]}.isdisjoint({"0", "none"}):
-        steps, rest = divmod(int(labels[0]), int(logits[0]))
-        return {"batch": logits[0], "steps": str(steps)} if steps > 1 and not rest else {}
+        few, many = sorted((int(logits[0]), int(labels[0])))
+        steps, rest = divmod(many, few)
+        if rest or steps == 1:
+            return {}
+        kind = "results" if many == int(logits[0]) else "columns" if logits[1:] == [str(steps)] else "steps"
+        return {"batch": str(few), kind: str(steps)}
     return {}
 
 
