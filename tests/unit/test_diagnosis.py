@@ -440,6 +440,17 @@ def test_of_what_is_not_known_the_first_errors_and_the_last_are_shown() -> None:
     assert (shown[0], shown[-1], len(shown)) == (1, 6, 5)
 
 
+def test_a_step_of_a_build_that_failed_does_not_stand_for_what_the_compiler_says() -> None:
+    step = b"ERROR: x/BUILD:1:2: Compiling x.cc failed: (Exit 1): gcc failed: error executing command\n"
+    refusal = b"x/frob.h(176): error: frobnication is no such thing\n"
+    alone = diagnosis.diagnose([("", io.BytesIO(step))])
+    assert [cause.row.id for cause in alone.causes] == ["bazel-action"]
+    assert not alone.unknown
+    told = diagnosis.diagnose([("", io.BytesIO(step + refusal))])
+    assert [cause.row.id for cause in told.causes] == ["bazel-action"]
+    assert [line.text.encode() + b"\n" for line in told.unexplained] == [refusal]
+
+
 def test_every_piece_of_knowledge_can_be_read() -> None:
     known = answers.load_knowledge()
     for row in [*known["libraries"], *known["symbols"]]:

@@ -16,6 +16,8 @@ from train.system.output import inline
 
 _CUT: Final = re.compile(r"Traceback \(most recent call last|\bFile \".*\", line \d")
 """A line of a traceback without its message."""
+_COMPILER: Final = re.compile(r":\d+:\d+: (?:fatal )?error: |\(\d+\): (?:fatal )?error\b")
+"""A message of a compiler, beside which a step of a build that failed explains nothing."""
 _WIDTH: Final = 200
 """Characters that are shown of a line of a log."""
 PIPE: Final = "`COMMAND 2>&1 | toolkit diagnose`"
@@ -153,8 +155,10 @@ class Diagnosis:
 
     @property
     def unexplained(self) -> list[Line]:
-        """The first lines that look like an error and the last, if nothing that was found ends a program."""
-        if any(cause.rank.stops for cause in self.serious):
+        """The first lines that look like an error and the last, if nothing found explains the end of a program."""
+        refused = any(_COMPILER.search(line.text) for line in self.found.errors)
+        ranks = [cause.rank for cause in self.serious]
+        if any(rank.stops and not (refused and rank.envelope and rank.fallback) for rank in ranks):
             return []
         # A log that was cut within a traceback has no error of its own beside what explains it.
         return [] if self.serious and all(_CUT.search(line.text) for line in self.found.errors) else self.found.errors
