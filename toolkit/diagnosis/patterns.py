@@ -40,6 +40,8 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
     "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
+    "notice": r"(?:hangup|trace/breakpoint trap|aborted|bus error|floating point exception|terminated"
+    r"|cpu time limit exceeded|bad system call)(?!\w)",
     "standard": r"(?:std::)?(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?int(?:ptr|max)_t|s?size_t|ptrdiff_t|nullptr_t"
     r"|numeric_limits|unique_ptr|shared_ptr|make_unique|optional|nullopt|variant|string_view|runtime_error|logic_error"
     r"|invalid_argument|out_of_range|setw|setprecision|setfill|stringstream|ostringstream|istringstream|mem(?:cpy|set|cmp)"
@@ -141,6 +143,10 @@ _FIXED: Final = {
         *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse", "libcudnn", "libcupti", "libnccl"),
         *("libnvjitlink", "libnvrtc"),
     ),
+    "notice": (
+        *("hangup", "trace/breakpoint trap", "aborted", "bus error", "floating point exception", "terminated"),
+        *("cpu time limit exceeded", "bad system call"),
+    ),
     "exitsignal": ("129", "13", "14", "152", "159", "24", "25"),
     "httpcode": ("4", "5"),
     "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
@@ -157,6 +163,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "release": "1.2.3",
     "standard": "uint32_t",
     "kerastwo": "keras.engine.training.Model",
+    "notice": "Bus error",
     "exitsignal": "134",
     "cardname": "geforce gtx 1080",
     "cudalibrary": "libcublas.so",

@@ -101,8 +101,10 @@ class _Speaker:
         if any(each is None for each in said):
             return []
         lines = [line for each in said if each for line in each]
-        if not self._apart and len(parts) > 1:
-            lines = [_THEN.join(lines)]
+        if lines and not self._apart and len(parts) > 1:
+            bodies, _, remarks = zip(*(line.partition(_REMARK) for line in lines), strict=True)
+            where = ", ".join(dict.fromkeys(filter(None, remarks)))
+            lines = [_THEN.join(bodies) + (f"{_REMARK}{where}" if where else "")]
         return [line if _REMARK in line else f"{line}{mark}{remark}" for line in lines]
 
     def say_text(self, text: str) -> str:
