@@ -1,4 +1,4 @@
-"""Reads failures.yaml: what programs print when they fail, why, and what to do."""
+"""Reads the tables of failures: what programs print when they fail, why, and what to do."""
 
 import difflib
 import functools
@@ -14,6 +14,7 @@ from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.versions.table import read_yaml
 
 PATH: Final = Path(__file__).with_name("failures.yaml")
+FACTS: Final = Path(__file__).with_name("facts.yaml")
 KINDS: Final = Path(__file__).with_name("kinds.yaml")
 USAGE: Final = Path(__file__).with_name("usage.yaml")
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
@@ -190,20 +191,20 @@ def load() -> FailureTable:
 
 
 def _load() -> FailureTable:
-    data = _read(PATH)
+    signs = _read(FACTS)
     rows = {name: _build(row) for name, row in _read_rows().items()}
     named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless, *row.rank.explains)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
-    facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in data["facts"].items())
-    errors = _compile(data["errors"])
+    facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in signs["facts"].items())
+    errors = _compile(signs["errors"])
     return FailureTable(
         rows=rows,
         facts=facts,
         filter=Filter((pattern, row) for row in rows.values() for pattern in row.sign.lines),
         fact_filter=Filter((pattern, fact) for fact in facts for pattern in fact.lines),
         error_filter=Filter((pattern, pattern) for pattern in errors),
-        exit_codes={code: rows[name] for code, name in data["exit_codes"].items()},
+        exit_codes={code: rows[name] for code, name in _read(PATH)["exit_codes"].items()},
     )
 
 
