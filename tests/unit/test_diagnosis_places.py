@@ -193,6 +193,14 @@ def test_a_card_without_a_closed_kernel_module_gets_no_option_of_it() -> None:
         assert not any("NVreg_EnableGpuFirmware" in text for text in (cause.remedy, *cause.commands))
 
 
+def test_a_container_is_not_told_to_restart_its_host() -> None:
+    answer = Answer(remedy="Restart.", commands=("sudo update-initramfs -u && sudo reboot",))
+    said = places.adapt(answer, {"container": "yes"})
+    assert said.commands == ("sudo update-initramfs -u && sudo reboot    # on the host",)
+    assert "administrator" in said.remedy
+    assert "administrator" not in places.adapt(answer, {}).remedy
+
+
 def test_later_sentences_about_what_is_not_there_are_left_out() -> None:
     answer = Answer(remedy="Use less memory. Look at `dmesg` for more; unset LD_LIBRARY_PATH.")
     said = "Use less memory. Take other copies of CUDA out of PATH."
