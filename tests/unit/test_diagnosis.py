@@ -354,6 +354,24 @@ def test_an_answer_is_computed_from_what_the_line_names(answer: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
+    ("evidence", "line"),
+    [
+        ("keras==2.15.0", "No module named 'keras.engine'"),
+        ("TensorFlow version: 2.15.0", "No module named 'keras.engine'"),
+        ("TensorFlow version: 2.15.0", "module 'keras._tf_keras.keras' has no attribute '__internal__'"),
+        (
+            "LOCAL_CUDA_PATH=/x",
+            "no such target '@local_config_cuda//cuda:x': target 'x' not declared in package 'cuda'",
+        ),
+    ],
+)
+def test_a_cause_is_certain_only_beside_its_evidence(evidence: str, line: str) -> None:
+    assert [cause.certainty for cause in read(line).serious] == ["likely"]
+    assert [cause.certainty for cause in read(f"{evidence}\n{line}").serious] == ["certain"]
+    assert "(likely)" in read(line).render()
+
+
+@pytest.mark.parametrize(
     ("found", "spec", "direction"),
     [
         ("2.1", "<2", "new"),

@@ -20,7 +20,7 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "Command Prompt": ({"Windows": "yes", "Command Prompt": "yes"}, UNIX),
     "macOS": ({"macOS": "yes"}, r"\bapt-get\b|^ldd |^export LD_|tensorflow\[and-cuda\]|^nvidia-smi"),
     "ARM": ({"ARM": "yes"}, r"tensorflow\[and-cuda\]"),
-    "Jetson": ({"ARM": "yes", "Jetson": "yes"}, r"tensorflow\[and-cuda\]"),
+    "Jetson": ({"ARM": "yes", "Jetson": "yes"}, r"tensorflow\[and-cuda\]|^conda "),
     "Colab": ({"Colab": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|^uv venv --python|{INSTALLS}"),
     "Kaggle": ({"Kaggle": "yes", "conda environment": "yes"}, rf"\bsudo\b|^export |modprobe|systemctl|{INSTALLS}"),
     "notebook": ({"notebook": "yes"}, rf"^sudo\b|^export |modprobe|uv venv --python|{INSTALLS}"),

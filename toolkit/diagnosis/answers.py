@@ -58,7 +58,7 @@ def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words
     general = Answer(cause=row.cause, remedy=row.remedy, commands=row.commands)
     there = row.places.get(place, Answer())
     fitting = [answer for answer in row.answers if _fits(answer, known, facts)] or [Answer()]
-    told = [_fill(answer, there, general, known) for answer in fitting]
+    told = [_fill(answer, there, general, known, facts) for answer in fitting]
     weighed = [wheels.weigh(answer, facts, load_knowledge()) for answer in told]
     best = next((each for each in weighed if isinstance(each, Answer)), told[0])
     if isinstance(obstacle := weighed[0], wheels.Obstacle) and best is told[0]:
@@ -75,7 +75,7 @@ def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
         yield wheels.take_fitting_python(said, facts, load_knowledge())
 
 
-def _fill(answer: Answer, there: Answer, general: Answer, known: Words) -> Answer:
+def _fill(answer: Answer, there: Answer, general: Answer, known: Words, facts: Words) -> Answer:
     commands = answer.commands or there.commands or general.commands
     # A command of which a word is not known is left out: not each library is in each distribution.
     runnable = [each for each in commands if not answer.commands or _list_words(each) <= known.keys()]
@@ -83,7 +83,15 @@ def _fill(answer: Answer, there: Answer, general: Answer, known: Words) -> Answe
         cause=fill(answer.cause or general.cause, known),
         remedy=fill(answer.remedy or there.remedy or general.remedy, known),
         commands=tuple(fill(each, known) for each in runnable),
+        certainty="likely" if _supposes(answer, known, facts) else answer.certainty,
     )
+
+
+def _supposes(answer: Answer, known: Words, facts: Words) -> bool:
+    """Return whether an answer says since or until when a package has a name, and the log shows no version of it."""
+    dated = {"gone", "since"} & {*_list_words(answer.cause), *answer.needs}
+    holders = {known.get("package", ""), *(("tensorflow",) if known.get("package") == "keras" else ())}
+    return bool(dated) and "member" in known and not any(packages.find_version(each, facts) for each in holders)
 
 
 def knows(row: Row, words: Words, facts: Words, lines: Sequence[Words]) -> bool:
@@ -133,8 +141,9 @@ def fill(text: str, words: Words) -> str:
 
 
 def _fits(answer: Answer, known: Words, facts: Words) -> bool:
+    said = {**facts, **known}
     return _list_words(answer.cause + answer.remedy) <= known.keys() and all(
-        packages.fits(facts.get(name, ""), value) if value[:1] in tuple("<>=") else known.get(name, "") == value
+        packages.fits(facts.get(name, ""), value) if value[:1] in tuple("<>=") else said.get(name, "") == value
         for name, value in answer.needs.items()
     )
 
@@ -153,6 +162,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "versions-exclude": packages.weigh,
     "own-module": packages.find_own,
     "library-missing": packages.read_file,
+    "wheel-other-python": packages.compare_python,
     "cudnn-part-missing": packages.read_file,
     "gpu-library-missing": packages.read_file,
     "custom-op-symbol": packages.find_release,

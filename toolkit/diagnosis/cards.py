@@ -32,13 +32,20 @@ def read_cuda(facts: Words) -> str:
     return read_minor(facts.get("CUDA", "")) or (f"{wheel[:-1]}.{wheel[-1]}" if len(wheel) == 3 else "")
 
 
-def find_driver(words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return the driver that NVIDIA names for the first release of a CUDA that the version table has."""
-    told = {"toolchain": "newer"} if "ptx" in words else {}
+def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return the driver that NVIDIA names for the first release of a CUDA that the version table has.
+
+    A version of PTX tells the CUDA that wrote it (``cuda``), and the one of the driver (``taken_cuda``).
+    """
+    told = {"toolchain": "newer"} if words.keys() & {"ptx", "written"} else {}
+    if both := [known["ptx"].get(words[name], "") for name in ("written", "taken") if name in words]:
+        words = {**words, "cuda": both[0]}
+        told |= {"taken_cuda": both[1]} if all(both) else {}
     cuda = words.get("cuda", "") or (read_cuda(facts) if told else "")
     rows = load_table().cuda_rows
-    known = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
-    return {**told, "cuda": cuda, "driver": known[0]} if known and known[0] else told
+    drivers = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
+    told |= {"cuda": cuda} if cuda else {}
+    return {**told, "driver": drivers[0]} if drivers and drivers[0] else told
 
 
 def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:

@@ -93,13 +93,15 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return which package a missing name or module is of, and since or until when that has it."""
     module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
-    module = module.replace("tensorflow_core", "tensorflow")
+    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", "")
     name = words.get("name", _ANY)
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
     told = {"module": module or "a package", "top": top, "package": package, "member": f"{module}.{name}"}
     told["distribution"] = package.strip("'").partition("<")[0]
+    if "within" in words and top in {*known["modules"], *known["foundations"]}:
+        return {**told, "emptied": top}
     if top and raiser == top and (module != top or name.startswith("_")):
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
@@ -114,6 +116,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         "package": package,
         "what": _tell_lost(row, module, name),
         "instead": f"It is to use {use}. " if use else "",
+        **({"follows": row["follows"]} if "follows" in row else {}),
         "takes": f"; this TensorFlow takes {package}{held}" if held else "",
     }
     told.pop("family", None)
@@ -214,6 +217,8 @@ def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
     major = re.search(r"\.so\.(\d+)", path)
     told = {"file": path.rpartition("/")[2]}
+    if facts.get("L4T of the image", here := facts.get("L4T", "")) != here:
+        told |= {"image": facts["L4T of the image"], "board": here} if here else {}
     asked = words.get("asked", "").rpartition("/")[2]
     if asked and asked != told["file"]:
         here, wanted = facts.get("CUDA library", ""), _find_cuda(told["file"], known)
@@ -305,6 +310,12 @@ def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
     for sign, version in sorted(limits, key=lambda limit: not limit[0].startswith("<")):
         return {"fitting": _step_below(version) if sign == "<" else version}
     return {}
+
+
+def compare_python(words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return for which Python a wheel was built and which one is here, if these differ."""
+    built, here = numbers.find_pythons(words.get("python", "") and f"cp{words['python']}"), facts.get("Python", "")
+    return {"built": built[0], "here": read_minor(here)} if built and here and built[0] != read_minor(here) else {}
 
 
 def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:

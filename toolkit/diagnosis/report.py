@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final
 
 from toolkit.diagnosis import answers
 from toolkit.diagnosis.scanning import Line, Match, Scan, scan
-from toolkit.diagnosis.table import Answer, Rank, Row, load
+from toolkit.diagnosis.table import Answer, Certainty, Rank, Row, load
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import Table, load_table
 from train.system.output import inline
@@ -51,6 +51,10 @@ class Cause:
         return answers.tell(self.row, self.match.words, self.facts, place, self.match.told)
 
     @property
+    def certainty(self) -> Certainty:
+        return self.told.certainty or self.row.certainty
+
+    @property
     def cause(self) -> str:
         return self.told.cause
 
@@ -80,7 +84,7 @@ class Cause:
             "cause": self.cause,
             "remedy": self.remedy,
             "commands": self.commands,
-            "certainty": self.row.certainty,
+            "certainty": self.certainty,
             "harmless": self.rank.harmless,
             "consequence": self.consequence,
             "lines": [line.to_json() for line in self.match.lines],
@@ -89,7 +93,7 @@ class Cause:
 
     def render(self) -> str:
         what = "harmless" if self.rank.harmless else "consequence" if self.consequence else "cause"
-        rows = [f"{what}: {self.cause}", f"  id: {self.row.id} ({self.row.certainty})"]
+        rows = [f"{what}: {self.cause}", f"  id: {self.row.id} ({self.certainty})"]
         rows += [_show(line.number, line.text, line.source) for line in self.match.lines]
         rows.append(f"  try: {self.remedy}")
         rows += [f"    {command}" for command in self.commands]
@@ -141,8 +145,11 @@ class Diagnosis:
         )
 
     def _is_empty(self, match: Match) -> bool:
-        """Return whether a match only says that something failed, in words that nothing is known of."""
-        return match.row.rank.envelope and "said" not in answers.gather(match.row, match.words, self.found.facts)
+        """Return whether a match only says that something failed, or points to the line that says why."""
+        if not match.row.rank.envelope:
+            return False
+        words = answers.gather(match.row, match.words, self.found.facts)
+        return "said" not in words or "points" in words
 
     @property
     def serious(self) -> list[Cause]:
@@ -201,7 +208,7 @@ class Diagnosis:
 
 def _order(cause: Cause) -> tuple[bool, bool, bool, bool, tuple[int, int]]:
     row = cause.row
-    return row.rank.harmless, cause.consequence, not row.rank.stops, row.certainty != "certain", cause.match.at
+    return row.rank.harmless, cause.consequence, not row.rank.stops, cause.certainty != "certain", cause.match.at
 
 
 def _show(number: int, text: str, source: str) -> str:
@@ -239,7 +246,7 @@ def explain(text: str, *, certain: bool = True) -> Cause | None:
     """
     causes = diagnose([("", io.BytesIO(text.encode("utf-8", "replace")))]).serious
     first = [cause for cause in causes if not cause.consequence]
-    return next((cause for cause in first if not certain or cause.row.certainty == "certain"), None)
+    return next((cause for cause in first if not certain or cause.certainty == "certain"), None)
 
 
 def name_cause(text: str, *, certain: bool = True) -> str:

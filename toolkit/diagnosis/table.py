@@ -38,6 +38,7 @@ class Answer:
     commands: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict)
     """What a word must be: this text, in this range of versions, or not known if this is empty."""
+    certainty: Certainty | Literal[""] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
