@@ -183,6 +183,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "host-compiler-too-new": cards.step_below,
     "cudnn-handle": cards.measure_memory,
     "driver-too-old": cards.find_driver,
+    "ptx-newer-than-ptxas": cards.find_driver,
     "card-outside-cuda": cards.judge_age,
     "shape-of-input": shapes.ranks,
     "shapes-differ": shapes.compare,

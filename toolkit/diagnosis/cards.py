@@ -36,11 +36,14 @@ def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     """Return the driver that NVIDIA names for the first release of a CUDA that the version table has.
 
     A version of PTX tells the CUDA that wrote it (``cuda``), and the one of the driver (``taken_cuda``).
+    ``suffix`` ends the names of NVIDIA's packages for the one to install.
     """
     told = {"toolchain": "newer"} if words.keys() & {"ptx", "written"} else {}
     if both := [known["ptx"].get(words[name], "") for name in ("written", "taken") if name in words]:
         words = {**words, "cuda": both[0]}
-        told |= {"taken_cuda": both[1]} if all(both) else {}
+        told |= {"taken_cuda": both[-1]} if len(both) > 1 and all(both) else {}
+        major = both[-1].partition(".")[0]
+        told |= {"suffix": "" if int(major) > 12 else f"-cu{major}"} if major else {}
     cuda = words.get("cuda", "") or (read_cuda(facts) if told else "")
     rows = load_table().cuda_rows
     drivers = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
