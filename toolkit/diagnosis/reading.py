@@ -1,4 +1,7 @@
-"""Reads logs of any size and form in blocks: without colors, in UTF-8, one line for each redraw of a progress bar."""
+"""Reads logs of any size and form in blocks: without colors, in UTF-8, one line for each redraw of a progress bar.
+
+A message that its program broke over several lines is one line.
+"""
 
 import codecs
 import itertools
@@ -24,12 +27,35 @@ _MOST_CONTROLS: Final = 0.05
 _START: Final = 1024
 _BOMS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _GZIP: Final = b"\x1f\x8b\x08"
+_FORE: Final = rb"(?:#\d+ \d+\.\d+(?= ))?"
+"""What an engine puts in front of each line of an image's build."""
+_BROKEN: Final = (
+    # CMake breaks each paragraph of a message.
+    (
+        b"CMake Error at",
+        re.compile(
+            rb"CMake Error at [^\n]*:(?:\n"
+            + _FORE
+            + rb"[ \t]*(?=\n))*\n"
+            + _FORE
+            + rb"([ \t]+)\S[^\n]*(?:\n"
+            + _FORE
+            + rb"\1(?=\S)[^\n]+)*"
+        ),
+    ),
+    # uv breaks its sentences at the width of the terminal.
+    ("▶".encode(), re.compile("▶ [^\n]+(?:\n {6}(?=[^\\s│├╰])[^\n]+)+".encode())),
+    # pip, terminals and web pages break before a name that is long.
+    (b"ndefined ", re.compile(rb"(?:ndefined symbol:|ndefined reference to)[ \t]*\n[ \t]*[^\n]+")),
+)
+"""Messages that are broken over several lines: a text that each of them has, and how they look."""
+_BREAK: Final = re.compile(rb"[ \t]*\n" + _FORE + rb"[ \t]*")
 _ARCHIVES: Final = ((b"PK\x03\x04", "zip"), (b"\xfd7zXZ\x00", "xz"), (b"BZh", "bzip2"), (b"\x28\xb5\x2f\xfd", "zstd"))
 
 
 @dataclass(frozen=True)
 class Block:
-    text: bytes
+    text: bytes  # messages that were broken are one line, and what they lack in length follows it as spaces
     numbered: bytes  # of the same length; only ends of lines that an editor counts are ``\n``
     first: int  # number of the first line
 
@@ -44,8 +70,16 @@ def read(stream: BinaryIO) -> Iterator[Block]:
         # To look for one character is quick, and most logs have none of these.
         numbered = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         numbered = numbered.replace(b"\x08", b"\r") if b"\x08" in numbered else numbered
-        yield Block(numbered.replace(b"\r", b"\n"), numbered, number)
+        yield Block(_join(numbered.replace(b"\r", b"\n")), numbered, number)
         number += numbered.count(b"\n")
+
+
+def _join(text: bytes) -> bytes:
+    """Return a text of the same length in which messages that were broken over several lines are one line each."""
+    for mark, message in _BROKEN:
+        if mark in text:
+            text = message.sub(lambda found: _BREAK.sub(b" ", found[0]).ljust(len(found[0])), text)
+    return text
 
 
 def _is_binary(text: bytes) -> bool:
@@ -99,18 +133,16 @@ def _decode(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _cut(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield pieces that end where a line ends, or after a part of a line that is too long."""
-    rest = b""
+    """Yield pieces that end where a line ends, after a part of a line that is too long, or where the log ends."""
+    rest = piece = b""
     for block in blocks:
         data = rest + block
         end = data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1
-        if end:
-            yield data[:end]
-            rest = data[end:]
-        elif len(data) < _LONGEST:
+        if not end and len(data) < _LONGEST:
             rest = data
-        else:
-            yield data
-            rest = data[-_OVERLAP:]
-    if rest:
-        yield rest
+            continue
+        if piece:
+            yield piece
+        piece, rest = (data[:end], data[end:]) if end else (data, data[-_OVERLAP:])
+    if piece or rest:
+        yield piece + rest
