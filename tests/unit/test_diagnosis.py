@@ -239,6 +239,18 @@ def test_what_stands_near_decides_also_where_blocks_meet() -> None:
     assert name(rule + filler * 5000 + header)[0] != "undeclared-compiler-headers"
 
 
+def test_a_message_that_was_broken_over_lines_leaves_the_numbers_of_lines() -> None:
+    broken = "CMake Error at x.cmake:3 (message):\n  The flux is\n  old.\n\n  So is the frob.\nCall Stack:\n"
+    (cause,) = read(broken * 2).causes
+    assert [line.number for line in cause.match.lines] == [1, 7]
+    assert "The flux is old." in cause.cause
+
+
+def test_a_version_of_a_package_is_no_python() -> None:
+    assert read("Ignored versions that require a different python version: 1.21.2").found.facts == {}
+    assert read("Using Python version: 3.11.2").found.facts == {"Python": "3.11.2"}
+
+
 def test_a_line_that_differs_from_many_others_in_a_digit_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "LONG", 0)
     lines = "".join(f"write 0x{number:08x}: (os error {number % 10}1)\n" for number in range(20_000))

@@ -80,6 +80,8 @@ def say(command: str, *facts: str) -> list[str]:
         ("pip install 'numpy<2'", ["uv pip"], ["uv pip install 'numpy<2'"]),
         ("pip install 'numpy<2'", ["Poetry"], ["poetry add 'numpy<2'"]),
         ("pip install 'numpy<2'", ["pixi"], ["pixi add --pypi 'numpy<2'"]),
+        ("pip install 'numpy<2'", ["Pipenv", "pip install"], ["pipenv install 'numpy<2'"]),
+        ("pip check", ["Pipenv"], ["pipenv run pip check"]),
         ("pip install 'numpy<2'", ["conda install"], ["conda install -c conda-forge 'numpy<2'"]),
         ("pip install 'numpy<2'", ["conda install", "micromamba"], ["micromamba install -c conda-forge 'numpy<2'"]),
         ("pip install frob", ["conda install"], ["python -m pip install frob"]),

@@ -113,6 +113,11 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
+    if known.get("below") and packages.fits(
+        known.get("asked", ""), known["below"]
+    ):  # that release has wheels for the system meant
+        known = {**known, "renew": known["package"]}
+        known.pop("only", "")
     if row.id in _TOGETHER:
         known |= _TOGETHER[row.id](lines, load_knowledge())
     return known
@@ -176,6 +181,9 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "pip-version-too-new": packages.find_pythons,
     "python-not-accepted": packages.fit_python,
     "uv-no-wheel": packages.read_tags,
+    "poetry-no-wheel": packages.find_wheels,
+    "pip-no-wheel": packages.find_wheels,
+    "keras-format": packages.read_path,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,
     "compiler-does-not-know-card": cards.date_card,

@@ -318,18 +318,42 @@ def compare_python(words: Words, facts: Words, _known: Knowledge) -> Words:
     return {"built": built[0], "here": read_minor(here)} if built and here and built[0] != read_minor(here) else {}
 
 
-def read_tags(words: Words, _facts: Words, _known: Knowledge) -> Words:
+def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
+    if words.get("package") not in {"tensorflow", "tensorflow-cpu"}:
+        return {}
+    if asked := words.get("asked", ""):
+        row = known["tensorflow"].get(read_minor(asked), {})
+        systems = next((text for spec, text in known["tensorflow_systems"].items() if fits(asked, spec)), "")
+        pythons = str(row.get("python", ""))
+        return {"pythons": pythons, "newest": pythons.rpartition(" ")[2], "systems": systems} if pythons else {}
+    here = read_minor(facts.get("Python", ""))
+    ranges = {minor: row["python"].split(" to ") for minor, row in known["tensorflow"].items()}
+    fitting = [minor for minor, limits in ranges.items() if fits(here, f">={limits[0]},<={limits[1]}")]
+    if fitting:
+        return {"here": here, "since": fitting[0], "until": fitting[-1]}
+    newest = [*ranges.values()][-1][1]
+    return {"lacks": here, "newest": newest} if fits(here, f">{newest}") else {}
+
+
+def read_path(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return whether a path in a message is empty."""
+    return {"nothing": "yes"} if words.get("file", "x") == "" else {}
+
+
+def read_tags(words: Words, _facts: Words, known: Knowledge) -> Words:
     """Return of which Python or platform the wheels are, where uv says it."""
     told = {"package": words.get("package", "a package")}
     if "registry" in words and not re.match("torch|triton|nvidia|pytorch", told["package"]):
         told["pytorch"] = words["registry"]
+    if "here" in words:
+        told["here"] = f"{words['here'][0]}.{words['here'][1:]}"
     if listed := numbers.find_pythons(words.get("tags", "")):
-        return {
-            **told,
-            "listed": ", ".join(listed),
-            "newest": listed[-1],
-            "here": f"{words['here'][0]}.{words['here'][1:]}",
-        }
+        return {**told, "listed": ", ".join(listed), "newest": listed[-1]}
+    if "here" in words and "asked" in words:
+        wheels = find_wheels(words, {}, known)
+        listed_by_table = {"listed": wheels["pythons"], "newest": wheels["newest"]} if wheels else {}
+        return {**told, "lacking": words["asked"], **listed_by_table}
     if "system" not in words:
         return told
     system = words["system"].replace("`", "")

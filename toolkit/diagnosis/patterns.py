@@ -31,6 +31,9 @@ _KINDS: Final[Mapping[str, str]] = {
     "version": r"\d+(?:\.\d+)+\w*",
     "release": r"\d+(?:\.\d+)+",
     "number": r"\d+",
+    "python": r"[23]\.\d{1,2}(?:\.\d+)?(?![\d.])",
+    "three": "3",
+    "filename": r"(?:(?!\. )[^\s'\"`])*",
     "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
     r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
     r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?![\w.-]))[^\s'\"]*",
@@ -170,6 +173,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "cachefolder": "/.cache",
     "systemname": "cudatoolkit",
     "number": "3",
+    "python": "3.11",
+    "three": "3",
     "path": "x.h",
     "systemfolder": "/lib64/",
     "rest": "of x",
