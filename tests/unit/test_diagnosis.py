@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
 from toolkit.diagnosis import Diagnosis, answers, packages, patterns
-from toolkit.doctor import examination
+from toolkit.doctor import cards, examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
 from toolkit.versions.table import load_table
@@ -489,6 +490,31 @@ def test_every_piece_of_knowledge_can_be_read() -> None:
         assert ("gone" in row) != ("since" in row), row
         assert packages.compare("0", f"<{row.get('gone') or row['since']}") == ""
     assert None not in list_values(known), "a text with a comma that has no quotes"
+
+
+def test_what_is_known_of_cards_is_what_the_other_tables_say() -> None:
+    known, rows = answers.load_knowledge(), load_table().cuda_rows
+    for chip in cards.load_chips().values():
+        row = known["cards"].get(int(chip.capability.replace(".", "")), {})
+        if chip.last_cuda.startswith(("8", "10.2", "11.8", "12.9")) and not chip.last_driver.startswith("L4T"):
+            assert packages.compare(chip.last_cuda, f"<{row['gone']}") == ""
+    for cuda, row in rows.items():
+        for number, dates in known["cards"].items():
+            there = f"{number // 10}.{number % 10}" in row.capabilities
+            limits = [f">={dates[name]}" if name == "since" else f"<{dates[name]}" for name in dates]
+            assert packages.fits(cuda, ",".join(limits)) == there, (cuda, number)
+
+
+def test_a_card_has_by_its_name_the_capability_of_the_list_of_devices() -> None:
+    rows, real = answers.load_knowledge()["card_names"], defaultdict(set)
+    pattern = re.compile(patterns._KINDS["cardname"])
+    for entries in cards._load_index().spelled.values():
+        for entry in entries:
+            if (match := pattern.search(f"nvidia {entry.name}".lower())) and (chip := cards.find_chip(entry.code)):
+                real[match[0]].add(chip.capability)
+    told = {name: next((row["capability"] for row in rows if re.match(row["match"], name)), "") for name in real}
+    assert {name: (told[name], real[name]) for name in real if told[name] and told[name] not in real[name]} == {}
+    assert sum(map(bool, told.values())) > 150
 
 
 def list_values(told: Any) -> list[Any]:

@@ -39,7 +39,8 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?![\w.-]))[^\s'\"]*",
     "cudalibrary": r"lib(?:cublas(?:lt)?|cufft|curand|cusolver|cusparse|cudnn\w*|cupti|nccl|nvjitlink|nvrtc)"
     r"\.so(?:\.\d+)*",
-    "cardname": r"(?:geforce (?:gtx|rtx|gt) ?\d{3,4}|(?:rtx|gtx) ?\d{4}|rtx a\d000|quadro [a-z]*\d+|tesla [kmpvt]\d+"
+    "cardname": r"(?:geforce (?:gtx|rtx|gt) ?\d{3,4}|quadro (?:rtx )?[a-z]*\d+|(?:rtx|gtx) ?\d{4}(?:[ -]ada)?"
+    r"|rtx a\d000|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
     "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
