@@ -195,5 +195,6 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "card-outside-cuda": cards.judge_age,
     "shape-of-input": shapes.ranks,
     "shapes-differ": shapes.compare,
+    "gpu-memory": shapes.measure,
 }
 """What is computed of the words of a failure and of the facts of its log."""

@@ -60,9 +60,10 @@ def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     card = f"of compute capability {capability}" + (f" ({words['fact']})" if named else "")
     row, here = known["cards"].get(int(capability.replace(".", "") or 0), {}), read_cuda(facts)
     told = {"card": card, "capability": capability}
-    # The number of a library tells the major version alone, which is enough for cards that are gone.
-    major = facts.get("CUDA library", "")
-    for name, wrong, cuda in (("gone", "new", here or major), ("since", "old", here)):
+    # The number of a library tells the major version alone: enough for cards that are gone or that a later one brought.
+    major, since = facts.get("CUDA library", ""), str(row.get("since", "0")).partition(".")[0]
+    before = major if major and int(major) < int(since) else ""
+    for name, wrong, cuda in (("gone", "new", here or major), ("since", "old", here or before)):
         spec = f"{'<' if name == 'gone' else '>='}{row.get(name, '')}"
         if name in row and cuda and compare(cuda, spec) == wrong:
             return {**told, name: str(row[name]), "here": cuda}

@@ -1,14 +1,32 @@
-"""Computes what shapes that do not go together say: numbers of dimensions, the batch, the last size, or the others."""
+"""Computes what shapes say: where two of them do not go together, and how much room a tensor takes."""
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 Words = Mapping[str, str]
 
+_BYTES: Final = {
+    name: size
+    for size, names in {
+        1: "bool int8 uint8",
+        2: "half bfloat16 int16",
+        4: "float int32",
+        8: "double int64 complex64",
+        16: "complex128",
+    }.items()
+    for name in names.split()
+}
+"""How many bytes a number of each type takes, by the names of TensorFlow's messages."""
+_LARGE: Final = 1 << 28
+"""Bytes from which on one tensor says more of the data than of what else fills the memory."""
+_ALL: Final = 2048
+"""Examples of one tensor from which on they are more than a batch."""
+
 
 def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return in which of their sizes two shapes differ: ``batch``, ``last`` or ``size``; nothing if that is unclear."""
+    """Return where two shapes differ: ``batch``, ``last``, ``channels`` or ``size``; nothing if that is unclear."""
     told: dict[str, str] = {}
     if {"logits", "labels"} <= words.keys():
         told = {"one": words["logits"], "other": words["labels"]}
@@ -24,6 +42,8 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
         return {**told, "differ": "batch"}
     if places == [len(one) - 1]:
         return {**told, "differ": "last"}
+    if places == [1] and len(one) == 4 and one[2] == one[3]:  # channels before two sides that are the same
+        return {**told, "differ": "channels"}
     return {**told, "differ": "size"} if 0 not in places and len(one) > 2 else told
 
 
@@ -53,3 +73,13 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     else:
         return {}
     return {"ranks": f"{wanted} {other}"} if wanted != other else {}
+
+
+def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return how much room a large tensor takes, and whether it is of a ``single`` example or of the ``whole`` data."""
+    sizes = [int(size) for size in re.findall(r"\d+", words.get("shape", ""))]
+    room = prod(sizes) * _BYTES.get(words.get("type", "").lower(), 0)
+    if room < _LARGE or len(sizes) < 3:
+        return {}
+    told = {"tensor": f"{room / 2**30:.1f} GiB", "batch": str(sizes[0])}
+    return {**told, **({"single": "yes"} if sizes[0] == 1 else {"whole": "yes"} if sizes[0] >= _ALL else {})}
