@@ -336,6 +336,8 @@ def test_a_name_that_the_version_of_the_log_has_is_not_said_to_be_lost() -> None
         (r"(base) C:\Users\me>python train.py", "Command Prompt"),
         (r"PS C:\Users\me\p> python train.py", "PowerShell"),
         (r'  File "C:\Users\me\p\venv\lib\site-packages\x.py", line 3', "Windows"),
+        (r"File format not supported: filepath=E:\models\weights.", "Windows"),
+        ("the tool runs in a Singularity container", "Apptainer"),
         ('  File "/Users/me/p/train.py", line 3', "macOS"),
         ("Linux box 6.8.0-1012-aws #13 SMP aarch64 GNU/Linux", "ARM"),
         ("<ipython-input-3-5f2a> in main()\n/usr/local/lib/python3.10/dist-packages/x/core.py in run(x)", "Colab"),

@@ -75,7 +75,7 @@ def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
 
 
 def step_below(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    return {"clang": str(int(words["below"]) - 1)} if "below" in words else {}
+    return {name: str(int(words[word]) - 1) for word, name in (("below", "clang"), ("gcc", "older")) if word in words}
 
 
 def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:

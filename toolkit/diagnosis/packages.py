@@ -385,3 +385,10 @@ def read_virtual(words: Words, _facts: Words, _known: Knowledge) -> Words:
         "variable": variable,
         "value": wanted[0] if wanted else "VERSION",
     }
+
+
+def name_asker(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the name of a conda package, without its version and build, that is none of TensorFlow's own."""
+    asked = re.sub(r"-\d[^-]*-[^-]+$", "", words.get("who", ""))
+    ours = {*known["tensorflows"], *known["followers"], "tensorflow-base", "keras", "cudnn", "cudatoolkit", ""}
+    return {} if asked in ours else {"asked": asked}

@@ -34,6 +34,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "python": r"[23]\.\d{1,2}(?:\.\d+)?(?![\d.])",
     "three": "3",
     "filename": r"(?:(?!\. )[^\s'\"`])*",
+    "cudasymbol": r"(?:__)?cuda[a-z]\w+|(?:cudnn|cublas|cufft|curand|cusolver|cusparse|nccl)[a-z]\w+",
     "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
     r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
     r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?![\w.-]))[^\s'\"]*",

@@ -45,6 +45,7 @@ _BROKEN: Final = (
     ),
     # uv breaks its sentences at the width of the terminal.
     ("▶".encode(), re.compile("▶ [^\n]+(?:\n {6}(?=[^\\s│├╰])[^\n]+)+".encode())),
+    (b"hint: ", re.compile("(?m)^ {6}hint: [^\n]+(?:\n {6}(?!hint: )(?=[^\\s│├╰])[^\n]+)+".encode())),
     # pip, terminals and web pages break before a name that is long.
     (b"ndefined ", re.compile(rb"(?:ndefined symbol:|ndefined reference to)[ \t]*\n[ \t]*[^\n]+")),
 )
