@@ -401,6 +401,22 @@ def test_a_version_is_too_old_or_too_new(found: str, spec: str, direction: str) 
     assert packages.compare(found, spec) == direction
 
 
+@pytest.mark.parametrize(
+    ("tensorflow", "package", "spec"),
+    [
+        ("2.15.0", "ml_dtypes", "~=0.2.0"),
+        ("2.15.1", "ml-dtypes", "~=0.3.1"),
+        ("2.12.0", "numpy", ">=1.22,<1.24"),
+        ("2.12.1", "numpy", ">=1.22,<=1.24.3"),
+        ("2.8", "numpy", ">=1.20,<2"),
+        ("2.8", "frob", ""),
+        ("9.9", "numpy", ""),
+    ],
+)
+def test_each_release_of_tensorflow_wants_what_its_metadata_says(tensorflow: str, package: str, spec: str) -> None:
+    assert packages.find_wish(package, {"TensorFlow": tensorflow}, answers.load_knowledge()) == spec
+
+
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
 
 

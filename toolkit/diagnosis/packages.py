@@ -66,8 +66,9 @@ def read_minor(version: str) -> str:
 
 def find_wish(package: str, facts: Words, known: Knowledge) -> str:
     """Return what the TensorFlow of the log wants of a package."""
-    wishes = known["tensorflow"].get(read_minor(facts.get("TensorFlow", "")), {})
-    return str(wishes.get(package.replace("-", "_"), ""))
+    release = facts.get("TensorFlow", "")
+    row, name = known["tensorflow"].get(read_minor(release), {}), package.replace("-", "_")
+    return str(row.get("but", {}).get(release, row).get(name, row.get(name, "")))
 
 
 def normalize(package: str) -> str:
