@@ -21,7 +21,7 @@ from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
-from toolkit.diagnosis import Diagnosis, answers, packages, patterns
+from toolkit.diagnosis import Diagnosis, answers, packages, patterns, specifiers
 from toolkit.doctor import cards, examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -398,7 +398,7 @@ def test_a_cause_is_certain_only_beside_its_evidence(evidence: str, line: str) -
     ],
 )
 def test_a_version_is_too_old_or_too_new(found: str, spec: str, direction: str) -> None:
-    assert packages.compare(found, spec) == direction
+    assert specifiers.compare(found, spec) == direction
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_every_piece_of_knowledge_can_be_read() -> None:
         re.compile(row["match"])
     for row in known["names"]:
         assert ("gone" in row) != ("since" in row), row
-        assert packages.compare("0", f"<{row.get('gone') or row['since']}") == ""
+        assert specifiers.compare("0", f"<{row.get('gone') or row['since']}") == ""
     assert None not in list_values(known), "a text with a comma that has no quotes"
 
 
@@ -513,12 +513,12 @@ def test_what_is_known_of_cards_is_what_the_other_tables_say() -> None:
     for chip in cards.load_chips().values():
         row = known["cards"].get(int(chip.capability.replace(".", "")), {})
         if chip.last_cuda.startswith(("8", "10.2", "11.8", "12.9")) and not chip.last_driver.startswith("L4T"):
-            assert packages.compare(chip.last_cuda, f"<{row['gone']}") == ""
+            assert specifiers.compare(chip.last_cuda, f"<{row['gone']}") == ""
     for cuda, row in rows.items():
         for number, dates in known["cards"].items():
             there = f"{number // 10}.{number % 10}" in row.capabilities
             limits = [f">={dates[name]}" if name == "since" else f"<{dates[name]}" for name in dates]
-            assert packages.fits(cuda, ",".join(limits)) == there, (cuda, number)
+            assert specifiers.fits(cuda, ",".join(limits)) == there, (cuda, number)
 
 
 def test_a_card_has_by_its_name_the_capability_of_the_list_of_devices() -> None:

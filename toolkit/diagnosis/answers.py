@@ -1,7 +1,8 @@
 """Chooses what to say of a failure: the first answer of its row of which all words are known.
 
 Words are those that the pattern names in the log, what knowledge.yaml has for one of them, and what is computed of the
-versions of packages (packages.py) and of the compute capabilities of cards (cards.py).
+versions of packages (packages.py), the names that they have (names.py), their wheels (pythons.py), paths of files
+(files.py), shapes (shapes.py) and cards (cards.py).
 """
 
 import functools
@@ -11,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.diagnosis import cards, constraints, packages, places, shapes, wheels
+from toolkit.diagnosis import cards, constraints, files, names, packages, places, pythons, shapes, specifiers, wheels
 from toolkit.diagnosis.table import Answer, Row
 from toolkit.versions.table import read_yaml
 from train.system.output import inline
@@ -102,7 +103,7 @@ def knows(row: Row, words: Words, facts: Words, lines: Sequence[Words]) -> bool:
 
 def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) -> dict[str, str]:
     """Return the words of a failure together with what is known and computed of them."""
-    minor = packages.read_minor(facts.get("TensorFlow", ""))
+    minor = specifiers.read_minor(facts.get("TensorFlow", ""))
     marks = {name: value for name, value in facts.items() if value == "yes"}
     known = {**marks, "minor": minor or "X.Y", **words}
     raiser = words.get("raiser", "")
@@ -113,7 +114,7 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
-    if known.get("below") and packages.fits(
+    if known.get("below") and specifiers.fits(
         known.get("asked", ""), known["below"]
     ):  # that release has wheels for the system meant
         known = {**known, "renew": known["package"]}
@@ -148,7 +149,7 @@ def fill(text: str, words: Words) -> str:
 def _fits(answer: Answer, known: Words, facts: Words) -> bool:
     said = {**facts, **known}
     return _list_words(answer.cause + answer.remedy) <= known.keys() and all(
-        packages.fits(facts.get(name, ""), value) if value[:1] in tuple("<>=") else said.get(name, "") == value
+        specifiers.fits(facts.get(name, ""), value) if value[:1] in tuple("<>=") else said.get(name, "") == value
         for name, value in answer.needs.items()
     )
 
@@ -160,30 +161,30 @@ def _list_words(text: str) -> set[str]:
 _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Words]]] = {
     "versions-exclude": constraints.reconcile,
     "conda-not-there": constraints.list_systems,
-    "cuda-majors-mixed": packages.find_majors,
+    "cuda-majors-mixed": files.find_majors,
 }
 """What is computed of all lines that show one failure."""
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
-    "own-module": packages.find_own,
-    "library-missing": packages.read_file,
-    "wheel-other-python": packages.compare_python,
-    "cudnn-part-missing": packages.read_file,
-    "gpu-library-missing": packages.read_file,
+    "own-module": files.find_own,
+    "library-missing": files.read_file,
+    "wheel-other-python": pythons.compare_python,
+    "cudnn-part-missing": files.read_file,
+    "gpu-library-missing": files.read_file,
     "custom-op-symbol": packages.find_release,
     "symbol-undefined": packages.judge_release,
     "package-wants-version": packages.find_release,
-    "name-missing": packages.date_name,
-    "package-missing": packages.date_name,
-    "object-attribute": packages.date_name,
-    "keras-internals": packages.date_name,
-    "pip-version-too-old": packages.find_pythons,
-    "pip-version-too-new": packages.find_pythons,
-    "python-not-accepted": packages.fit_python,
-    "uv-no-wheel": packages.read_tags,
-    "poetry-no-wheel": packages.find_wheels,
-    "pip-no-wheel": packages.find_wheels,
-    "keras-format": packages.read_path,
+    "name-missing": names.date_name,
+    "package-missing": names.date_name,
+    "object-attribute": names.date_name,
+    "keras-internals": names.date_name,
+    "pip-version-too-old": pythons.find_pythons,
+    "pip-version-too-new": pythons.find_pythons,
+    "python-not-accepted": pythons.fit_python,
+    "uv-no-wheel": pythons.read_tags,
+    "poetry-no-wheel": pythons.find_wheels,
+    "pip-no-wheel": pythons.find_wheels,
+    "keras-format": files.read_path,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,
     "compiler-does-not-know-card": cards.date_card,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolkit.diagnosis.packages import compare, read_minor
+from toolkit.diagnosis.specifiers import compare, read_minor
 from toolkit.versions.table import load_table
 
 Words = Mapping[str, str]

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolkit.diagnosis.packages import compare, normalize, overlap
+from toolkit.diagnosis.packages import normalize
+from toolkit.diagnosis.specifiers import compare, overlap
 
 _CENTRES: Final = frozenset({"torch", "jax", "jaxlib"})
 """Packages to whose release others belong, besides TensorFlow."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.diagnosis import packages
+from toolkit.diagnosis import specifiers
 from toolkit.diagnosis.table import Answer
 from toolkit.versions.table import read_yaml
 
@@ -173,7 +173,7 @@ def _applies(rule: Mapping[str, Any], places: frozenset[str], facts: Facts, answ
         return False
     if "beside" in rule and re.search(rule["beside"], " ".join([answer.cause, answer.remedy, *answer.commands])):
         return False
-    return all(name in facts and packages.fits(facts[name], spec) for name, spec in rule.get("when", {}).items())
+    return all(name in facts and specifiers.fits(facts[name], spec) for name, spec in rule.get("when", {}).items())
 
 
 def _compile(rule: Mapping[str, Any]) -> _Rule:

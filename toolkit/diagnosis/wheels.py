@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolkit.diagnosis import cards, constraints, packages
+from toolkit.diagnosis import cards, constraints, packages, specifiers
 from toolkit.diagnosis.table import Answer
 
 _INSTALL: Final = re.compile(r"(?:^|&& )(?:uv |python3? -m )?pip install (?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)")
@@ -62,7 +62,7 @@ def weigh(answer: Answer, facts: Facts, known: Knowledge) -> Answer | Obstacle:
 
 def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | None:
     """Return why a command asks in vain: the log shows its version already, or a TensorFlow that does not take it."""
-    minor = packages.read_minor(facts.get("TensorFlow", ""))
+    minor = specifiers.read_minor(facts.get("TensorFlow", ""))
     for install in _INSTALL.finditer(command):
         wanted = list(_WANTED.finditer(install["what"]))
         if "--force-reinstall" in install["what"]:
@@ -72,16 +72,16 @@ def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | No
             return Obstacle("tensorflow", _NEWEST.format(minor=minor))
         for package, spec in ((each["name"], (each["spec"] or "").strip()) for each in wanted):
             version, held = packages.find_version(package, facts), packages.find_wish(package, facts, known)
-            if _RANGE.fullmatch(spec) and version and packages.fits(version, spec):
+            if _RANGE.fullmatch(spec) and version and specifiers.fits(version, spec):
                 return Obstacle(package, _THERE.format(package=package, version=version, spec=spec))
-            if _RANGE.fullmatch(spec) and held and len(wanted) == 1 and not packages.overlap(spec, held):
+            if _RANGE.fullmatch(spec) and held and len(wanted) == 1 and not specifiers.overlap(spec, held):
                 return Obstacle(package, _HELD.format(minor=minor, package=package, held=held, spec=spec))
     return None
 
 
 def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
     """Return a command that makes an environment first if what it installs has no wheel for the log's Python."""
-    python, install = packages.read_minor(facts.get("Python", "")), _INSTALL.search(command)
+    python, install = specifiers.read_minor(facts.get("Python", "")), _INSTALL.search(command)
     if not python or install is None or "--python" in command or install.start():
         return command
     for wanted in _WANTED.finditer(install["what"]):
@@ -106,7 +106,7 @@ def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
         limits = "" if renewed or not _OPEN.fullmatch(spec) else _find_limits(name, spec, facts, known)
         if name.startswith(_CUDNN):
             limits = _limit_cudnn(spec, facts)
-            older = spec and limits and packages.fits(spec.removeprefix(">="), "<8.9")  # CUDA 12 has later ones
+            older = spec and limits and specifiers.fits(spec.removeprefix(">="), "<8.9")  # CUDA 12 has later ones
             name = f"{_CUDNN}-cu11" if older else name
         return f"'{name}{limits}'" if limits else wanted[0]
 
@@ -119,10 +119,11 @@ def _find_limits(package: str, spec: str, facts: Facts, known: Knowledge) -> str
     row = known["ceilings"].get(package, {})
     if not held and row:
         excluded = (
-            facts.get(name) == each or packages.fits(facts.get(name, ""), each) for name, each in row["unless"].items()
+            facts.get(name) == each or specifiers.fits(facts.get(name, ""), each)
+            for name, each in row["unless"].items()
         )
         held = "" if any(excluded) else f"<{row['below']}"
-    if not held or (spec and not packages.overlap(spec, held)):
+    if not held or (spec and not specifiers.overlap(spec, held)):
         return ""
     limits = constraints.intersect([each for each in (spec, held) if each])
     return ",".join(sorted(limits.split(","), key=lambda each: each[:1] != ">"))
@@ -132,8 +133,8 @@ def _limit_cudnn(spec: str, facts: Facts) -> str:
     """Return the bounds of one major version of cuDNN, which the specifier, the TensorFlow or a library names."""
     if "<" in spec or "=" in spec.replace(">=", ""):
         return ""
-    tensorflow = packages.read_minor(facts.get("TensorFlow", ""))
-    built = ("9" if packages.fits(tensorflow, ">=2.18") else "8") if tensorflow else ""
+    tensorflow = specifiers.read_minor(facts.get("TensorFlow", ""))
+    built = ("9" if specifiers.fits(tensorflow, ">=2.18") else "8") if tensorflow else ""
     shown = facts.get("cuDNN library", "") or facts.get("cuDNN", "")
     least = spec.removeprefix(">=") or built or (shown[0] if shown else "")
     return f">={least},<{int(least.partition('.')[0]) + 1}" if least else ""
@@ -141,8 +142,8 @@ def _limit_cudnn(spec: str, facts: Facts) -> str:
 
 def take_log_cuda(command: str, facts: Facts) -> str:
     """Return a command with NVIDIA's packages for the major version of CUDA that the log shows."""
-    tensorflow = packages.read_minor(facts.get("TensorFlow", ""))
-    here = ("12" if packages.fits(tensorflow, ">=2.15") else "11") if tensorflow else ""
+    tensorflow = specifiers.read_minor(facts.get("TensorFlow", ""))
+    here = ("12" if specifiers.fits(tensorflow, ">=2.15") else "11") if tensorflow else ""
     major = here or cards.read_cuda(facts).partition(".")[0] or facts.get("CUDA library", "")
     if major in {"11", "13"} and "pip install" in command:
         return _FOR_CUDA.sub(
@@ -156,7 +157,7 @@ def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
     releases = known.get({"tensorflow-cpu": "tensorflow"}.get(package, package), {})
     found: set[int] = set()
     for minor, row in releases.items() if package in {"tensorflow", "tensorflow-cpu", "numpy"} else ():
-        if any(packages.fits(f"{minor}.{patch}", spec.strip(" ,")) for patch in (0, 1, 9)):
+        if any(specifiers.fits(f"{minor}.{patch}", spec.strip(" ,")) for patch in (0, 1, 9)):
             first, _, last = row["python"].partition(" to ")
             found |= {*range(int(first.partition(".")[2]), int((last or first).partition(".")[2]) + 1)}
     return [f"3.{minor}" for minor in sorted(found)]

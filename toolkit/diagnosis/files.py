@@ -1,0 +1,75 @@
+"""Computes what the path of a file says: whose it is, and for a library of CUDA of which CUDA."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Words = Mapping[str, str]
+Knowledge = Mapping[str, Any]
+
+
+def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return the name of a shared library without its folder, and the package in whose folder it is to lie.
+
+    ``dependent`` is the library that was asked for, if it is there and this one is what it needs.
+    """
+    if "library" not in words:
+        return {}
+    path = words["library"].replace("\\", "/")
+    match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
+    major = re.search(r"\.so\.(\d+)", path)
+    told = {"file": path.rpartition("/")[2]}
+    if facts.get("L4T of the image", here := facts.get("L4T", "")) != here:
+        told |= {"image": facts["L4T of the image"], "board": here} if here else {}
+    asked = words.get("asked", "").rpartition("/")[2]
+    if asked and asked != told["file"]:
+        here, wanted = facts.get("CUDA library", ""), _find_cuda(told["file"], known)
+        mix = f": it is of CUDA {wanted}, and this program of CUDA {here}" if here and wanted not in {"", here} else ""
+        told |= {"dependent": asked, "mix": mix}
+    if re.search(r"/[^/]*(?:\.dist|~\d\.dis|_mei\d+)/", path.lower()):
+        return {**told, "frozen": "yes"}
+    # Since CUDA 13 the names of NVIDIA's packages have no number; before 11 there are none.
+    if major is None or int(major[1]) >= 11:
+        told["suffix"] = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
+    if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
+        return told
+    return {**told, "owner": known["modules"].get(match[1], match[1])}
+
+
+def _find_cuda(file: str, known: Knowledge) -> str:
+    """Return the major version of CUDA of which a library is, by the number in its name; empty if it does not say."""
+    match = re.match(r"lib(\w+?)(?:Lt)?\.so\.(\d+)", file)
+    return (
+        str(known["cuda_numbers"].get(match[1], {}).get(int(match[2]), match[2]))
+        if match and match[1] in known["cuda_numbers"]
+        else ""
+    )
+
+
+def find_majors(lines: Sequence[Words], known: Knowledge) -> Words:
+    """Return the major versions of CUDA whose libraries one process opened, if there are several."""
+    files = {
+        _find_cuda(each["library"].rpartition("/")[2], known): each["library"].rpartition("/")[2] for each in lines
+    }
+    files.pop("", None)
+    majors = sorted(files, key=int)
+    return (
+        {"majors": " and ".join(majors), "files": ", ".join(files[each] for each in majors)} if len(majors) > 1 else {}
+    )
+
+
+def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return whether the file that was imported as a module is one of one's own."""
+    file = words.get("file", "")
+    module = words.get("module", re.split(r"[\\/]", file)[-1].removesuffix(".py"))
+    top = module.partition(".")[0]
+    told = {"top": top, "package": known["modules"].get(top, top.replace("_", "-"))}
+    if not file:
+        return told
+    installed = re.search(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python", file.lower())
+    return {**told, "half": module} if installed else {**told, "own": file}
+
+
+def read_path(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return whether a path in a message is empty."""
+    return {"nothing": "yes"} if words.get("file", "x") == "" else {}

@@ -1,0 +1,125 @@
+"""Computes since or until when a package has a name or module that a program does not find."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from toolkit.diagnosis.packages import find_version, find_wish, require
+from toolkit.diagnosis.specifiers import fits, overlap, step_below
+
+_ANY: Final = "*"
+_OTHER_NAMES: Final = {
+    "tensorflow_core": "tensorflow",
+    "tensorflow._api.v1": "tensorflow",
+    "tensorflow._api.v2": "tensorflow",
+    "tensorflow.keras": "keras",
+    "keras._tf_keras.keras": "keras",
+    "keras.api": "keras",
+}
+"""Other names of modules."""
+_TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
+
+Words = Mapping[str, str]
+Knowledge = Mapping[str, Any]
+
+
+def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return which package a missing name or module is of, and since or until when that has it."""
+    module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
+    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", "")
+    name = words.get("name", _ANY)
+    top = module.partition(".")[0]
+    raiser = words.get("raiser", "").lower()
+    package = known["modules"].get(top, top.replace("_", "-"))
+    told = {"module": module or "a package", "top": top, "package": package, "member": f"{module}.{name}"}
+    told["distribution"] = package.strip("'").partition("<")[0]
+    if "within" in words and top in {*known["modules"], *known["foundations"]}:
+        return {**told, "emptied": top}
+    if top and raiser == top and (module != top or name.startswith("_")):
+        return {**told, "mixed": top}
+    if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
+        told |= {"family": family["what"], "install": family["install"]}
+    row = next(_list_names(module, name, known["names"]), None)
+    if row is None or _is_denied(row, facts):
+        return {**told, **_guess(module, name, package, facts, known)}
+    package = str(row["package"])
+    use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
+    held = find_wish(package, facts, known)
+    told |= {
+        "package": package,
+        "what": _tell_lost(row, module, name),
+        "instead": f"It is to use {use}. " if use else "",
+        **({"follows": row["follows"]} if "follows" in row else {}),
+        "takes": f"; this TensorFlow takes {package}{held}" if held else "",
+    }
+    told.pop("family", None)
+    if "gone" in row:
+        gone = str(row["gone"])
+        until = f"to {row['back']}" if "back" in row else "and later"
+        return {**told, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
+    since = str(row["since"])
+    stays = held and not overlap(f">={since}", held)
+    if package == "keras" and since.startswith("2."):
+        told["with_tensorflow"] = "yes"
+    return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
+    """Return whether the log shows a version that has the name, though a row says that the installed one lacks it."""
+    found = find_version(str(row["package"]), facts)
+    return fits(found, f"<{row['gone']}" if "gone" in row else f">={row['since']}")
+
+
+def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge) -> Words:
+    """Return what a name or module that no table has may be."""
+    top = module.partition(".")[0]
+    if name == _ANY and top == module:
+        follower = package in known["followers"]
+        required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
+        return {"whole": module, **required}
+    if top in _TYPES:
+        return {"plain": top}
+    if top in sys.stdlib_module_names:
+        return {"stdlib": top}
+    if top and module == top and name in {"__version__", "__file__", *known["always"].get(top, ())}:
+        return {"hollow": top}
+    return {} if not top or top[0].isupper() else {"guess": top}
+
+
+def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
+    members = {*family["modules"]}
+    return modules <= members if family.get("both") else bool(modules & members)
+
+
+def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:
+    """Return what is missing: a name of a module, or the module itself if all of it is."""
+    whole = row["names"] == [_ANY] and (module == row["module"] or module.startswith(f"{row['module']}."))
+    return module if name == _ANY or whole else f"{module}.{name}"
+
+
+def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for other, usual in _OTHER_NAMES.items():
+        if module == other or module.startswith(f"{other}."):
+            module = usual + module.removeprefix(other)
+    for row in rows:
+        whole = str(row["module"])
+        if row["names"] == [_ANY]:
+            # `module.part` may be a name of a module, or a module itself; one in which a name was looked for is there.
+            parts = row.get("parts", "gone" in row)
+            within = module == whole or (parts and module.startswith(f"{whole}."))
+            if (within and not (name != _ANY and "gone" in row and module == whole)) or f"{module}.{name}" == whole:
+                yield row
+        elif (
+            (module in {whole, _shorten(whole)} or (row.get("parts") and module.startswith(f"{whole}.")))
+            and any(fnmatchcase(name, each) for each in row["names"])
+        ) or (
+            ("gone" in row or name == _ANY)
+            and any(fnmatchcase(module, f"{whole}.{each}") for each in row["names"] if name == _ANY or "*" not in each)
+        ):
+            yield row
+
+
+def _shorten(module: str) -> str:
+    """Return the short name by which programs import a module."""
+    return {"numpy": "np", "tensorflow": "tf", "pandas": "pd"}.get(module, module)

@@ -1,0 +1,76 @@
+"""Computes for which Pythons and systems there are wheels, and which Python to take."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
+from toolkit.versions import numbers
+
+Words = Mapping[str, str]
+Knowledge = Mapping[str, Any]
+
+
+def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
+    package = words.get("package", "tensorflow")
+    row = known["tensorflow"].get(read_minor(words["asked"]), {})
+    passed = "last" in words and compare(words["last"], f">{words['asked']}") == ""
+    if not package.startswith("tensorflow") or "python" not in row or passed:
+        return {"package": package}
+    return {"package": package, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+
+
+def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return a Python that a specifier takes: the last one below its upper limit, or its lower limit."""
+    limits = re.findall(r"([<>]=?|==|~=)\s*(3\.\d+)", words.get("range", ""))
+    for sign, version in sorted(limits, key=lambda limit: not limit[0].startswith("<")):
+        return {"fitting": step_below(version) if sign == "<" else version}
+    return {}
+
+
+def compare_python(words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return for which Python a wheel was built and which one is here, if these differ."""
+    built, here = numbers.find_pythons(words.get("python", "") and f"cp{words['python']}"), facts.get("Python", "")
+    return {"built": built[0], "here": read_minor(here)} if built and here and built[0] != read_minor(here) else {}
+
+
+def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
+    if words.get("package") not in {"tensorflow", "tensorflow-cpu"}:
+        return {}
+    if asked := words.get("asked", ""):
+        row = known["tensorflow"].get(read_minor(asked), {})
+        systems = next((text for spec, text in known["tensorflow_systems"].items() if fits(asked, spec)), "")
+        pythons = str(row.get("python", ""))
+        return {"pythons": pythons, "newest": pythons.rpartition(" ")[2], "systems": systems} if pythons else {}
+    here = read_minor(facts.get("Python", ""))
+    ranges = {minor: row["python"].split(" to ") for minor, row in known["tensorflow"].items()}
+    fitting = [minor for minor, limits in ranges.items() if fits(here, f">={limits[0]},<={limits[1]}")]
+    if fitting:
+        return {"here": here, "since": fitting[0], "until": fitting[-1]}
+    newest = [*ranges.values()][-1][1]
+    return {"lacks": here, "newest": newest} if fits(here, f">{newest}") else {}
+
+
+def read_tags(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return of which Python or platform the wheels are, where uv says it."""
+    told = {"package": words.get("package", "a package")}
+    if "registry" in words and not re.match("torch|triton|nvidia|pytorch", told["package"]):
+        told["pytorch"] = words["registry"]
+    if "here" in words:
+        told["here"] = f"{words['here'][0]}.{words['here'][1:]}"
+    if listed := numbers.find_pythons(words.get("tags", "")):
+        return {**told, "listed": ", ".join(listed), "newest": listed[-1]}
+    if "here" in words and "asked" in words:
+        wheels = find_wheels(words, {}, known)
+        listed_by_table = {"listed": wheels["pythons"], "newest": wheels["newest"]} if wheels else {}
+        return {**told, "lacking": words["asked"], **listed_by_table}
+    if "system" not in words:
+        return told
+    system = words["system"].replace("`", "")
+    on_intel = "macosx" in system and "x86_64" in system
+    hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
+    if "manylinux" in system and "manylinux" in words.get("platforms", ""):
+        hint = " Where the numbers differ, wheels want a newer C library: use a newer distribution, or an image of one."
+    return {**told, "system": system, "hint": hint}

@@ -1,0 +1,48 @@
+"""Compares versions with the specifiers of requirements."""
+
+import re
+
+
+def compare(found: str, spec: str) -> str:
+    """Return ``old`` or ``new`` for a version that a specifier excludes; empty if it does not, or nobody can say."""
+    # The library is slow to load, and commands that diagnose nothing import this module.
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        version, wanted = Version(found), SpecifierSet(spec.rstrip(", "))
+    except (InvalidVersion, InvalidSpecifier):
+        return ""
+    for each in wanted:
+        if each.contains(version, prereleases=True):
+            continue
+        limit = Version(each.version.removesuffix(".*"))
+        return "old" if version < limit or each.operator in {">", ">="} else "new"
+    return ""
+
+
+def fits(found: str, spec: str) -> bool:
+    """Return whether a version is one that a specifier takes; not if nobody can say."""
+    return bool(found) and compare(found, spec) == "" and compare(found, "<0") == "new"
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether some version that either specifier names, or one beside it, is in both."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    both = SpecifierSet(one) & SpecifierSet(other)
+    limits = {Version(Version(each.version.removesuffix(".*")).base_version) for each in both}
+    near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
+    below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}
+    return any(version in both for version in limits | near | below)
+
+
+def read_minor(version: str) -> str:
+    match = re.match(r"\d+\.\d+", version)
+    return match[0] if match else ""
+
+
+def step_below(version: str) -> str:
+    major, _, minor = version.partition(".")
+    return f"{major}.{int(minor) - 1}"
