@@ -21,7 +21,7 @@ from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
-from toolkit.diagnosis import Diagnosis, answers, packages, patterns, specifiers
+from toolkit.diagnosis import Diagnosis, answers, names, packages, patterns, specifiers
 from toolkit.doctor import cards, examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -502,7 +502,7 @@ def test_every_piece_of_knowledge_can_be_read() -> None:
     known = answers.load_knowledge()
     for row in [*known["libraries"], *known["symbols"]]:
         re.compile(row["match"])
-    for row in known["names"]:
+    for row in names.list_rows(known):
         assert ("gone" in row) != ("since" in row), row
         assert specifiers.compare("0", f"<{row.get('gone') or row['since']}") == ""
     assert None not in list_values(known), "a text with a comma that has no quotes"
@@ -543,7 +543,7 @@ def list_values(told: Any) -> list[Any]:
 _HELD = """
 import importlib, importlib.metadata, importlib.util, sys
 from packaging.version import Version
-from toolkit.diagnosis import answers
+from toolkit.diagnosis import answers, names
 
 OTHER_NAMES = {"tensorflow": "tensorflow-cpu"}
 CLASSES = {
@@ -565,7 +565,7 @@ def has(module, name):
     except (ImportError, AttributeError):
         return False
 
-for row in answers.load_knowledge()["names"]:
+for row in names.list_rows(answers.load_knowledge()):
     package = row["package"]
     try:
         version = importlib.metadata.version

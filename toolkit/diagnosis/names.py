@@ -1,7 +1,7 @@
 """Computes since or until when a package has a name or module that a program does not find."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
         told |= {"family": family["what"], "install": family["install"]}
-    row = next(_list_names(module, name, known["names"]), None)
+    row = next(_list_names(module, name, list_rows(known)), None)
     if row is None or _is_denied(row, facts):
         return {**told, **_guess(module, name, package, facts, known)}
     package = str(row["package"])
@@ -63,6 +63,18 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if package == "keras" and since.startswith("2."):
         told["with_tensorflow"] = "yes"
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
+    """Yield a row for each module of which names are known to be lost or got; of a whole one the name is ``*``."""
+    for row in known["names"]:
+        shared = {key: value for key, value in row.items() if key not in {"names", "modules"}}
+        for module, names in row.get("names", {}).items():
+            yield {**shared, "module": module, "names": names}
+        whole = row.get("modules", [])
+        for module in whole:
+            instead = {"instead": whole[module]} if isinstance(whole, Mapping) else {}
+            yield {**shared, "module": module, "names": [_ANY], **instead}
 
 
 def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
@@ -98,7 +110,7 @@ def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:
     return module if name == _ANY or whole else f"{module}.{name}"
 
 
-def _list_names(module: str, name: str, rows: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _list_names(module: str, name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     for other, usual in _OTHER_NAMES.items():
         if module == other or module.startswith(f"{other}."):
             module = usual + module.removeprefix(other)
