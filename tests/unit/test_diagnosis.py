@@ -21,7 +21,7 @@ from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
-from toolkit.diagnosis import Diagnosis, answers, names, packages, patterns, specifiers
+from toolkit.diagnosis import Diagnosis, answers, languages, names, packages, patterns, specifiers
 from toolkit.doctor import cards, examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -467,6 +467,32 @@ def test_a_log_that_ends_in_a_failure_is_never_without_one(end: str, run: Run, t
         done = run("diagnose", str(log))
         assert done.returncode == 13
         assert "are not known" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "bash: ./frob: Keine Berechtigung",
+        "frob: 加载失败",
+        "Erreur : le flux",
+        "Abgebrochen (Speicherabzug geschrieben)",
+    ],
+)
+def test_a_log_in_another_language_that_ends_in_a_failure_is_not_without_one(end: str) -> None:
+    assert read(f"fine\n{end}").unknown
+
+
+def test_a_message_in_another_language_is_searched_no_more_often_than_in_english() -> None:
+    lines = [pattern for row in ROWS.values() for pattern in row.sign.lines]
+    translated = [pattern for pattern in lines if languages.translate(pattern.text) != pattern.text]
+    assert any(not word.isascii() for pattern in translated for word in pattern.literals)
+    assert {pattern.sample.isascii() for pattern in translated if pattern.text.isascii()} == {True}
+    disk = patterns.Pattern("_bazel_*No space left on device")
+    assert disk.literals[0] == "no space left on device"
+    assert disk.match("/_bazel_me/x: 设备上没有空间", "/_bazel_me/x: 设备上没有空间") is not None
+    assert languages.translate("<Segmentation fault|SIGSEGV> {why=Killed}").startswith(
+        "<Segmentation fault|SIGSEGV|段错误|"
+    )
 
 
 def test_of_an_unknown_exception_its_place_in_the_program_and_in_the_library_is_shown() -> None:

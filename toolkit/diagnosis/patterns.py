@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate, chain
+from itertools import accumulate, chain, filterfalse
 from typing import Final, Generic, Protocol, TypeVar
+
+from toolkit.diagnosis.languages import translate
 
 _PIECE: Final = re.compile(
     r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}|[`'\"\u2018\u2019\u201c\u201d]"
@@ -218,6 +220,8 @@ _SHORT: Final = 1 << 18
 """Bytes of a text of which each word is looked for on its own."""
 LONG: Final = 16 << 20
 """Bytes of logs after which it is worth to compare lines before they are searched."""
+_BYTES: Final = "latin-1"
+"""Takes each byte for a character: those of other alphabets begin with few different bytes."""
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
 """Characters of logs in lower case, the rarest first."""
 _PREFIX: Final = re.compile(
@@ -256,9 +260,9 @@ class Pattern:
         sources[-1] += r"\s*\Z" if self.text.endswith("$") else ""
         return tuple(re.compile(source) for source in sources)
 
-    @property
+    @cached_property
     def _inner(self) -> str:
-        return self.text.removeprefix("^").removesuffix("$")
+        return translate(self.text.removeprefix("^").removesuffix("$"))
 
     @property
     def sample(self) -> str:
@@ -272,28 +276,12 @@ class Pattern:
     @cached_property
     def literals(self) -> tuple[str, ...]:
         """Texts in lower case of which one stands in every line that matches: those that logs have most seldom."""
-        runs = list(self._runs())
-        return runs[0] if len(runs) == 1 else max(runs, key=_judge)
-
-    def _runs(self) -> Iterator[tuple[str, ...]]:
-        """Yield for each part without free words the texts of which one stands there."""
-        run: tuple[str, ...] = ("",)
-        position = 0
-        inner = self._inner.lower()
-        for match in _PIECE.finditer(inner):
-            run = tuple(word + inner[position : match.start()] for word in run)
-            position = match.end()
-            words = tuple(match[1].split("|")) if match[1] is not None else _FIXED.get(match[3], ())
-            words = (match[6],) if match[6] is not None else words
-            joined = tuple(start + word for start in run for word in words)
-            if match[1] is not None and len(joined) <= _PRODUCT:
-                run = joined
-                continue
-            yield joined if 0 < len(joined) <= _PRODUCT else run
-            if other := words or ((match[4],) if match[4] else ()):
-                yield other
-            run = words if match[1] is not None else ("",)
-        yield tuple(word + inner[position:] for word in run)
+        plain = self.text.removeprefix("^").removesuffix("$")
+        best = _choose(list(_list_runs(plain)))
+        if plain == self._inner:
+            return best
+        runs = list(_list_runs(self._inner))  # a run in more languages is not more usual
+        return next((run for run in runs if run[0] == best[0]), None) or _choose(runs)
 
     def match(self, line: str, lowered: str) -> dict[str, str] | None:
         """Return the words that the pattern names if it stands in a line, else None."""
@@ -325,6 +313,31 @@ def _give_sample(piece: re.Match[str]) -> str:
     if re.fullmatch(_QUOTE, piece[0]):
         return piece[0]
     return piece[1].split("|")[0] if piece[1] else piece[4] or piece[6] or _SAMPLES.get(piece[3], "x")
+
+
+def _list_runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield for each part without free words the texts of which one stands there."""
+    run: tuple[str, ...] = ("",)
+    position = 0
+    inner = text.lower()
+    for match in _PIECE.finditer(inner):
+        run = tuple(word + inner[position : match.start()] for word in run)
+        position = match.end()
+        words = tuple(match[1].split("|")) if match[1] is not None else _FIXED.get(match[3], ())
+        words = (match[6],) if match[6] is not None else words
+        joined = tuple(start + word for start in run for word in words)
+        if match[1] is not None and len(joined) <= _PRODUCT:
+            run = joined
+            continue
+        yield joined if 0 < len(joined) <= _PRODUCT else run
+        if other := words or ((match[4],) if match[4] else ()):
+            yield other
+        run = words if match[1] is not None else ("",)
+    yield tuple(word + inner[position:] for word in run)
+
+
+def _choose(runs: list[tuple[str, ...]]) -> tuple[str, ...]:
+    return runs[0] if len(runs) == 1 else max(runs, key=_judge)
 
 
 def _judge(run: tuple[str, ...]) -> tuple[int, int, int]:
@@ -467,6 +480,7 @@ class _Expression(Generic[T]):
     """
 
     def __init__(self, owners: Mapping[str, Mapping[int, T]]) -> None:
+        owners = {word.encode().decode(_BYTES): found for word, found in owners.items()}
         # A word that contains another is found by the shorter one.
         longer = _find_longer(list(owners))
         words = owners.keys() - {each for holders in longer.values() for each in holders}
@@ -481,7 +495,7 @@ class _Expression(Generic[T]):
             for each in (word, *longer[word]):
                 found |= owners[each]
         self._known: dict[bytes, list[T]] = {}
-        self.search = re.compile(_join(sorted(set(wholes)), 0).encode()).search
+        self.search = re.compile(_join(sorted(set(wholes)), 0).encode(_BYTES)).search
 
     def list_owners(self, line: bytes) -> list[T]:
         owners: dict[int, T] = {}
@@ -494,7 +508,7 @@ class _Expression(Generic[T]):
     def _look_up(self, tail: bytes) -> list[T]:
         """Return what may stand where a word was found: this one, and those that begin or go on as it does."""
         if tail not in self._known:
-            word = tail.decode()
+            word = tail.decode(_BYTES)
             found: dict[int, T] = {}
             for other, owners in self._tails.items():
                 if other.startswith(word) or word.startswith(other):
@@ -522,13 +536,13 @@ def _find_longer(words: list[str]) -> dict[str, list[str]]:
 
 
 def _choose_leads(words: set[str]) -> set[str]:
-    """Return a few rare characters of which each word has one."""
-    letters = [frozenset(word) for word in words]
+    """Return a few rare characters of which each word has one, of another alphabet where it has such."""
+    letters = [frozenset(filterfalse(str.isascii, word)) or frozenset(word) for word in words]
     leads: set[str] = set()
     rest = letters
     while rest:
         counts = Counter(chain.from_iterable(rest))
-        best = max(sorted(counts), key=lambda letter: counts[letter] / 1.05 ** _rank(letter))
+        best = max(sorted(counts), key=lambda letter: counts[letter] / 1.12 ** _rank(letter))
         leads.add(best)
         rest = [each for each in rest if best not in each]
     for letter in sorted(leads, key=_rank, reverse=True):

@@ -46,7 +46,9 @@ _ENDING: Final = re.compile(
     r"|\b[Ff](?:atal|ailed|ailure)\b|\bF(?:ATAL|AILED)\b|^Killed|\b[Tt]erminated\b|^Aborted|core dumped"
     r"|\b[Cc](?:ould not|annot)\b|\b[Uu]nable to\b|\b[Dd]enied\b|\bnot supported\b|\brefused\b"
     r"|\b[Ss]egmentation\b|\b[Ee]rror!|\btim(?:ed|ing) out\b|\buncaught exception\b|\[E\d{3,4} |: [EF] \w+/"
-    r"|^Traceback \(most|^\s*File \".*\", line \d|\bexit (?:code|status):? ?[1-9])"
+    r"|^Traceback \(most|^\s*File \".*\", line \d|\bexit (?:code|status):? ?[1-9]"
+    r"|错误|錯誤|失败|失敗|异常|\bF[Ee](?:hler|HLER)\b|fehlgeschlagen|\b[Ee]rreur\b|échou|\b[Ee]rrore?\b:|falló|шибка|エラー|오류"
+    r"|权限不够|拒绝|\bKeine Berechtigung\b|non accordée|denegado\b|отказано|Отказано|negada\b|核心已转储)"
 )
 """How the last lines of a log read that ends in a failure."""
 _QUOTE: Final = re.compile(r'\\+"')
