@@ -197,7 +197,8 @@ def _load() -> FailureTable:
     named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless, *row.rank.explains)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
-    facts = tuple(Fact(name=name, lines=_compile(lines)) for name, lines in signs["facts"].items())
+    lines = signs["facts"] | {name: _list_versions(name) for name in signs["packages"]}
+    facts = tuple(Fact(name=name, lines=_compile(patterns)) for name, patterns in lines.items())
     errors = _compile(signs["errors"])
     return FailureTable(
         rows=rows,
@@ -278,6 +279,13 @@ def _list_cases() -> Iterator[dict[str, Any]]:
 
 _KIND: Final[Mapping[str, Any]] = {"general": True, "certainty": "likely"}
 _CASE: Final[Mapping[str, Any]] = {**_KIND, "fallback": True}
+
+
+def _list_versions(package: str) -> Iterator[str]:
+    """Yield the patterns of a package's version in lists and commands, which may spell it as a module."""
+    module = package.replace("-", "_")
+    for start in dict.fromkeys([f"{package}==", f"^{package}  *", f"{module}==", f"{module}-"]):
+        yield f"{start}{{value:version}}"
 
 
 def _compile(patterns: Iterable[str]) -> tuple[Pattern, ...]:
