@@ -36,7 +36,7 @@ def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     """Return the driver that NVIDIA names for the first release of a CUDA that the version table has.
 
     A version of PTX tells the CUDA that wrote it (``cuda``), and the one of the driver (``taken_cuda``).
-    ``suffix`` ends the names of NVIDIA's packages for the one to install.
+    ``suffix`` ends the names of NVIDIA's packages for the one to install; ``drivers`` are the branches for each CUDA.
     """
     told = {"toolchain": "newer"} if words.keys() & {"ptx", "written"} else {}
     if both := [known["ptx"].get(words[name], "") for name in ("written", "taken") if name in words]:
@@ -48,6 +48,8 @@ def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     rows = load_table().cuda_rows
     drivers = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
     told |= {"cuda": cuda} if cuda else {}
+    named = {read_minor(version): rows[version].driver.partition(".")[0] for version in sorted(rows)}
+    told["drivers"] = ", ".join(f"{branch} for {minor}" for minor, branch in named.items() if branch)
     return {**told, "driver": drivers[0]} if drivers and drivers[0] else told
 
 
