@@ -547,6 +547,16 @@ def test_what_is_known_of_cards_is_what_the_other_tables_say() -> None:
             assert specifiers.fits(cuda, ",".join(limits)) == there, (cuda, number)
 
 
+def test_what_is_known_of_each_tensorflow_is_what_the_version_table_says() -> None:
+    known, table = answers.load_knowledge(), load_table()
+    for version, row in table.tensorflow_rows.items():
+        told = known["tensorflow"][specifiers.read_minor(version)]["python"]
+        assert told == f"{row.python[0]} to {row.python[-1]}", version
+        floors = known["least_capabilities"]["TensorFlow"]
+        least = [floor for since, floor in floors.items() if specifiers.fits(version, f">={since}")][-1]
+        assert table.published_code.capabilities[0] == f"sm_{least.replace('.', '')}"
+
+
 def test_a_card_has_by_its_name_the_capability_of_the_list_of_devices() -> None:
     rows, real = answers.load_knowledge()["card_names"], defaultdict(set)
     pattern = re.compile(patterns._KINDS["cardname"])
