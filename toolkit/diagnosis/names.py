@@ -56,8 +56,10 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     told.pop("family", None)
     if "gone" in row:
         gone = str(row["gone"])
-        until = f"to {row['back']}" if "back" in row else "and later"
-        return {**told, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
+        back = str(row.get("back", ""))
+        again = {"again": back} if package == "keras" and back.startswith("2.") else {}
+        until = f"and later, before {back}," if back else "and later"
+        return {**told, **again, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
     since = str(row["since"])
     stays = held and not overlap(f">={since}", held)
     if package == "keras" and since.startswith("2."):
@@ -80,7 +82,9 @@ def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
 def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
     """Return whether the log shows a version that has the name, though a row says that the installed one lacks it."""
     found = find_version(str(row["package"]), facts)
-    return fits(found, f"<{row['gone']}" if "gone" in row else f">={row['since']}")
+    has = [f"<{row['gone']}"] if "gone" in row else [f">={row['since']}"]
+    has += [f">={row['back']}"] if "back" in row else []
+    return any(fits(found, each) for each in has)
 
 
 def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge) -> Words:
@@ -111,10 +115,13 @@ def _tell_lost(row: Mapping[str, Any], module: str, name: str) -> str:
 
 
 def _list_names(module: str, name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    written = module
     for other, usual in _OTHER_NAMES.items():
         if module == other or module.startswith(f"{other}."):
             module = usual + module.removeprefix(other)
     for row in rows:
+        if row.get("own") and written.startswith("tensorflow."):
+            continue
         whole = str(row["module"])
         if row["names"] == [_ANY]:
             # `module.part` may be a name of a module, or a module itself; one in which a name was looked for is there.

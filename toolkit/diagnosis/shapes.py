@@ -21,6 +21,9 @@ _BYTES: Final = {
 """How many bytes a number of each type takes, by the names of TensorFlow's messages."""
 _LARGE: Final = 1 << 28
 """Bytes from which on one tensor says more of the data than of what else fills the memory."""
+_LABELS: Final = frozenset({"classes", "columns", "steps", "results"})
+_BATCH: Final = 512
+"""Most examples of a batch, as far as two tables of one column and of several are taken for one."""
 _ALL: Final = 2048
 """Examples of one tensor from which on they are more than a batch."""
 
@@ -31,20 +34,36 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     if {"logits", "labels"} <= words.keys():
         told = {"one": words["logits"], "other": words["labels"]}
         told |= _compare_labels(*(re.findall(r"\d+|none", each.lower()) for each in told.values()))
+    elif {"left", "right"} <= words.keys():
+        told = {"one": words["left"], "other": words["right"]}
     one, other = (re.findall(r"\d+|none", {**words, **told}.get(name, "").lower()) for name in ("one", "other"))
-    if len(one) != len(other) or len(one) < 2:
+    if len(one) != len(other) or len(one) < 2 or one == other:
         return told
+    if told and len(one) == 2 and one[0] == other[0] and "1" in (one[1], other[1]) and not told.keys() & _LABELS:
+        return {**told, **_compare_columns(one, other, {**told, **words})}
+    return {**told, **_find_place(one, other)}
+
+
+def _find_place(one: list[str], other: list[str]) -> Words:
     places = [i for i, (first, second) in enumerate(zip(one, other, strict=True)) if first != second]
-    pair = {value for i in places for value in (one[i], other[i])}
-    if not places or pair & {"1", "none"}:
-        return told
+    if not {value for i in places for value in (one[i], other[i])}.isdisjoint({"1", "none"}):
+        return {}
     if places == [0]:
-        return {**told, "differ": "batch"}
+        return {"differ": "batch"}
     if places == [len(one) - 1]:
-        return {**told, "differ": "last"}
+        return {"differ": "last"}
     if places == [1] and len(one) == 4 and one[2] == one[3]:  # channels before two sides that are the same
-        return {**told, "differ": "channels"}
-    return {**told, "differ": "size"} if 0 not in places and len(one) > 2 else told
+        return {"differ": "channels"}
+    return {"differ": "size"} if 0 not in places and len(one) > 2 else {}
+
+
+def _compare_columns(one: list[str], other: list[str], words: Words) -> Words:
+    """Return what two tables say of which one has a single column, if they may be labels and results of one batch."""
+    if "none" in (one[1], other[1]) or (one[0] != "none" and int(one[0]) > _BATCH):
+        return {}
+    if one[1] == "1" and "logits" not in words:  # a loss names the labels first
+        return {"logits": words["other"], "labels": words["one"], "classes": other[1]}
+    return {"width": max(one[1], other[1], key=int)}
 
 
 def _compare_labels(logits: list[str], labels: list[str]) -> Words:
@@ -52,8 +71,11 @@ def _compare_labels(logits: list[str], labels: list[str]) -> Words:
 
     They are numbers of ``classes``, or each example has several ``steps``, ``columns`` (of classes) or ``results``.
     """
-    if len(logits) == len(labels) > 1 and labels[-1] == "1" and logits[-1] not in {"1", "none"}:
-        return {"classes": logits[-1]}
+    if len(logits) > 1 and logits[-1] not in {"1", "none"}:
+        if labels == logits:  # only a loss for numbers of classes wants another shape
+            return {"columns": logits[-1]}
+        if labels in ([*logits[:-1], "1"], logits[:-1]):
+            return {"classes": logits[-1]}
     if len(labels) == 1 < len(logits) and {logits[0], labels[0]}.isdisjoint({"0", "none"}):
         few, many = sorted((int(logits[0]), int(labels[0])))
         steps, rest = divmod(many, few)
