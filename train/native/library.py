@@ -63,7 +63,7 @@ class Processors:
 
 PROCESSORS: Final = {
     "x86_64": Processors(
-        flags=("-mavx2", "-mfma"),
+        flags=("-mavx2", "-mfma", "-mprfchw"),
         instructions={
             "avx2": (),
             "avx512": ("-mavx512f",),

@@ -536,7 +536,7 @@ struct Backward {
     const Layout layout = plan.layout<Value>(images, plan.split.band);
     const int64_t length = layout.length(), span = layout.span(), inner = end - begin;
     const Planes<Value> d_between = plan.lay(memory.d_between, shape.inner);
-    Value *d_laid = memory.d_laid.mine(), *laid = memory.laid.mine(), *result = memory.d_rectified.mine();
+    Value *d_laid = memory.d_laid.mine(), *laid = memory.laid.mine();
     const Dropout dropout = shape.drop_second(shape.layer(channel));
     for (int64_t i = 0; i < shape.growth; i++) {
       const int64_t at_once = plan.is_direct() ? 1 : images;
@@ -556,14 +556,15 @@ struct Backward {
     if (memory.runs != nullptr) {
       return each_tile(plan, first, images, [&](const Tile &tile, const Tile &) {
         const Rows<Value> y = locate(d_between, tile);
-        convolve_runs<Value>(layout, SIZE, memory.runs, tile.start, d_laid, shape.growth, weights, inner, true, result,
-                             TILE, tile.count, locate_ahead(between, shape.images, tile, images, begin, end));
+        Value *rows = y.data + begin * y.stride;
+        convolve_runs<Value>(layout, SIZE, memory.runs, tile.start, d_laid, shape.growth, weights, inner, true, rows,
+                             y.stride, tile.count, locate_ahead(between, shape.images, tile, images, begin, end));
         const Runs runs{memory.runs + tile.start / RUN, layout.width};
-        for (int64_t i = 0; i < inner; i++)
-          primitives<Value>().pass_runs(runs, result + i * TILE, laid + i * length + layout.origin(), tile.count,
-                                        y.data + (begin + i) * y.stride);
+        for (int64_t i = 0; i < inner; i++, rows += y.stride)
+          primitives<Value>().pass_runs(runs, rows, laid + i * length + layout.origin(), tile.count, rows);
       });
     }
+    Value *result = memory.d_rectified.mine();
     convolve_laid(layout, SIZE, arrange(d_laid, length, shape.growth, length, memory.arranged2.mine()), shape.growth,
                   weights, inner, true, result);
     for (int64_t i = 0; i < inner; i++) {

@@ -28,18 +28,40 @@ void rectify_rows(const Value *x, int64_t stride, int64_t rows, const float *sca
   }
 }
 
-// The pixels of a product, a vector after the other: side by side, or in runs of at least LENGTH.
+// The pixels of a product, a vector after the other: side by side, or in runs of at least LENGTH. A cursor has Q vectors of
+// one input, from where its first pixel is or, of runs, from where their places count.
 struct SideBySide {
-  Vector load_vector(const float *x, int q) const { return load(x + q * Vector::LANES); }
+  template <int Q>
+  struct Cursor {
+    const float *at;
+    Cursor(const SideBySide &, const float *x) : at(x) {}
+    void advance(int64_t stride) { at += stride; }
+    Vector load_vector(int64_t offset, int q) const { return load(at + offset + q * Vector::LANES); }
+  };
   SideBySide from(int64_t) const { return *this; }
   int64_t skip(int64_t pixel) const { return pixel; }
 };
 template <int LENGTH>
 struct InRuns {
   const int64_t *at;
-  Vector load_vector(const float *x, int q) const {
-    return load_runs<LENGTH>(x, at + q * Vector::LANES / native::RUN);
-  }
+  template <int Q>
+  struct Cursor {
+    static constexpr bool WHOLE = LENGTH >= Vector::LANES;  // then a pointer to each vector spares additions for each tap
+    const float *of[WHOLE ? Q : 1];
+    const int64_t *at;
+    Cursor(const InRuns &runs, const float *x) : at(runs.at) {
+#pragma GCC unroll 8
+      for (int q = 0; q < (WHOLE ? Q : 1); q++) of[q] = WHOLE ? x + at[q * Vector::LANES / native::RUN] : x;
+    }
+    void advance(int64_t stride) {
+#pragma GCC unroll 8
+      for (int q = 0; q < (WHOLE ? Q : 1); q++) of[q] += stride;
+    }
+    Vector load_vector(int64_t offset, int q) const {
+      if constexpr (WHOLE) return load(of[q] + offset);
+      return load_runs<LENGTH>(of[0] + offset, at + q * Vector::LANES / native::RUN);
+    }
+  };
   InRuns from(int64_t pixel) const { return {at + pixel / native::RUN}; }
   int64_t skip(int64_t) const { return 0; }
 };
@@ -74,6 +96,15 @@ struct InEachStep {
   }
 };
 
+// Asks for the memory of R rows of results of Q vectors, two lines in each of the first steps. The rows lie in pages of their
+// own, so that the stores after the last step would wait for one line after the other.
+template <int R, int Q>
+[[gnu::always_inline]] inline void expect_results(const float *y, int64_t y_stride, int64_t step) {
+  constexpr int LINE = 16, OF_ROW = (Q * Vector::LANES + LINE - 1) / LINE;
+  const auto ask = [=](int64_t line) { __builtin_prefetch(y + line / OF_ROW * y_stride + line % OF_ROW * LINE, 1); };
+  if (2 * step < R * OF_ROW) ask(2 * step), ask(2 * step + 1);
+}
+
 // Computes R of ROWS rows of a product for Q vectors of pixels, and stores `rows` of them.
 template <int R, int Q, bool settled = false, typename Pixels, typename Taps, typename Next>
 inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, int64_t inputs, Taps taps,
@@ -83,14 +114,16 @@ inline void multiply_rows(const Pixels &pixels, const float *x, int64_t stride, 
   for (int row = 0; row < R; row++)
 #pragma GCC unroll 8
     for (int q = 0; q < Q; q++) sums[row][q] = broadcast(0);
-  const float *of_input = x, *by = weights + ROWS * taps.first;
-  for (int64_t input = 0; input < inputs; input++, of_input += stride) {
+  const float *by = weights + ROWS * taps.first;
+  typename Pixels::template Cursor<Q> cursor(pixels, x);
+  for (int64_t input = 0; input < inputs; input++, cursor.advance(stride)) {
     next.step(input);
+    expect_results<R, Q>(y, y_stride, input);
     for (int64_t tap = 0; tap < taps.count; by += ROWS * taps.step(tap), tap++) {
-      const float *from = of_input + taps.offsets[tap];
+      const int64_t offset = taps.offsets[tap];
       Vector values[Q];
 #pragma GCC unroll 8
-      for (int q = 0; q < Q; q++) values[q] = pixels.load_vector(from, q);
+      for (int q = 0; q < Q; q++) values[q] = cursor.load_vector(offset, q);
 #pragma GCC unroll 8
       for (int row = 0; row < R; row++) {
         const Vector weight = broadcast(by[row]);
@@ -169,8 +202,10 @@ void multiply_runs(const native::Runs &runs, const float *x, int64_t stride, int
 
 void pass_runs(const native::Runs &runs, const float *x, const float *by, int64_t count, float *y) {
   with_runs(runs, [&](auto pixels) {
-    for (int64_t i = 0; i < count; i += Vector::LANES)
-      store(y + i, pass(load(x + i), pixels.from(i).load_vector(by, 0)));
+    for (int64_t i = 0; i < count; i += Vector::LANES) {
+      const typename decltype(pixels)::template Cursor<1> cursor(pixels.from(i), by);
+      store(y + i, pass(load(x + i), cursor.load_vector(0, 0)));
+    }
   });
 }
 
@@ -359,8 +394,8 @@ void transpose(const Value *x, int64_t stride, int64_t rows, Value *y, int64_t p
     for (int word = 0; word < TILE / VALUES; word++) to[word * pitch + row] = row < rows ? from[word] : 0.0F;
 }
 
-// The sums of N channels, each of which is a chain of additions of its own.
-template <int N, typename Value>
+// The sums of N channels, each of which is a chain of additions of its own; of `squares`, x and y are the same.
+template <int N, bool squares, typename Value>
 inline void sum_channels(const MapsOf<const Value> &x, const MapsOf<const Value> &y, int64_t channel, int64_t images,
                          int64_t pixels, double *sums) {
   Two total[N];
@@ -373,7 +408,7 @@ inline void sum_channels(const MapsOf<const Value> &x, const MapsOf<const Value>
       for (int n = 0; n < N; n++) {
         const Eight value = load_8(from + n * x.channel_step + i, pixels - i);
         plain[n].add(value);
-        product[n].add_product(value, load_8(by + n * y.channel_step + i, pixels - i));
+        product[n].add_product(value, squares ? value : load_8(by + n * y.channel_step + i, pixels - i));
       }
     for (int n = 0; n < N; n++) total[n] = add(total[n], fold(plain[n], product[n]));
   }
@@ -393,9 +428,13 @@ void sum(const MapsOf<const Value> &x, const MapsOf<const Value> &y, int64_t cha
       }
     return;
   }
-  for (; channel + SUMMED <= channels; channel += SUMMED, sums += 2 * SUMMED)
-    sum_channels<SUMMED>(x, y, channel, images, pixels, sums);
-  for (; channel < channels; channel++, sums += 2) sum_channels<1>(x, y, channel, images, pixels, sums);
+  const auto add = [&](auto squares) {
+    for (; channel + SUMMED <= channels; channel += SUMMED, sums += 2 * SUMMED)
+      sum_channels<SUMMED, squares>(x, y, channel, images, pixels, sums);
+    for (; channel < channels; channel++, sums += 2) sum_channels<1, squares>(x, y, channel, images, pixels, sums);
+  };
+  if (x.first == y.first) return add(std::true_type());
+  add(std::false_type());
 }
 
 constexpr int CHUNK = 256;  // values that `lay` normalizes at once
