@@ -52,7 +52,7 @@ def count(layer: Any, x: Any, y: Any) -> tuple[Work, Work]:
     kind = type(layer).__name__
     if kind == "DenseBlock":
         return count_block(layer, sizes[1], sizes[0] * sizes[2] * sizes[3], width)
-    if kind in {"NativeConvolution", "NativeDense"}:
+    if kind in {"NativeConvolution", "NativeDense", "NativeTransition"}:
         pixels = int(np.prod(y.shape)) // y.shape[1]
         once = 2.0 * pixels * int(np.prod(layer.kernel.shape))
         first = getattr(layer, "first", False)
@@ -122,7 +122,9 @@ def main() -> None:
     stages: list[tuple[str, tuple[Work, Work], tuple[Callable[[], Any], Callable[[], Any]]]] = []
     for layer in list_layers(config, FOR_NATIVE):
         y = layer(value, training=True) if type(layer).__name__ == "DenseBlock" else layer(value)
-        if type(layer).__name__ != "Permute":
+        if (
+            type(layer).__name__ != "Permute" and y is not value
+        ):  # a layer that returns what it is given only owns weights
             value = tf.cast(value, layer.compute_dtype)
             stages.append((layer.name, count(layer, value, y), make_runs(layer, value)))
         value = y

@@ -35,11 +35,11 @@ OPERATIONS = {
         references.scale_rectify_gradient,
         lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],
     ),
-    "rectify_average": Operation(
-        functools.partial(operations.scale_rectify, pooling="average"),
-        references.rectify_average,
-        references.rectify_average_gradient,
-        lambda n, c, h, w, _: [(n, c, h + 1, w + 1), (c,), (c,)],
+    "transition": Operation(
+        operations.run_transition,
+        references.run_transition,
+        references.run_transition_gradient,
+        lambda n, c, h, w, d: [(n, c, h + 1, w + 1), (c,), (c,), (1, 1, c, d)],
     ),
     "rectify_maximum": Operation(
         functools.partial(operations.scale_rectify, pooling="maximum"),

@@ -4,7 +4,7 @@ Its Keras layers own the variables, and pure functions do the arithmetic.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import keras
@@ -130,27 +130,31 @@ class DenseBlock(_Layer):
 class ScaleRectify(_Layer):
     """Scales, shifts and rectifies normalised maps, which is the rest of norm-ReLU.
 
-    With `pooling`, it also does what `Pool` does after it. Only a native kernel can do both.
+    With `maximum`, it also does what `Pool` does after it. If it is `deferred`, a `NativeTransition` after it does all
+    of this, and it only owns the weights.
     """
 
-    def __init__(self, *, pooling: operations.Pooling = "", even: bool = False, **options: Any) -> None:
+    def __init__(self, *, maximum: bool = False, even: bool = False, deferred: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.pooling, self.even = pooling, even
+        self.maximum, self.even, self.deferred = maximum, even, deferred
 
     def build(self, shape: tuple[int | None, ...]) -> None:
         channels = int(shape[self.form.axis] or 0)
         self.gamma, self.beta = self._add("gamma", (channels,), "ones"), self._add("beta", (channels,), "zeros")
         self.built = True
 
+    def read(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.gamma.value, self.beta.value
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        if self.pooling:
-            return operations.scale_rectify(x, self.gamma.value, self.beta.value, pooling=self.pooling, even=self.even)
-        return scale_rectify(x, self.gamma.value, self.beta.value, self.form)
+        if self.deferred:
+            return x
+        if self.maximum:
+            return operations.scale_rectify(x, *self.read(), pooling="maximum", even=self.even)
+        return scale_rectify(x, *self.read(), self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        if not self.pooling:
-            return shape
-        return (*shape[:2], *(operations.halve(size, self.pooling) if size else None for size in shape[2:]))
+        return (*shape[:2], *((size + 1) // 2 if size else None for size in shape[2:])) if self.maximum else shape
 
 
 class Pool(keras.layers.Layer):  # type: ignore[misc]  # keras has no types
@@ -184,6 +188,23 @@ class NativeConvolution(keras.layers.Conv2D):  # type: ignore[misc]  # keras has
         if self.strides == (2, 2):
             return operations.convolve_by_two(x, self.kernel.value, even=self.even)
         return operations.convolve(x, self.kernel.value, first=self.first)
+
+
+class NativeTransition(NativeConvolution):
+    """What lies between two blocks: scale, ReLU, an average of 2x2 pixels, and a 1x1 convolution.
+
+    Another layer owns the weights of the scale.
+    """
+
+    def __init__(self, *arguments: Any, read_scale: Callable[[], tuple[tf.Tensor, tf.Tensor]], **options: Any) -> None:
+        super().__init__(*arguments, first=False, **options)
+        self.read_scale = read_scale  # not the layer, whose weights Keras would count as those of this one too
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return operations.run_transition(x, *self.read_scale(), self.kernel.value)
+
+    def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return (shape[0], self.filters, *(size // 2 if size else None for size in shape[2:]))
 
 
 class NativeAveragePooling(keras.layers.GlobalAveragePooling2D):  # type: ignore[misc]  # keras has no types
@@ -228,14 +249,17 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
     head = policy.variable_dtype
     seed = tf.Variable([0, 0], dtype=tf.int64, trainable=False, name="dropout_seed") if config.dropout else None
 
-    def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
-        options: dict[str, Any] = {
+    def describe(name: str) -> dict[str, Any]:
+        return {
             "use_bias": False,
             "kernel_initializer": he_normal(config.seed, f"{name}/kernel"),
             "data_format": form.keras_format,
             "name": name,
             "dtype": policy,
         }
+
+    def convolve(channels: int, size: int, name: str, strides: int = 1) -> keras.layers.Layer:
+        options = describe(name)
         if form.native:
             return NativeConvolution(channels, size, strides, "same", first=name == "stem", even=even, **options)
         return keras.layers.Conv2D(channels, size, strides, "valid" if even and strides > 1 else "same", **options)
@@ -250,7 +274,7 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
     if config.stem == "imagenet":
         layers += [*pad(3, "stem_pad"), convolve(channels[0], 7, "stem", strides=2)]
         layers += [DenseBlock(0, 0, bottleneck=False, mode="plain", name="stem_norm", **shared)]
-        layers += [ScaleRectify(pooling="maximum" if form.native else "", even=even, name="stem_scale", **shared)]
+        layers += [ScaleRectify(maximum=form.native, even=even, name="stem_scale", **shared)]
         layers += pad(1, "stem_pool_pad")  # zeros, which no map is less than after its ReLU
         padding = "VALID" if even else "SAME"
         layers += [] if form.native else [Pool("max", 3, form, padding, name="stem_pool", dtype=policy)]
@@ -271,24 +295,21 @@ def list_layers(config: TrainConfig, form: Formulation) -> list[keras.layers.Lay
                 **shared,
             )
         )
-        layers.append(
-            ScaleRectify(
-                pooling="average" if form.native and not config.dropout and number < len(config.layers) else "",
-                name=f"scale{number}",
-                **shared,
-            )
-        )
-        if number < len(config.layers):
-            transition = convolve(channels[number], 1, f"transition{number}")
-            pool = Pool("average", 2, form, name=f"pool{number}", dtype=policy)
-            if config.dropout:
-                place = len(config.layers) + number
-                dropout = StatelessDropout(config.dropout, seed, place, form, name=f"dropout{number}", dtype=policy)
-                layers += [transition, dropout, pool]
-            else:
-                # The paper convolves, then averages. Both are linear; one mixes channels, the other pixels. So they
-                # commute if nothing is between them. Averaging first needs a quarter of the work and of the memory.
-                layers += [transition] if form.native else [pool, transition]
+        last = number == len(config.layers)
+        joined = form.native and not config.dropout and not last
+        scale = ScaleRectify(deferred=joined, name=f"scale{number}", **shared)
+        layers.append(scale)
+        # The paper convolves, then averages. Both are linear; one mixes channels, the other pixels. So they commute if
+        # nothing is between them. Averaging first needs a quarter of the work and of the memory.
+        name, pool = f"transition{number}", Pool("average", 2, form, name=f"pool{number}", dtype=policy)
+        if joined:
+            layers.append(NativeTransition(channels[number], 1, read_scale=scale.read, **describe(name)))
+        elif not last and config.dropout:
+            place = len(config.layers) + number
+            dropout = StatelessDropout(config.dropout, seed, place, form, name=f"dropout{number}", dtype=policy)
+            layers += [convolve(channels[number], 1, name), dropout, pool]
+        elif not last:
+            layers += [pool, convolve(channels[number], 1, name)]
     average, dense = keras.layers.GlobalAveragePooling2D, keras.layers.Dense
     if form.native:
         average, dense = NativeAveragePooling, NativeDense

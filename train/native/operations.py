@@ -109,7 +109,7 @@ def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor, *, even: bool = False) -> t
     return convolve(x, kernel, first=True)
 
 
-Pooling = Literal["", "average", "maximum"]
+Pooling = Literal["", "maximum"]
 
 
 def scale_rectify(
@@ -117,8 +117,8 @@ def scale_rectify(
 ) -> tf.Tensor:
     """Return max(gamma x + beta, 0) by channel.
 
-    `pooling` halves height and width: by the ``average`` of 2x2 pixels, without the last row or column of an odd size,
-    or by the ``maximum`` of 3x3 pixels in steps of 2, padded as TensorFlow's SAME, or by `even` on both sides.
+    `pooling` halves height and width, by the ``maximum`` of 3x3 pixels in steps of 2. These are padded as TensorFlow's
+    SAME, or by `even` on both sides.
     """
     x, axes = turn(x, even=even and pooling == "maximum")
     if axes:
@@ -131,15 +131,31 @@ def scale_rectify(
             gradients = getattr(load(), f"{forward}_gradient")(dy=dy, x=x, gamma=gamma, beta=beta)
             return _shape_all(gradients, [x.shape, gamma.shape, beta.shape])
 
-        sizes = [halve(size, pooling) for size in x.shape[2:]]
+        sizes = [(size + 1) // 2 if pooling else size for size in x.shape[2:]]
         y = getattr(load(), forward)(x=x, gamma=gamma, beta=beta)
         return _shape(y, [*x.shape[:2], *sizes]), differentiate
 
     return run(x, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
-def halve(size: int, pooling: Pooling) -> int:
-    return {"": size, "average": size // 2, "maximum": (size + 1) // 2}[pooling]
+def run_transition(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Scale and rectify, average 2x2 pixels, and convolve with a kernel (1, 1, inputs, outputs).
+
+    The last row or column of an odd size is left out. The averages are not kept: the gradient computes them again.
+    """
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def run(x: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
+        gamma, beta, kernel = weights
+
+        def differentiate(dy: tf.Tensor) -> list[tf.Tensor]:
+            gradients = load().toolkit_transition_gradient(dy=dy, x=x, gamma=gamma, beta=beta, kernel=kernel)
+            return _shape_all(gradients, [x.shape, *(weight.shape for weight in weights)])
+
+        y = load().toolkit_transition(x=x, gamma=gamma, beta=beta, kernel=kernel)
+        return _shape(y, [x.shape[0], kernel.shape[-1], *(size // 2 for size in x.shape[2:])]), differentiate
+
+    return run(x, *map(tf.convert_to_tensor, (gamma, beta, kernel)))
 
 
 def drop(x: tf.Tensor, rate: float, seed: Sequence[int] | tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@
 #include "layers.h"
 #include "primitives.h"
 #include "threads.h"
+#include "transition.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -109,7 +110,7 @@ uint64_t run_case(Case &c) {
   Value *rectified = c.result<Value>(7 * pixels), *kept = c.result<Value>(7 * pixels);
   drop(m, Dropout(0.25f).at(3).at(-1), above, kept);
   float *averages = c.result(21);
-  for (const Pooling pooling : {Pooling::NONE, Pooling::AVERAGE, Pooling::MAXIMUM}) {
+  for (const Pooling pooling : {Pooling::NONE, Pooling::MAXIMUM}) {
     const int64_t pooled = 21 * pool(pooling, m.height) * pool(pooling, m.width);
     Value *y_pooled = pooling == Pooling::NONE ? rectified : c.result<Value>(pooled);
     Value *d_rectified = c.result<Value>(7 * pixels);
@@ -117,6 +118,11 @@ uint64_t run_case(Case &c) {
     scale_rectify(m, maps_in, gamma, beta, pooling, y_pooled);
     differentiate_scale_rectify(m, above, maps_in, gamma, beta, pooling, d_rectified, d_gamma, d_beta);
   }
+  Value *y_transition = c.result<Value>(3 * 11 * 2 * 3), *d_transition = c.result<Value>(7 * pixels);
+  float *d_gamma = c.result(7), *d_beta = c.result(7), *d_kernel = c.result(7 * 11);
+  run_transition(m, maps_in, gamma, beta, kernel, 11, y_transition, c.waste(count_transition_scratch<Value>(m, 11)));
+  differentiate_transition(m, dy, maps_in, gamma, beta, kernel, 11, d_transition, d_gamma, d_beta, d_kernel,
+                           c.waste(count_transition_gradient_scratch<Value>(m, 11)));
   if constexpr (std::is_same_v<Value, float>) {  // what is always computed in float32
     float *d_averages = c.result(7 * pixels);
     average_pixels(m, rectified, averages);

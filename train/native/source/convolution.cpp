@@ -50,17 +50,28 @@ size_t count(const ConvolutionShape &shape, bool differentiate) {
   return arena.used();
 }
 
+// Maps as they are. The gradient of x is not wanted if dx is null.
 template <typename Value>
-void lay_all(const Layout &layout, const Value *images, int64_t channels, Value *laid) {
-  for (int64_t channel = 0; channel < channels; channel++)
-    primitives<Value>().lay(layout, images + channel * layout.plane(), channels * layout.plane(), nullptr,
-                            laid + channel * layout.length());
-}
+struct Maps final : Source<Value> {
+  const Value *x;
+  Value *dx;
+  int64_t channels, plane;
+
+  Maps(const Value *x_, Value *dx_, int64_t channels_, int64_t plane_)
+      : x(x_), dx(dx_), channels(channels_), plane(plane_) {}
+  void lay(const Layout &layout, int64_t image, int64_t channel, Value *laid) const override {
+    primitives<Value>().lay(layout, x + (image * channels + channel) * plane, channels * plane, nullptr, laid);
+  }
+  bool wants_gradient() const override { return dx != nullptr; }
+  void take_gradient(const Layout &layout, int64_t image, int64_t channel, const Value *gradient) const override {
+    take_images(layout, gradient, dx + (image * channels + channel) * plane, channels * plane);
+  }
+};
 
 template <typename Value>
-void take_all(const Layout &layout, const Value *y, int64_t channels, Value *images) {
+void lay_all(const Layout &layout, const Source<Value> &source, int64_t image, int64_t channels, Value *laid) {
   for (int64_t channel = 0; channel < channels; channel++)
-    take_images(layout, y + channel * layout.span(), images + channel * layout.plane(), channels * layout.plane());
+    source.lay(layout, image, channel, laid + channel * layout.length());
 }
 
 // The rows and columns from the pixel of a result to the one that a tap of the kernel reads; for the gradient of the
@@ -152,7 +163,7 @@ size_t count_gradient_scratch(const ConvolutionShape &shape) {
 }
 
 template <typename Value>
-void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel, Value *y, float *scratch) {
+void convolve(const ConvolutionShape &shape, const Source<Value> &x, const float *kernel, Value *y, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
   const Layout widest = layout_of<Value>(shape, split, split.band);
@@ -162,43 +173,58 @@ void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel
   run_parallel(split.pieces, [&](int64_t piece) {
     split.each_band(piece, [&](int64_t image, int64_t images) {
       const Layout layout = layout_of<Value>(shape, split, images);
-      lay_all(layout, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
+      lay_all(layout, x, image, shape.inputs, memory.x.mine());
       const Value *from =
           arrange(memory.x.mine(), layout.length(), shape.inputs, layout.length(), memory.arranged.mine());
       convolve_laid(layout, shape.size, from, shape.inputs, memory.packed, shape.outputs, false, memory.y.mine());
-      take_all(layout, memory.y.mine(), shape.outputs, y + image * shape.outputs * plane);
+      for (int64_t output = 0; output < shape.outputs; output++)
+        take_images(layout, memory.y.mine() + output * layout.span(), y + (image * shape.outputs + output) * plane,
+                    shape.outputs * plane);
     });
   });
 }
 
 template <typename Value>
-void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
-                               Value *dx, float *d_kernel, float *scratch) {
+void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Source<Value> &x,
+                               const float *kernel, float *d_kernel, float *scratch) {
   const Split split = split_of(shape);
   Arena arena(scratch);
   const Layout widest = layout_of<Value>(shape, split, split.band);
   const Scratch<Value> memory(shape, split, widest, true, arena);
-  const int64_t plane = shape.height * shape.width, taps = shape.size * shape.size;
-  const int64_t sums = taps * count_kernel_sums(shape.inputs, shape.outputs);
+  const int64_t taps = shape.size * shape.size, sums = taps * count_kernel_sums(shape.inputs, shape.outputs);
+  const Maps<Value> above(dy, nullptr, shape.outputs, shape.height * shape.width);
   pack_kernel(widest, kernel, shape.size, shape.inputs, shape.outputs, true, memory.packed);
   list_places<Value>(widest, shape.size, memory.places);
   run_parallel(split.pieces, [&](int64_t piece) {
     clear(memory.sums + piece * sums, sums);
     split.each_band(piece, [&](int64_t image, int64_t images) {
       const Layout layout = layout_of<Value>(shape, split, images);
-      lay_all(layout, x + image * shape.inputs * plane, shape.inputs, memory.x.mine());
-      lay_all(layout, dy + image * shape.outputs * plane, shape.outputs, memory.dy.mine());
+      lay_all(layout, x, image, shape.inputs, memory.x.mine());
+      lay_all<Value>(layout, above, image, shape.outputs, memory.dy.mine());
       accumulate_kernel(layout, shape.size, memory.dy.mine(), shape.outputs, memory.x.mine(), shape.inputs,
                         memory.sums + piece * sums, memory.transposed.mine(), memory.places);
-      if (dx == nullptr) return;
+      if (!x.wants_gradient()) return;
       const Value *from =
           arrange(memory.dy.mine(), layout.length(), shape.outputs, layout.length(), memory.arranged.mine());
       convolve_laid(layout, shape.size, from, shape.outputs, memory.packed, shape.inputs, true, memory.y.mine());
-      take_all(layout, memory.y.mine(), shape.inputs, dx + image * shape.inputs * plane);
+      for (int64_t input = 0; input < shape.inputs; input++)
+        x.take_gradient(layout, image, input, memory.y.mine() + input * layout.span());
     });
   });
   add_parts(memory.sums, split.pieces, sums);
   finish_kernel<Value>(memory.sums, taps, shape.inputs, shape.outputs, d_kernel, shape.inputs);
+}
+
+template <typename Value>
+void convolve(const ConvolutionShape &shape, const Value *x, const float *kernel, Value *y, float *scratch) {
+  convolve<Value>(shape, Maps<Value>(x, nullptr, shape.inputs, shape.height * shape.width), kernel, y, scratch);
+}
+
+template <typename Value>
+void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
+                               Value *dx, float *d_kernel, float *scratch) {
+  const Maps<Value> maps(x, dx, shape.inputs, shape.height * shape.width);
+  differentiate_convolution<Value>(shape, dy, maps, kernel, d_kernel, scratch);
 }
 
 template <typename Value>
@@ -324,6 +350,9 @@ void finish_kernel(const float *sums, int64_t taps, int64_t inputs, int64_t outp
 #define INSTANTIATE(Value)                                                                                            \
   template size_t count_scratch<Value>(const ConvolutionShape &);                                                     \
   template size_t count_gradient_scratch<Value>(const ConvolutionShape &);                                            \
+  template void convolve(const ConvolutionShape &, const Source<Value> &, const float *, Value *, float *);           \
+  template void differentiate_convolution(const ConvolutionShape &, const Value *, const Source<Value> &,            \
+                                          const float *, float *, float *);                                           \
   template void convolve(const ConvolutionShape &, const Value *, const float *, Value *, float *);                   \
   template void differentiate_convolution(const ConvolutionShape &, const Value *, const Value *, const float *,      \
                                           Value *, float *, float *);                                                 \

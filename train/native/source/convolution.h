@@ -32,6 +32,27 @@ template <typename Value>
 void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Value *x, const float *kernel,
                                Value *dx, float *d_kernel, float *scratch);
 
+// What a convolution reads, one channel of the images from `image` on at a time, and what takes the gradient of that.
+template <typename Value>
+class Source {
+ public:
+  // Writes them as a layout says, with all of its zeros.
+  virtual void lay(const Layout &layout, int64_t image, int64_t channel, Value *laid) const = 0;
+  virtual bool wants_gradient() const = 0;
+  // The gradient has `layout.span()` values, from the first pixel on.
+  virtual void take_gradient(const Layout &layout, int64_t image, int64_t channel, const Value *gradient) const = 0;
+
+ protected:
+  ~Source() = default;
+};
+
+// The same with an input that is computed while it is packed.
+template <typename Value>
+void convolve(const ConvolutionShape &shape, const Source<Value> &x, const float *kernel, Value *y, float *scratch);
+template <typename Value>
+void differentiate_convolution(const ConvolutionShape &shape, const Value *dy, const Source<Value> &x,
+                               const float *kernel, float *d_kernel, float *scratch);
+
 // The parts, for maps that lie as a layout says, with `layout.length()` values a channel.
 
 // Returns how the maps of some images lie, of which there are at most `most`: interleaved where that takes fewer products,

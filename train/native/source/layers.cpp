@@ -5,15 +5,12 @@
 #include <cstring>
 
 #include "primitives.h"
+#include "rectifier.h"
 #include "threads.h"
-#include "underflow.h"
 
 namespace native {
 
 namespace {
-
-// Says of a loop that its rounds are independent. The compiler cannot know, because arrays could overlap.
-#define INDEPENDENT _Pragma("GCC ivdep")
 
 // e^x for x <= 0, by Taylor's series: the C library chooses its own by processor.
 double exponentiate(double x) {
@@ -52,37 +49,8 @@ namespace {
 constexpr int64_t COLUMNS = 64;  // of pooled maps that are computed at once
 constexpr int64_t SUMMED = 256;  // channels that a thread takes at once, at most
 
-// Scale, shift and ReLU of one channel.
-struct Rectifier {
-  float scale, shift;
-
-  float at(float x) const {
-    const float value = multiply_add(x, scale, shift);
-    return value <= 0.0f ? 0.0f : value;
-  }
-  template <typename From, typename To>
-  void run(const From *from, int64_t count, To *to) const {
-    INDEPENDENT for (int64_t i = 0; i < count; ++i) narrow(at(widen(from[i])), to[i]);
-  }
-};
-
 // Returns the larger one, or the one that is not a number.
 float larger(float x, float y) { return y > x || y != y ? y : x; }
-
-template <typename Value>
-void average_squares(const MapsShape &shape, const Rectifier &rectifier, const Value *from, Value *to) {
-  const int64_t height = shape.height / 2, width = shape.width / 2;
-  for (int64_t row = 0; row < height; ++row)
-    for (int64_t start = 0; start < width; start += COLUMNS) {
-      const int64_t count = std::min(width - start, COLUMNS);
-      float above[2 * COLUMNS], below[2 * COLUMNS];
-      Value *y = to + row * width + start;
-      rectifier.run(from + 2 * (row * shape.width + start), 2 * count, above);
-      rectifier.run(from + 2 * (row * shape.width + start) + shape.width, 2 * count, below);
-      INDEPENDENT for (int64_t i = 0; i < count; ++i)
-        narrow(((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f, y[i]);
-    }
-}
 
 // The pixels of a window of 3 in steps of 2, along one axis.
 struct Window {
@@ -110,22 +78,6 @@ void take_maxima(const MapsShape &shape, const Rectifier &rectifier, const Value
       INDEPENDENT for (int64_t i = 0; i < count; ++i)
         narrow(larger(larger(highest[2 * i], highest[2 * i + 1]), highest[2 * i + 2]), to[row * width + start + i]);
     }
-}
-
-// Gives each pixel of one map its share of the gradient of its square.
-template <typename Value>
-void spread_squares(const MapsShape &shape, const Value *from, Value *to) {
-  const int64_t width = shape.width, squares = width / 2, rows = shape.height / 2 * 2;
-  for (int64_t row = 0; row < rows; row += 2, from += squares) {
-    Value *const above = to + row * width;
-    INDEPENDENT for (int64_t i = 0; i < squares; ++i) {
-      narrow(widen(from[i]) * 0.25f, above[2 * i]);
-      above[2 * i + 1] = above[2 * i];
-    }
-    if (width % 2) above[width - 1] = Value{};
-    std::copy_n(above, width, above + width);
-  }
-  std::fill(to + rows * width, to + shape.pixels(), Value{});
 }
 
 // Gives the gradient of each maximum to its pixel.
@@ -157,7 +109,6 @@ void scale_rectify(const MapsShape &shape, const Value *x, const float *gamma, c
     const Rectifier rectifier{gamma[map % shape.channels], beta[map % shape.channels]};
     const Value *from = x + map * pixels;
     Value *to = y + map * pooled;
-    if (pooling == Pooling::AVERAGE) return average_squares(shape, rectifier, from, to);
     if (pooling == Pooling::MAXIMUM) return take_maxima(shape, rectifier, from, to);
     rectifier.run(from, pixels, to);
   });
@@ -177,7 +128,6 @@ void differentiate_scale_rectify(const MapsShape &shape, const Value *dy, const 
         const Rectifier rectifier{gamma[channel], beta[channel]};
         const Value *from = x + map * pixels, *above = dy + map * pooled;
         Value *to = dx + map * pixels;
-        if (pooling == Pooling::AVERAGE) spread_squares(shape, above, to);
         if (pooling == Pooling::MAXIMUM) spread_maxima(shape, rectifier, from, above, to);
         primitives<Value>().differentiate_rectifier(pooling == Pooling::NONE ? above : to, from, pixels, rectifier.scale,
                                                     rectifier.shift, to, sums[i]);

@@ -19,13 +19,12 @@ struct MapsShape {
 
 enum class Pooling {
   NONE,
-  AVERAGE,  // of 2x2 pixels; the last row or column of an odd size is left out
   MAXIMUM,  // of 3x3 pixels, in steps of 2, padded as TensorFlow's SAME
 };
 
 // Height or width of pooled maps.
 inline int64_t pool(Pooling pooling, int64_t size) {
-  return pooling == Pooling::NONE ? size : pooling == Pooling::AVERAGE ? size / 2 : (size + 1) / 2;
+  return pooling == Pooling::NONE ? size : (size + 1) / 2;
 }
 
 // y = max(gamma x + beta, 0) by channel, pooled; a value that is not a number stays.

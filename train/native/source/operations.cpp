@@ -13,6 +13,7 @@
 #include "layers.h"
 #include "tensorflow.h"
 #include "threads.h"
+#include "transition.h"
 
 namespace native {
 namespace {
@@ -320,11 +321,39 @@ void rectifier_gradient(Call &call) {
   const Value *x = call.read<Value>(1, {&s.images, &s.channels, &s.height, &s.width});
   const float *gamma = call.read(2, {&s.channels}), *beta = call.read(3, {&s.channels});
   int64_t height = pool(pooling, s.height), width = pool(pooling, s.width);
-  if (!call.failed() && (height < 1 || width < 1)) return call.fail("maps of one row or column have no squares");
   const Value *dy = call.read<Value>(0, {&s.images, &s.channels, &height, &width});
   Value *dx = call.write<Value>(0, {s.images, s.channels, s.height, s.width}, pooling == Pooling::NONE ? 0 : -1);
   float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
   if (!call.failed()) differentiate_scale_rectify(s, dy, x, gamma, beta, pooling, dx, d_gamma, d_beta);
+}
+
+template <typename Value>
+void transition(Call &call) {
+  MapsShape s{};
+  const Value *x = call.read<Value>(0, {&s.images, &s.channels, &s.height, &s.width});
+  const float *gamma = call.read(1, {&s.channels}), *beta = call.read(2, {&s.channels});
+  int64_t one = 1, outputs = 0;
+  const float *kernel = call.read(3, {&one, &one, &s.channels, &outputs});
+  Value *y = call.write<Value>(0, {s.images, outputs, s.height / 2, s.width / 2});
+  float *scratch = call.borrow(call.failed() ? 0 : count_transition_scratch<Value>(s, outputs));
+  if (!call.failed()) run_transition(s, x, gamma, beta, kernel, outputs, y, scratch);
+}
+
+template <typename Value>
+void transition_gradient(Call &call) {
+  MapsShape s{};
+  const Value *x = call.read<Value>(1, {&s.images, &s.channels, &s.height, &s.width});
+  const float *gamma = call.read(2, {&s.channels}), *beta = call.read(3, {&s.channels});
+  int64_t one = 1, outputs = 0, height = s.height / 2, width = s.width / 2;
+  const float *kernel = call.read(4, {&one, &one, &s.channels, &outputs});
+  if (!call.failed() && (height < 1 || width < 1)) return call.fail("maps of one row or column have no squares");
+  const Value *dy = call.read<Value>(0, {&s.images, &outputs, &height, &width});
+  Value *dx = call.write<Value>(0, {s.images, s.channels, s.height, s.width});
+  float *d_gamma = call.write(1, {s.channels}), *d_beta = call.write(2, {s.channels});
+  float *d_kernel = call.write(3, {1, 1, s.channels, outputs});
+  float *scratch = call.borrow(call.failed() ? 0 : count_transition_gradient_scratch<Value>(s, outputs));
+  if (!call.failed())
+    differentiate_transition(s, dy, x, gamma, beta, kernel, outputs, dx, d_gamma, d_beta, d_kernel, scratch);
 }
 
 template <typename Value>
@@ -465,8 +494,12 @@ __attribute__((constructor)) void define_all() {
   define<convolution_gradient<float, false>, convolution_gradient<Bfloat, false>>(
       "ToolkitConvolutionKernelGradient", convolution_gradient_inputs, {"d_kernel: float"});
   define_rectifiers<Pooling::NONE>("ToolkitScaleRectify", "ToolkitScaleRectifyGradient");
-  define_rectifiers<Pooling::AVERAGE>("ToolkitScaleRectifyAverage", "ToolkitScaleRectifyAverageGradient");
   define_rectifiers<Pooling::MAXIMUM>("ToolkitScaleRectifyMaximum", "ToolkitScaleRectifyMaximumGradient");
+  define<transition<float>, transition<Bfloat>>("ToolkitTransition",
+                                                {"x: T", "gamma: float", "beta: float", "kernel: float"}, {"y: T"});
+  define<transition_gradient<float>, transition_gradient<Bfloat>>(
+      "ToolkitTransitionGradient", {"dy: T", "x: T", "gamma: float", "beta: float", "kernel: float"},
+      {"dx: T", "d_gamma: float", "d_beta: float", "d_kernel: float"});
   define<dropout<float>, dropout<Bfloat>>("ToolkitDropout", {"x: T", "rate: float", "seed: int32"}, {"y: T"});
   define<average>("ToolkitAveragePixels", {"x: float"}, {"y: float"});
   define<average_gradient>("ToolkitAveragePixelsGradient", {"dy: float", "size: int32"}, {"dx: float"});

@@ -58,6 +58,15 @@ def rectify_average_gradient(dy: Array, x: Array, gamma: Array, beta: Array) -> 
     return scale_rectify_gradient(upstream, x, gamma, beta)
 
 
+def run_transition(x: Array, gamma: Array, beta: Array, kernel: Array) -> Array:
+    return convolve(rectify_average(x, gamma, beta), kernel)
+
+
+def run_transition_gradient(dy: Array, x: Array, gamma: Array, beta: Array, kernel: Array) -> list[Array]:
+    d_averages, d_kernel = convolve_gradient(dy, rectify_average(x, gamma, beta), kernel)
+    return [*rectify_average_gradient(d_averages, x, gamma, beta), d_kernel]
+
+
 def list_windows(x: Array) -> Array:
     before = [size % 2 for size in x.shape[2:]]
     padded = np.pad(x, ((0, 0), (0, 0), (before[0], 1), (before[1], 1)), constant_values=-1)

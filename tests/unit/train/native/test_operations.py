@@ -146,8 +146,11 @@ def test_what_is_no_number_passes_through() -> None:
     ones = np.ones(3, np.float32)
     y = operations.scale_rectify(tf.constant(x), ones, 0 * ones).numpy()
     np.testing.assert_array_equal(y, np.where(x < 0, 0, x))
-    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="average").numpy()
-    assert (np.isnan(y).sum(), np.isinf(y).sum()) == (1, 1)
+    alone = np.array([[[[0, 1], [0, 0], [1, 0]]]], np.float32)  # a channel of x each, because 0 times NaN is no number
+    y = operations.run_transition(tf.constant(x[:1]), ones, 0 * ones, alone).numpy()
+    assert np.isnan(y).sum() == 2
+    y = operations.run_transition(tf.constant(x[1:, 2:]), ones[:1], 0 * ones[:1], alone[:, :, 2:]).numpy()
+    assert np.isinf(y[:, 0]).sum() == 1
     y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="maximum").numpy()
     assert np.isnan(y[0, 1]).sum() == 2, "two windows hold that pixel"
     assert np.isinf(y).sum() == 1

@@ -52,7 +52,10 @@ def call(name: str, **inputs: Any) -> Callable[[], Any]:
 MAPS, ONES = np.ones((2, 3, 4, 4), np.float32), np.ones(3, np.float32)
 WRONG = {
     "empty": (call("average_pixels", x=MAPS[:0]), "input 0 is empty: axis 0"),
-    "one column": (call("scale_rectify_average", x=MAPS[..., :1], gamma=ONES, beta=ONES), "size of 0"),
+    "one column": (
+        call("transition", x=MAPS[..., :1], gamma=ONES, beta=ONES, kernel=np.ones((1, 1, 3, 2), "f")),
+        "size of 0",
+    ),
     "channels": (call("convolution", x=MAPS, kernel=np.ones((3, 3, 4, 2), "f")), "size 4 on axis 2, not 3"),
     "gamma": (call("scale_rectify", x=MAPS, gamma=np.ones(4, "f"), beta=np.ones(3, "f")), "input 1 has size 4"),
     "sizes": (call("average_pixels_gradient", dy=MAPS[..., 0, 0], size=[2, 2, 2]), "input 1 has size 3 on axis 0"),
