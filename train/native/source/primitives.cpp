@@ -295,9 +295,8 @@ const float *multiply_tile(const float *x, int64_t inputs, const float *weights,
 
 const Bfloat *multiply_tile(const Bfloat *x, int64_t inputs, const Bfloat *weights, float *y, int64_t rows,
                             const NextRows<Bfloat> &next) {
-  next.fetch_all();
   static const int64_t here = 0;
-  return multiply_block(x, TILE, inputs, &here, 1, weights, y, rows, TILE);
+  return multiply_block(x, TILE, inputs, &here, 1, weights, y, rows, TILE, next);
 }
 
 template <typename Value>
@@ -403,13 +402,17 @@ inline void sum_channels(const MapsOf<const Value> &x, const MapsOf<const Value>
   for (int64_t image = 0; image < images; image++) {
     Sums plain[N], product[N];
     const Value *from = x.at(channel, image), *by = y.at(channel, image);
-    for (int64_t i = 0; i < pixels; i += 8)
+    const auto add_8 = [&](int64_t i, auto... left) {
 #pragma GCC unroll 2
       for (int n = 0; n < N; n++) {
-        const Eight value = load_8(from + n * x.channel_step + i, pixels - i);
+        const Eight value = load_8(from + n * x.channel_step + i, left...);
         plain[n].add(value);
-        product[n].add_product(value, squares ? value : load_8(by + n * y.channel_step + i, pixels - i));
+        product[n].add_product(value, squares ? value : load_8(by + n * y.channel_step + i, left...));
       }
+    };
+    int64_t i = 0;
+    for (; i + 8 <= pixels; i += 8) add_8(i);
+    if (i < pixels) add_8(i, pixels - i);
     for (int n = 0; n < N; n++) total[n] = add(total[n], fold(plain[n], product[n]));
   }
   for (int n = 0; n < N; n++) store_2(sums + 2 * n, total[n]);

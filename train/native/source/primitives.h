@@ -155,9 +155,12 @@ struct NextRows {
       others.fetch(number / 2);
     }
   }
-  [[gnu::always_inline]] void fetch_all() const {
-    for (const RowsAhead<Value> *some : {&rows, &others})
-      for (int64_t line = 0; line < some->LINES * some->rows; line++) some->fetch(line);
+  // The same in few steps that each take long: what the step `number` of `of` brings.
+  [[gnu::always_inline]] void step(int64_t number, int64_t of) const {
+    for (const RowsAhead<Value> *some : {&rows, &others}) {
+      const int64_t lines = some->LINES * some->rows, end = lines * (number + 1) / of;
+      for (int64_t line = lines * number / of; line < end; line++) some->fetch(line);
+    }
   }
 };
 

@@ -112,16 +112,22 @@ void arrange(const Bfloat *x, int64_t stride, int64_t rows, int64_t count, Bfloa
   }
 }
 
-// Computes `wanted` of LANES rows of a product for `width` pixels, in float32; returns the next rows' weights.
+// Computes `wanted` of LANES rows of a product for `width` pixels, in float32, while `next` is brought; returns the next rows'
+// weights.
 const Bfloat *multiply_block(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *offsets, int64_t taps,
-                             const Bfloat *weights, float *y, int64_t wanted, int64_t width) {
+                             const Bfloat *weights, float *y, int64_t wanted, int64_t width,
+                             const native::NextRows<Bfloat> &next) {
   using namespace native;
+  const int64_t steps = taps * (round_up(inputs, DEPTH) / DEPTH);
   const auto *pairs = reinterpret_cast<const float *>(x);
   with_columns(width / LANES, [&](auto n) {
     Product<n> product(y, TILE, wanted, true);
+    int64_t step = 0;
     for (int64_t tap = 0; tap < taps; tap++)
-      for (int64_t input = 0; input < inputs; input += DEPTH, weights += LANES * DEPTH)
+      for (int64_t input = 0; input < inputs; input += DEPTH, weights += LANES * DEPTH, step++) {
         product.run(weights, DEPTH, pairs + input / 2 * stride + offsets[tap], stride);
+        next.step(step, steps);
+      }
     product.end();
   });
   return weights;
@@ -131,11 +137,12 @@ void multiply(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *of
               const Bfloat *weights, int64_t rows, Bfloat *y, int64_t y_stride, int64_t width,
               const native::NextRows<Bfloat> &next) {
   using namespace native;
-  next.fetch_all();
   alignas(64) float block[LANES * TILE];
   for (int64_t start = 0; start < rows; start += LANES) {
     const int64_t wanted = rows - start < LANES ? rows - start : LANES;
-    weights = multiply_block(x, stride, inputs, offsets, taps, weights, block, wanted, width);
+    for (int64_t row = 0; row < wanted; row++)  // see `expect_results`
+      for (int64_t i = 0; i < width; i += 64 / sizeof(Bfloat)) __builtin_prefetch(y + (start + row) * y_stride + i, 1);
+    weights = multiply_block(x, stride, inputs, offsets, taps, weights, block, wanted, width, next.part(start, LANES, rows));
     for (int64_t row = 0; row < wanted; row++)
       for (int64_t i = 0; i < width; i += Vector::LANES)
         store(y + (start + row) * y_stride + i, load(block + row * TILE + i));
@@ -145,16 +152,19 @@ void multiply(const Bfloat *x, int64_t stride, int64_t inputs, const int64_t *of
 void accumulate(const Bfloat *x, int64_t stride, int64_t rows, const Bfloat *y, int64_t columns, float *sums,
                 int64_t pixels, const native::NextRows<Bfloat> &next) {
   using namespace native;
-  next.fetch_all();
   const auto *pairs = reinterpret_cast<const float *>(y);
-  for (int64_t row = 0; row < rows; row += LANES)
+  for (int64_t row = 0; row < rows; row += LANES) {
+    const NextRows<Bfloat> brought = next.part(row, LANES, rows);
     for (int64_t column = 0; column < columns; column += 4 * LANES)
       with_columns((columns - column) / LANES, [&](auto n) {
         Product<n> product(sums + row * columns + column, columns, rows - row < LANES ? rows - row : LANES, false);
-        for (int64_t pixel = 0; pixel < pixels; pixel += DEPTH)
+        for (int64_t pixel = 0; pixel < pixels; pixel += DEPTH) {
           product.run(x + row * stride + pixel, stride, pairs + pixel / 2 * columns + column, columns);
+          if (column == 0) brought.step(pixel / DEPTH, (pixels + DEPTH - 1) / DEPTH);
+        }
         product.end();
       });
+  }
 }
 
 }  // namespace
