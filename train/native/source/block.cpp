@@ -445,7 +445,7 @@ struct GradientScratch {
     norms = arena.take<Norm>(shape.inner);
     places = arena.take<TapPlaces>(count_places<Value>(widest, SIZE));
     if (has_runs<Value>(widest)) runs = arena.take<int64_t>(count_runs(widest));
-    rectified = arena.take_each<Value>(last * TILE);
+    rectified = arena.take_each<Value>(round_up(PACKED_ROWS<Value>, LANES) * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
     columns1 = arena.take_each<Value>(TILE * plan.columns);
@@ -611,16 +611,23 @@ struct Backward {
         });
         primitives<Value>().transpose(d_inner, TILE, inner, memory.columns1.mine(), plan.columns);
         const auto *d_arranged = arrange(d_inner, TILE, inner, TILE, memory.arranged1.mine());
-        const Rows<const Value> all_x = locate(maps, tile), x{all_x.data + begin * all_x.stride, all_x.stride};
+        const Rows<const Value> all_x = locate(maps, tile);
         const Rows<Value> dx = locate(gradient, tile);
-        primitives<Value>().rectify(x.data, x.stride, end - begin, layer.gamma1 + begin, layer.beta1 + begin, rectified);
-        primitives<Value>().accumulate(rectified, TILE, end - begin, memory.columns1.mine(), plan.columns, d_kernel, TILE,
-                                       {locate_next(maps, next, begin, end), locate_next(between, next, 0, inner)});
-        primitives<Value>().differentiate_reader(x.data, x.stride, end - begin, layer.gamma1 + begin, rectified, d_arranged,
-                                                 inner, memory.packed1 + count_packed<Value>(begin, inner, 1),
-                                                 dx.data + begin * dx.stride, dx.stride, d_gamma, d_beta,
-                                                 {locate_next(gradient, next, begin, end),
-                                                  locate_next(plan.lay(memory.d_between, inner), next, 0, inner)});
+        // By few channels at a time, so that all that is computed of them stays in the first-level cache.
+        const NextRows<Value> earlier{locate_next(maps, next, begin, end), locate_next(between, next, 0, inner)};
+        const NextRows<Value> later{locate_next(gradient, next, begin, end),
+                                    locate_next(plan.lay(memory.d_between, inner), next, 0, inner)};
+        for (int64_t row = begin; row < end; row += PACKED_ROWS<Value>) {
+          const int64_t rows = std::min<int64_t>(PACKED_ROWS<Value>, end - row), at = row - begin;
+          const Value *of_rows = all_x.data + row * all_x.stride;
+          primitives<Value>().rectify(of_rows, all_x.stride, rows, layer.gamma1 + row, layer.beta1 + row, rectified);
+          primitives<Value>().accumulate(rectified, TILE, rows, memory.columns1.mine(), plan.columns,
+                                         d_kernel + at * plan.columns, TILE, earlier.part(at, rows, end - begin));
+          primitives<Value>().differentiate_reader(of_rows, all_x.stride, rows, layer.gamma1 + row, rectified, d_arranged,
+                                                   inner, memory.packed1 + count_packed<Value>(row, inner, 1),
+                                                   dx.data + row * dx.stride, dx.stride, d_gamma + at * LANES,
+                                                   d_beta + at * LANES, later.part(at, rows, end - begin));
+        }
       });
     });
     add_parts(memory.d_kernel1, plan.split.pieces, kernel_sums);

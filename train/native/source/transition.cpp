@@ -11,6 +11,8 @@ namespace native {
 namespace {
 
 constexpr int64_t COLUMNS = 64;  // averages that are computed at once
+template <typename Value>
+constexpr int64_t LINE = 64 / sizeof(Value);  // values that come from memory together
 
 template <typename Value>
 void average_squares(const MapsShape &shape, const Rectifier &rectifier, const Value *from, Value *to) {
@@ -19,9 +21,14 @@ void average_squares(const MapsShape &shape, const Rectifier &rectifier, const V
     for (int64_t start = 0; start < width; start += COLUMNS) {
       const int64_t count = std::min(width - start, COLUMNS);
       float above[2 * COLUMNS], below[2 * COLUMNS];
+      const Value *x = from + 2 * (row * shape.width + start), *next = x + shape.pixels();
       Value *y = to + row * width + start;
-      rectifier.run(from + 2 * (row * shape.width + start), 2 * count, above);
-      rectifier.run(from + 2 * (row * shape.width + start) + shape.width, 2 * count, below);
+      for (int64_t i = 0; i < 2 * count; i += LINE<Value>) {  // the next channel lies in another page
+        __builtin_prefetch(next + i, 0, 2);
+        __builtin_prefetch(next + shape.width + i, 0, 2);
+      }
+      rectifier.run(x, 2 * count, above);
+      rectifier.run(x + shape.width, 2 * count, below);
       INDEPENDENT for (int64_t i = 0; i < count; ++i)
         narrow(((above[2 * i] + above[2 * i + 1]) + (below[2 * i] + below[2 * i + 1])) * 0.25f, y[i]);
     }
@@ -32,13 +39,14 @@ template <typename Value>
 void spread_squares(const MapsShape &shape, const Value *from, Value *to) {
   const int64_t width = shape.width, squares = width / 2, rows = shape.height / 2 * 2;
   for (int64_t row = 0; row < rows; row += 2, from += squares) {
-    Value *const above = to + row * width;
+    Value *const above = to + row * width, *const below = above + width;
+    for (int64_t i = 0; i < 2 * width; i += LINE<Value>) __builtin_prefetch(above + shape.pixels() + i, 1);
     INDEPENDENT for (int64_t i = 0; i < squares; ++i) {
-      narrow(widen(from[i]) * 0.25f, above[2 * i]);
-      above[2 * i + 1] = above[2 * i];
+      Value share;
+      narrow(widen(from[i]) * 0.25f, share);
+      above[2 * i] = above[2 * i + 1] = below[2 * i] = below[2 * i + 1] = share;
     }
-    if (width % 2) above[width - 1] = Value{};
-    std::copy_n(above, width, above + width);
+    if (width % 2) above[width - 1] = below[width - 1] = Value{};
   }
   std::fill(to + rows * width, to + shape.pixels(), Value{});
 }
