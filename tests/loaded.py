@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = ("keras", "matplotlib.pyplot", "pydantic.type_adapter", "pydantic.types", "sklearn.datasets", "tensorflow")
+LIBRARIES = ("keras", "matplotlib.pyplot", "sklearn.datasets", "tensorflow")
 """What a job loads, but for its own modules: signals come while these are loaded, too."""
 
 # The shell finds the interpreter, because the first line of a program allows no space in a path.

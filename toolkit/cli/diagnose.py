@@ -17,7 +17,7 @@ _STANDARD_INPUT = "-"
 def diagnose(
     session: Session,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Logs; `-` or none reads standard input.")
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Logs; `-` or none reads standard input.")
     ] = None,
     name: Annotated[str | None, typer.Option("--id", metavar="ID", help="Show what is known of one failure.")] = None,
     last: Annotated[
