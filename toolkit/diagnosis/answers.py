@@ -193,6 +193,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "host-compiler-too-new": cards.step_below,
     "nvcc-and-host-compiler": cards.step_below,
     "cudnn-handle": cards.measure_memory,
+    "keras-private": packages.judge_copy,
     "driver-too-old": cards.find_driver,
     "ptx-newer-than-ptxas": cards.find_driver,
     "card-outside-cuda": cards.judge_age,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolkit.diagnosis.specifiers import compare, read_minor
+from toolkit.versions.numbers import to_number
 from toolkit.versions.table import load_table
 
 Words = Mapping[str, str]
@@ -44,13 +45,31 @@ def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
         told |= {"taken_cuda": both[-1]} if len(both) > 1 and all(both) else {}
         major = both[-1].partition(".")[0]
         told |= {"suffix": "" if int(major) > 12 else f"-cu{major}"} if major else {}
+    here = _find_new_enough(words, facts, exact=bool(told))
     cuda = words.get("cuda", "") or (read_cuda(facts) if told else "")
     rows = load_table().cuda_rows
+    told |= {"here": here} if here else {}
     drivers = [rows[version].driver for version in sorted(rows) if version.startswith(f"{cuda}.")]
     told |= {"cuda": cuda} if cuda else {}
     named = {read_minor(version): rows[version].driver.partition(".")[0] for version in sorted(rows)}
     told["drivers"] = ", ".join(f"{branch} for {minor}" for minor, branch in named.items() if branch)
     return {**told, "driver": drivers[0]} if drivers and drivers[0] else told
+
+
+def _find_new_enough(words: Words, facts: Words, *, exact: bool) -> str:
+    """Return the driver that the log names, if it is new enough for the CUDA of the failure, or for any; else empty.
+
+    ``exact``: a driver of that very CUDA is wanted, not one of its major version.
+    """
+    here, cuda = facts.get("driver", ""), words.get("cuda", "") or read_cuda(facts)
+    rows = load_table().cuda_rows
+    if "cuda" in words or exact:
+        wanted = [row.driver for version, row in rows.items() if version.startswith(f"{cuda}.")]
+    else:
+        major = cuda.partition(".")[0]
+        lowest = {version.partition(".")[0]: row.driver_min for version, row in rows.items() if row.driver_min}
+        wanted = [lowest.get(major, "")] if major else [max(lowest.values(), key=to_number)]
+    return here if here and wanted and all(wanted) and to_number(here) >= max(map(to_number, wanted)) else ""
 
 
 def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:

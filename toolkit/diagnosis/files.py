@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
@@ -70,6 +70,16 @@ def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
     return {**told, "half": module} if installed else {**told, "own": file}
 
 
+_FOLDER: Final = re.compile(
+    r"(?:[a-z]:)?(?:[\\/](?:users|home)[\\/][^\\/]+(?:[\\/](?:desktop|documents|downloads))?|[\\/]root|[\\/]content(?:/drive(?:/mydrive)?)?"
+    r"|/kaggle/(?:input|working)|/(?:tmp|app|workspace|mnt|data))?[\\/]?|~[\\/]?",
+    re.IGNORECASE,
+)
+"""A folder of a user, or of a system or service, in which there is more than one model."""
+
+
 def read_path(words: Words, _facts: Words, _known: Knowledge) -> Words:
-    """Return whether a path in a message is empty."""
-    return {"nothing": "yes"} if words.get("file", "x") == "" else {}
+    """Return whether a path in a message is empty, or that of a folder which is no model's."""
+    if words.get("file", "x") == "":
+        return {"nothing": "yes"}
+    return {"folder": words["file"]} if _FOLDER.fullmatch(words.get("file", "x")) else {}

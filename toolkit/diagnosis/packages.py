@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolkit.diagnosis.specifiers import compare, overlap, read_minor
+from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor
 
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
@@ -71,6 +71,15 @@ def judge_release(words: Words, facts: Words, known: Knowledge) -> Words:
             beside = {"base": base, "base_version": facts[fact], "base_minor": minor}
             return {"package": package, "whole": find_version(package, facts), "own_minor": version, **beside}
     return {}
+
+
+def judge_copy(_words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return whether TensorFlow's inner Keras is a mere copy here: since 2.6, and so in each one for Python 3.10."""
+    if tensorflow := facts.get("TensorFlow", ""):
+        copied = fits(tensorflow, ">=2.6")
+    else:
+        copied = "public Keras" in facts or fits(facts.get("Python", ""), ">=3.10")
+    return {"copied": "yes"} if copied else {}
 
 
 def compare_protobuf(words: Words, _facts: Words, _known: Knowledge) -> Words:
