@@ -32,6 +32,7 @@ _FRAME: Final = re.compile(r"""(?im)file "?([^"\n,]+?)"?(?:, line |:)(\d+)(?:$|,
 """A frame of a traceback, as Python or IPython prints it."""
 _CELL: Final = re.compile(r"(?m)^\[?(\S+\.py)\]?(?:\(\S*\))? in [<\w]")
 """A frame of a traceback, as Colab and older notebooks print it."""
+_TRACEBACK: Final = "traceback (most recent call last)"
 _LIBRARY: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
 )
@@ -323,8 +324,11 @@ class _Near:
         return any(pattern.stands_in(part) for part in parts)
 
     def find_place(self) -> dict[str, str]:
-        """Return the package in whose file the traceback before this line ends, its caller, and the module imported."""
-        frames = sorted((*_FRAME.finditer(self._before()), *_CELL.finditer(self._before())), key=_start)
+        """Return the package in whose file the traceback before this line ends, its caller, and the module imported.
+
+        Where none stands before it, as the message was copied above its traceback, that after it counts.
+        """
+        frames = _list_frames(self._before()) or _list_frames("".join(self._after().partition(_TRACEBACK)[1:]))
         package = _PACKAGE.search(frames[-1][1]) if frames else None
         told = {"raiser": package[1]} if package else {}
         # Who called what raised the error, if a function of TensorFlow stands between them.
@@ -348,6 +352,10 @@ class _Near:
             text = self._text[self._end : self._end + _NEAR_BYTES]
             self._parts["after"] = _decode(b"\n".join(text.split(b"\n")[:_NEAR_LINES]))
         return self._parts["after"]
+
+
+def _list_frames(text: str) -> list[re.Match[str]]:
+    return sorted((*_FRAME.finditer(text), *_CELL.finditer(text)), key=_start)
 
 
 def _start(match: re.Match[str]) -> int:
