@@ -53,7 +53,7 @@ def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     return {"lacks": here, "newest": newest} if fits(here, f">{newest}") else {}
 
 
-def read_tags(words: Words, _facts: Words, known: Knowledge) -> Words:
+def read_tags(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return of which Python or platform the wheels are, where uv says it."""
     told = {"package": words.get("package", "a package")}
     if "registry" in words and not re.match("torch|triton|nvidia|pytorch", told["package"]):
@@ -67,7 +67,9 @@ def read_tags(words: Words, _facts: Words, known: Knowledge) -> Words:
         listed_by_table = {"listed": wheels["pythons"], "newest": wheels["newest"]} if wheels else {}
         return {**told, "lacking": words["asked"], **listed_by_table}
     if "system" not in words:
-        return told
+        apple = "Apple's processor" in facts and fits(words.get("asked", ""), "<2.13")
+        wheels = find_wheels(words, {}, known) if "asked" in words else {}
+        return {**told, **wheels, **({"apple": "yes"} if apple and wheels else {})}
     system = words["system"].replace("`", "")
     on_intel = "macosx" in system and "x86_64" in system
     hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
