@@ -99,6 +99,8 @@ def say(command: str, *facts: str) -> list[str]:
         ("export A=1", ["notebook"], ["%env A=1"]),
         ("export A=1", ["image build"], ["ENV A=1"]),
         ("A=1 python x.py", ["Windows", "PowerShell"], ["$env:A = '1'", "python x.py"]),
+        ("pip install 'x; os == \"a\"'", ["Windows", "pip install"], ["python -m pip install \"x; os == 'a'\""]),
+        ("uv add \"x; os == 'a'\"", ["Windows"], ["uv add \"x; os == 'a'\""]),
         ("A=1 python x.py", ["notebook"], ["!A=1 python x.py"]),
         ("sudo apt-get install ffmpeg", ["Colab"], ["!apt-get install -y ffmpeg"]),
         ("sudo apt-get install ffmpeg", ["image build"], ["RUN apt-get update && apt-get install -y ffmpeg"]),
@@ -215,6 +217,7 @@ def test_later_sentences_about_what_is_not_there_are_left_out() -> None:
     [
         ("Install numpy<2, or a TensorFlow that is built for NumPy 2 (2.18 or later).", "Install numpy<2."),
         ("Take Keras (2.2, or 2.4 with TensorFlow 2.2).", "Take Keras (2.2, or 2.4 with TensorFlow 2.2)."),
+        ("The PyTorch (not TensorFlow) is old.", "The PyTorch is old."),
         ("Let TensorFlow's memory grow.", "Let PyTorch's memory grow."),
         ("Install the cuDNN of TensorFlow; update TensorFlow to 2.18.", "Install the cuDNN of PyTorch."),
     ],
