@@ -68,6 +68,11 @@ def test_what_only_reports_another_failure_gives_way_to_it() -> None:
     assert name(f"KeyError: 'frobnication'\n{report}") == ["key-missing"]
 
 
+def test_a_grave_accent_of_the_page_around_a_line_is_no_part_of_what_it_says() -> None:
+    assert "use frobnicate." in read("`NotImplementedError: no frob here. Please use frobnicate`").causes[0].remedy
+    assert "use `frob`." in read("NotImplementedError: no frob here. Please use `frob`").causes[0].remedy
+
+
 def test_a_message_that_ends_the_program_is_not_hidden_by_one_that_does_not() -> None:
     warning = "Could not load dynamic library 'cudart64_110.dll'; dlerror: cudart64_110.dll not found"
     assert name(f"{warning}\nImportError: cannot import name 'frob' from 'numpy'") == [

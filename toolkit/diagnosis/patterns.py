@@ -35,6 +35,13 @@ _KINDS: Final[Mapping[str, str]] = {
     "number": r"\d+",
     "python": r"[23]\.\d{1,2}(?:\.\d+)?(?![\d.])",
     "three": "3",
+    "zero": r"0(?!\d)",
+    "tornbuild": "bazel-out|pybind11_protobuf",
+    "newstring": r"(?=\w*(?:tensorflow|3tsl|4absl|google8protobuf|3xla|stream_executor))_z\w*(?:b5cxx11|__cxx11)\w*",
+    "oldstring": r"(?=\w*(?:tensorflow|3tsl|4absl|google8protobuf|3xla|stream_executor))_z\w*[ek]ss\w*",
+    "delegate": r"tflite(?:xnnpack|gpu|nnapi|hexagon|coreml)delegate\w*",
+    "pointer": r"(?:ve?|vers|ion ?)(?=['\"])",
+    "markup": r"(?:<|<!|<h|<!do|<htm|ctyp|tml)(?=['\">])",
     "filename": r"(?:(?!\. )[^\s'\"`])*",
     "cudasymbol": r"(?:__)?cuda[a-z]\w+|(?:cudnn|cublas|cufft|curand|cusolver|cusparse|nccl)[a-z]\w+",
     "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
@@ -179,6 +186,13 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "number": "3",
     "python": "3.11",
     "three": "3",
+    "zero": "0",
+    "tornbuild": "bazel-out",
+    "newstring": "_ZN10tensorflow3fooB5cxx11Ev",
+    "oldstring": "_ZN10tensorflow3fooERKSs",
+    "delegate": "TfLiteXNNPackDelegate",
+    "pointer": "v'",
+    "markup": "<'",
     "path": "x.h",
     "systemfolder": "/lib64/",
     "rest": "of x",
@@ -299,7 +313,7 @@ class Pattern:
             if not found:
                 return None
             position = found.end()
-            words |= {name: line[slice(*found.span(name))] for name in part.groupindex}
+            words |= {name: _close(line[slice(*found.span(name))]) for name in part.groupindex}
         return words
 
     def stands_in(self, text: str) -> bool:
@@ -307,6 +321,11 @@ class Pattern:
         return any(word in text for word in self.literals) and any(
             self.match(line, line) is not None for line in text.split("\n")
         )
+
+
+def _close(word: str) -> str:
+    """Return a word without a single grave accent at its end, which is of the page and not of the log."""
+    return word[:-1] if word.endswith("`") and word.count("`") % 2 else word
 
 
 def _give_sample(piece: re.Match[str]) -> str:

@@ -38,6 +38,8 @@ _LIBRARY: Final = re.compile(
 )
 """A file that is not the user's."""
 _PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORECASE)
+_COMPILED: Final = re.compile(r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]")
+"""The folder into which pip unpacks the sources of a package, to compile them."""
 _IMPORT: Final = re.compile(
     r"from (\.*[a-z_][\w.]*|\.+) import [^\n]*(?:\n *\^+)?\n(?:[^\n]{0,40}\n){0,2}\Z", re.IGNORECASE
 )
@@ -336,6 +338,8 @@ class _Near:
         owners = [found[1] if (found := _PACKAGE.search(each)) else "" for each in above]
         caller = next((each for each in reversed(owners) if each != "tensorflow"), "")
         told |= {"caller": caller} if caller else {}
+        if compiled := _COMPILED.findall(self._before()):
+            told["compiled"] = compiled[-1]
         if found := _IMPORT.search(self._before()):
             module = found[1] if not found[1].startswith(".") else told.get("raiser", "")
             told |= {"imported": module} if module else {}
