@@ -41,7 +41,7 @@ def test_every_shape(name: str, n: int, c: int, h: int, w: int, d: int) -> None:
     expected = [operation.reference(*exact), *operation.gradient(upstream.astype(np.float64), *exact)]
     for found, value in zip(results, expected, strict=True):
         assert found.shape == value.shape
-        # The gradient of a maximum is rounded each time that a window adds to it; a transition's averages are rounded, too.
+        # The gradient of a maximum is rounded each time that a window adds to it, and a transition's averages are, too.
         bound = 16 * ROUNDING if name in ROUNDED_WITHIN else ROUNDING if found.dtype == BFLOAT else BOUND
         assert measure_terms(found.astype(np.float64), value, results[0].size) < bound
 
