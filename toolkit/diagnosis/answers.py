@@ -114,9 +114,8 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
-    if known.get("below") and specifiers.fits(
-        known.get("asked", ""), known["below"]
-    ):  # that release has wheels for the system meant
+    # The release that was asked for has wheels for this system; only later ones have none.
+    if known.get("below") and specifiers.fits(known.get("asked", ""), known["below"]):
         known = {**known, "renew": known["package"]}
         known.pop("only", "")
     if row.id in _TOGETHER:
@@ -190,8 +189,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "compiler-does-not-know-card": cards.date_card,
     "xla-ptx-target": cards.date_card,
     "conda-unsatisfiable": packages.name_asker,
-    "host-compiler-too-new": cards.step_below,
-    "nvcc-and-host-compiler": cards.step_below,
+    "host-compiler-too-new": cards.name_older_compiler,
+    "nvcc-and-host-compiler": cards.name_older_compiler,
     "cudnn-handle": cards.measure_memory,
     "keras-private": packages.judge_copy,
     "driver-too-old": cards.find_driver,

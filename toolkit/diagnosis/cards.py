@@ -95,7 +95,8 @@ def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     return {}
 
 
-def step_below(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+def name_older_compiler(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the compiler before the first one that a CUDA does not take."""
     return {name: str(int(words[word]) - 1) for word, name in (("below", "clang"), ("gcc", "older")) if word in words}
 
 
