@@ -122,9 +122,8 @@ def main() -> None:
     stages: list[tuple[str, tuple[Work, Work], tuple[Callable[[], Any], Callable[[], Any]]]] = []
     for layer in list_layers(config, FOR_NATIVE):
         y = layer(value, training=True) if type(layer).__name__ == "DenseBlock" else layer(value)
-        if (
-            type(layer).__name__ != "Permute" and y is not value
-        ):  # a layer that returns what it is given only owns weights
+        # A layer that returns what it is given only owns weights.
+        if type(layer).__name__ != "Permute" and y is not value:
             value = tf.cast(value, layer.compute_dtype)
             stages.append((layer.name, count(layer, value, y), make_runs(layer, value)))
         value = y

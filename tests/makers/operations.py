@@ -42,7 +42,7 @@ OPERATIONS = {
         lambda n, c, h, w, d: [(n, c, h + 1, w + 1), (c,), (c,), (1, 1, c, d)],
     ),
     "rectify_maximum": Operation(
-        functools.partial(operations.scale_rectify, pooling="maximum"),
+        functools.partial(operations.scale_rectify, maximum=True),
         references.rectify_maximum,
         references.rectify_maximum_gradient,
         lambda n, c, h, w, _: [(n, c, h, w), (c,), (c,)],

@@ -130,8 +130,8 @@ class DenseBlock(_Layer):
 class ScaleRectify(_Layer):
     """Scales, shifts and rectifies normalised maps, which is the rest of norm-ReLU.
 
-    With `maximum`, it also does what `Pool` does after it. If it is `deferred`, a `NativeTransition` after it does all
-    of this, and it only owns the weights.
+    With `maximum`, it also does what `Pool` does after it. If it is `deferred`, it only owns the weights, and the
+    `NativeTransition` after it does the work.
     """
 
     def __init__(self, *, maximum: bool = False, even: bool = False, deferred: bool = False, **options: Any) -> None:
@@ -150,7 +150,7 @@ class ScaleRectify(_Layer):
         if self.deferred:
             return x
         if self.maximum:
-            return operations.scale_rectify(x, *self.read(), pooling="maximum", even=self.even)
+            return operations.scale_rectify(x, *self.read(), maximum=True, even=self.even)
         return scale_rectify(x, *self.read(), self.form)
 
     def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -10,7 +10,7 @@ import locale
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import tensorflow as tf
 
@@ -109,21 +109,18 @@ def convolve_by_two(x: tf.Tensor, kernel: tf.Tensor, *, even: bool = False) -> t
     return convolve(x, kernel, first=True)
 
 
-Pooling = Literal["", "maximum"]
-
-
 def scale_rectify(
-    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, pooling: Pooling = "", even: bool = False
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *, maximum: bool = False, even: bool = False
 ) -> tf.Tensor:
     """Return max(gamma x + beta, 0) by channel.
 
-    `pooling` halves height and width, by the ``maximum`` of 3x3 pixels in steps of 2. These are padded as TensorFlow's
-    SAME, or by `even` on both sides.
+    With `maximum`, windows of 3x3 pixels in steps of 2 give their largest value, which halves height and width. They
+    are padded as TensorFlow's SAME, or by `even` alike on both sides.
     """
-    x, axes = turn(x, even=even and pooling == "maximum")
+    x, axes = turn(x, even=even and maximum)
     if axes:
-        return tf.reverse(scale_rectify(x, gamma, beta, pooling=pooling), axes)
-    forward = f"toolkit_scale_rectify_{pooling}".rstrip("_")
+        return tf.reverse(scale_rectify(x, gamma, beta, maximum=maximum), axes)
+    forward = "toolkit_scale_rectify_maximum" if maximum else "toolkit_scale_rectify"
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def run(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Gradient]:
@@ -131,7 +128,7 @@ def scale_rectify(
             gradients = getattr(load(), f"{forward}_gradient")(dy=dy, x=x, gamma=gamma, beta=beta)
             return _shape_all(gradients, [x.shape, gamma.shape, beta.shape])
 
-        sizes = [(size + 1) // 2 if pooling else size for size in x.shape[2:]]
+        sizes = [(size + 1) // 2 if maximum else size for size in x.shape[2:]]
         y = getattr(load(), forward)(x=x, gamma=gamma, beta=beta)
         return _shape(y, [*x.shape[:2], *sizes]), differentiate
 

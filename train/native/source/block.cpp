@@ -337,16 +337,19 @@ struct Grower {
   Value *packed;
   Norm *norms;
   int64_t *runs = nullptr;
-  Arena::Each<Value> laid, arranged, result;
+  Arena::Each<Value> laid, arranged, result{};
 
   Grower(const Plan &plan, Arena &arena)
       : widest(plan.layout<Value>(plan.band(), plan.band())),
         packed(arena.take<Value>(count_packed<Value>(plan.shape.growth, plan.shape.inner, count_taps(widest, SIZE)))),
         norms(arena.take<Norm>(plan.shape.inner)),
         laid(arena.take_each<Value>(plan.shape.inner * widest.length())),
-        arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, widest.length()))),
-        result(arena.take_each<Value>(plan.shape.growth * widest.span())) {
-    if (has_runs<Value>(widest)) runs = arena.take<int64_t>(count_runs(widest));
+        arranged(arena.take_each<Value>(count_arranged<Value>(plan.shape.inner, widest.length()))) {
+    if (has_runs<Value>(widest)) {  // results are written where they belong
+      runs = arena.take<int64_t>(count_runs(widest));
+    } else {
+      result = arena.take_each<Value>(plan.shape.growth * widest.span());
+    }
   }
 
   void prepare() const {
@@ -426,7 +429,7 @@ struct GradientScratch {
   int64_t *runs = nullptr;
   Norm *norms;
   Arena::Each<Value> rectified, d_inner, arranged1, columns1;
-  Arena::Each<Value> d_new, laid, columns2, d_laid, arranged2, d_rectified;
+  Arena::Each<Value> d_new, laid, columns2, d_laid, arranged2, d_rectified{};
 
   GradientScratch(const Plan &plan, Arena &arena)
       : sums(plan, std::max({plan.shape.first, plan.shape.inner, plan.shape.growth}), arena),
@@ -444,7 +447,6 @@ struct GradientScratch {
     d_beta = arena.take(pieces * plan.last * LANES);
     norms = arena.take<Norm>(shape.inner);
     places = arena.take<TapPlaces>(count_places<Value>(widest, SIZE));
-    if (has_runs<Value>(widest)) runs = arena.take<int64_t>(count_runs(widest));
     rectified = arena.take_each<Value>(round_up(PACKED_ROWS<Value>, LANES) * TILE);
     d_inner = arena.take_each<Value>(shape.inner * TILE);
     arranged1 = arena.take_each<Value>(count_arranged<Value>(shape.inner, TILE));
@@ -454,7 +456,11 @@ struct GradientScratch {
     columns2 = arena.take_each<Value>(count_transposed<Value>(widest, shape.inner, shape.growth));
     d_laid = arena.take_each<Value>(round_up(shape.growth, LANES) * length);
     arranged2 = arena.take_each<Value>(count_arranged<Value>(shape.growth, length));
-    d_rectified = arena.take_each<Value>(shape.inner * std::max<int64_t>(widest.span(), TILE));
+    if (has_runs<Value>(widest)) {  // results are written where they belong
+      runs = arena.take<int64_t>(count_runs(widest));
+    } else {
+      d_rectified = arena.take_each<Value>(shape.inner * widest.span());
+    }
   }
 
   // Sums of a piece for the gradient of a 3x3 kernel, of which those of a share of its inputs lie together.

@@ -68,7 +68,7 @@ def pad(x: Any, pixels: int) -> tf.Tensor:
 @example(n=1, c=2, h=12, w=9)  # its sums nearly cancel
 def test_a_maximum_with_even_padding(n: int, c: int, h: int, w: int) -> None:
     inputs = draw([(n, c, h, w), (c,), (c,)])
-    found = differentiate(functools.partial(operations.scale_rectify, pooling="maximum", even=True), inputs)
+    found = differentiate(functools.partial(operations.scale_rectify, maximum=True, even=True), inputs)
     exact = [tf.constant(value, tf.float64) for value in (inputs[0].transpose(0, 2, 3, 1), *inputs[1:])]
     upstream = draw([found[0].shape], seed=1)[0].astype(np.float64).transpose(0, 2, 3, 1)
     with tf.GradientTape() as tape:
@@ -151,7 +151,7 @@ def test_what_is_no_number_passes_through() -> None:
     assert np.isnan(y).sum() == 2
     y = operations.run_transition(tf.constant(x[1:, 2:]), ones[:1], 0 * ones[:1], alone[:, :, 2:]).numpy()
     assert np.isinf(y[:, 0]).sum() == 1
-    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, pooling="maximum").numpy()
+    y = operations.scale_rectify(tf.constant(x), ones, 0 * ones, maximum=True).numpy()
     assert np.isnan(y[0, 1]).sum() == 2, "two windows hold that pixel"
     assert np.isinf(y).sum() == 1
     assert np.isnan(operations.average_pixels(tf.constant(x)).numpy()).sum() == 2  # inf - inf is no number
