@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from toolkit import diagnosis
-from toolkit.diagnosis import answers, places, wheels
+from toolkit.diagnosis import answers, packages, places, specifiers, wheels
 from toolkit.diagnosis.table import Answer
 
 ROWS = diagnosis.load().rows
@@ -228,7 +228,114 @@ def test_a_remedy_for_another_framework_does_not_send_to_tensorflow(text: str, s
     assert places.adapt(answer, {"PyTorch": "yes"}).remedy == text
 
 
+CASES = "Do it. With TensorFlow before 2.16 install Keras 2. On Windows use WSL 2. Else y."
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, CASES),
+        ({"TensorFlow": "2.15.0"}, "With TensorFlow before 2.16 install Keras 2. Do it. On Windows use WSL 2. Else y."),
+        ({"TensorFlow": "2.17.0", "Linux": "yes", "project of uv": "yes"}, "Do it. Else y."),
+        ({"Windows": "yes", "TensorFlow": "2.16.1"}, "On Windows use WSL 2. Do it. Else y."),
+        ({"WSL": "yes", "Windows": "yes"}, "Do it. With TensorFlow before 2.16 install Keras 2. Else y."),
+    ],
+)  # fmt: skip
+def test_a_sentence_for_one_place_or_version_comes_first_there_and_nowhere_else(
+    facts: dict[str, str], said: str
+) -> None:
+    assert places.adapt(Answer(remedy=CASES), facts).remedy == said
+
+
+@pytest.mark.parametrize(
+    ("opening", "version", "holds"),
+    [
+        ("With TensorFlow 2.16 or later", "2.16.1", True),
+        ("With TensorFlow 2.16 or later", "2.15.1", False),
+        ("with TensorFlow 2.14 to 2.17", "2.17.1", True),
+        ("with TensorFlow 2.14 to 2.17", "2.18.0", False),
+        ("With TensorFlow 2.10 ", "2.10.1", True),
+        ("With TensorFlow itself", "2.10.1", None),
+    ],
+)
+def test_a_remark_behind_a_command_names_versions_for_which_it_is(
+    opening: str, version: str, holds: bool | None
+) -> None:
+    command = f"pip check    # {opening}"
+    commands = places.adapt(Answer(commands=(command,)), {"TensorFlow": version}).commands
+    assert commands == (() if holds is False else (command,))
+
+
+def test_what_holds_elsewhere_alone_is_kept_where_nothing_else_is_said() -> None:
+    answer = Answer(remedy="On Windows use WSL 2.")
+    assert places.adapt(answer, {"Linux": "yes"}).remedy == answer.remedy
+
+
 KNOWN = answers.load_knowledge()
+ASKED = re.compile(
+    r"(?:pip install|(?:uv|poetry) add|pipenv install|conda install(?: -c [\w-]+)?) (?!.*--dry-run)(?P<what>[^&#]*)"
+)
+
+
+def list_excluded(command: str, facts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what a command asks for that has no wheel for the log's Python, or that its TensorFlow does not take."""
+    new = re.search(r"(?:--python|python pin|env use|py -|FROM python:|python=) ?(3\.\d+)", command)
+    python = new[1] if new else specifiers.read_minor(facts.get("Python", ""))
+    for asked in ASKED.finditer(command):
+        wanted = list(wheels._WANTED.finditer(asked["what"]))
+        renewed = any(each["name"] in KNOWN["tensorflows"] for each in wanted)
+        for name, spec in ((each["name"], (each["spec"] or "").strip()) for each in wanted):
+            pythons = wheels._list_pythons(name, re.sub("^=(?!=)", "==", spec), KNOWN)
+            held = packages.find_wish(name, facts, KNOWN) if name != "python" and not renewed else ""
+            if (python and pythons and python not in pythons) or (held and spec and not specifiers.overlap(spec, held)):
+                yield f"{name}{spec}"
+
+
+EXCLUDING = [
+    {"Python": "3.14.0"},
+    {"Python": "3.8.10", "pip install": "yes"},
+    {"Python": "3.13.1", "conda install": "yes"},
+    {"TensorFlow": "2.10.0", "Python": "3.10.4"},
+    {"TensorFlow": "2.19.0", "Python": "3.12.3", "project of uv": "yes"},
+]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_no_command_asks_for_what_the_log_excludes(row: diagnosis.Row) -> None:
+    for cause in (cause for example in row.examples for cause in find(example).causes):
+        for facts in ({**cause.facts, **more} for more in ({}, *EXCLUDING)):
+            said = answers.tell(cause.row, cause.match.words, facts, "", cause.match.told)
+            assert [(each, facts) for command in said.commands for each in list_excluded(command, facts)] == []
+
+
+def test_a_command_that_the_log_excludes_is_seen() -> None:
+    assert list(list_excluded("pip install 'tensorflow<2.16'", {"Python": "3.13.1"})) == ["tensorflow<2.16"]
+    assert list(list_excluded("uv add 'numpy<1.24'", {"TensorFlow": "2.19.0"})) == ["numpy<1.24"]
+    assert list(list_excluded("uv venv --python 3.11 && uv pip install 'tensorflow<2.16'", {"Python": "3.13"})) == []
+
+
+def list_comparisons() -> Iterator[tuple[diagnosis.Cause, str, str, str]]:
+    """Yield each answer that names two versions, the one that is here and what is wanted, as they stand and turned."""
+    for cause in (
+        cause for log in [example for row in ROWS.values() for example in row.examples] for cause in find(log).causes
+    ):
+        words = cause.match.words
+        if "found" in words and (spec := words.get("spec", "").strip()):
+            yield cause, answers.tell(cause.row, words, cause.facts, "", (words,)).cause, words["found"], spec
+        if {"found", "wanted"} <= words.keys():
+            for one, other in ((words["found"], words["wanted"]), (words["wanted"], words["found"])):
+                if one == words["found"] or not cause.row.sign.when:
+                    said = answers.tell(cause.row, {**words, "found": one, "wanted": other}, cause.facts, "").cause
+                    yield cause, said, one, f">={other}"
+
+
+def test_no_answer_says_too_old_of_what_is_newer() -> None:
+    seen = list(list_comparisons())
+    assert len(seen) > 5
+    for cause, said, found, spec in seen:
+        direction = specifiers.compare(found, spec)
+        assert direction == "old" or not re.search(r"too old|is older", said), (cause.row.id, said)
+        assert direction == "new" or "too new" not in said, (cause.row.id, said)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +364,24 @@ def test_what_the_log_shows_already_or_excludes_is_not_asked_for(command: str, f
         ("pip install 'numpy<1.24'", "3.12", "uv venv --python 3.11 && uv pip install 'numpy<1.24'"),
         ("pip install --upgrade tensorflow", "3.14", "uv venv --python 3.13 && uv pip install tensorflow"),
         ("pip install frob", "3.14", "pip install frob"),
+        ("uv venv && uv pip install tensorflow", "3.14", "uv venv --python 3.13 && uv pip install tensorflow"),
+        (
+            "python3 -m venv .venv && .venv/bin/pip install tensorflow",
+            "3.14",
+            "uv venv --python 3.13 && uv pip install tensorflow",
+        ),
+        (
+            "pip uninstall -y keras && pip install tensorflow",
+            "3.14",
+            "uv venv --python 3.13 && uv pip install tensorflow",
+        ),
+        ("A=1 uv pip install tensorflow", "3.14", "uv venv --python 3.13 && A=1 uv pip install tensorflow"),
+        ("cd x && pip install tensorflow", "3.14", "cd x && pip install tensorflow"),
+        (
+            "pip install 'tensorflow==2.10.*' 'numpy<1.22'",
+            "3.12",
+            "uv venv --python 3.10 && uv pip install 'tensorflow==2.10.*' 'numpy<1.22'",
+        ),
         (
             "pip install 'tensorflow[and-cuda]'",
             "3.8",
@@ -321,8 +446,12 @@ def test_an_answer_may_be_for_a_range_of_the_version_that_the_log_shows(version:
     assert "TensorFlow 2.10 or earlier" in read(line).remedy
 
 
+def find(log: str) -> diagnosis.Diagnosis:
+    return diagnosis.diagnose([("", io.BytesIO(log.encode()))])
+
+
 def read(log: str) -> diagnosis.Cause:
-    return diagnosis.diagnose([("", io.BytesIO(log.encode()))]).serious[0]
+    return find(log).serious[0]
 
 
 def test_a_name_that_the_version_of_the_log_has_is_not_said_to_be_lost() -> None:

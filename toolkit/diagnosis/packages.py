@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor
+
+_FACTS: Final = {"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras", "python": "Python"}
+"""Facts whose name is not that of the package."""
 
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
@@ -23,7 +26,7 @@ def find_wish(package: str, facts: Words, known: Knowledge) -> str:
 
 def find_version(package: str, facts: Words) -> str:
     """Return the version of a package that the log shows; empty if it shows none."""
-    return facts.get({"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras"}.get(package, package), "")
+    return facts.get(_FACTS.get(package, package), "")
 
 
 def require(package: str, facts: Words, known: Knowledge) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.diagnosis import specifiers
+from toolkit.diagnosis import packages, specifiers
 from toolkit.diagnosis.table import Answer
 from toolkit.versions.table import read_yaml
 
@@ -20,6 +20,12 @@ _REMARK: Final = "    # "
 _ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)=('[^']*'|\"[^\"]*\"|(?:\$\([^)]*\)|[^\s'\"])*)(?:\s+|$)")
 _OTHER_INSTALLER: Final = re.compile(r"(?:uv|conda|mamba|poetry|pixi|pipenv) ")
 _QUOTED: Final = re.compile(r"`([^`]+)`")
+_VERSION: Final = re.compile(
+    r"with (?P<package>TensorFlow|Keras|NumPy|Python|protobuf|torch) "
+    r"(?:before (?P<below>\d[\d.]*\b)|(?P<least>\d[\d.]*\b)(?P<open> (?:or|and) later)?(?: to (?P<last>\d[\d.]*\b))?)",
+    re.IGNORECASE,
+)
+"""How a sentence or the remark behind a command begins that holds for some versions alone."""
 
 Facts = Mapping[str, str]
 
@@ -43,10 +49,12 @@ def adapt(answer: Answer, facts: Facts) -> Answer:
     command that installs some.
     """
     speaker = _Speaker(list_places(facts), facts, answer)
-    commands = [each for command in answer.commands for each in speaker.say(command)]
+    fitting = [command for command in answer.commands if speaker.holds(command.partition(_REMARK)[2]) is not False]
+    commands = [each for command in fitting for each in speaker.say(command)]
     if answer.commands and not commands and not speaker.notes:
         speaker.notes |= dict.fromkeys(speaker.lacking)
-    remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", speaker.say_text(answer.remedy))
+    told = speaker.say_text(speaker.choose(answer.remedy))
+    remedy = _QUOTED.sub(lambda found: f"`{speaker.say_short(found[1])}`", told)
     return replace(
         answer,
         cause=speaker.say_text(answer.cause),
@@ -88,8 +96,28 @@ class _Speaker:
         self._said = [(re.compile(each["match"]), each["say"]) for each in sentences if "say" in each]
         self._unsaid = [re.compile(each["match"]) for each in sentences if "say" not in each]
         self._apart = bool(places & {*load()["apart"]})
+        self._places, self._facts = places, facts
         self.notes: dict[str, None] = {}
         self.lacking = [note for place, note in load()["lacking"].items() if place in places]
+
+    def holds(self, text: str) -> bool | None:
+        """Return whether what a text says at its start of a place or version is so; None if the log does not say."""
+        if version := _VERSION.match(text):
+            found = packages.find_version(version["package"].lower(), self._facts)
+            return specifiers.fits(found, _specify(version)) if found else None
+        for opening in load()["openings"]:
+            if re.match(opening["match"], text, re.IGNORECASE):
+                known = not self._places.isdisjoint(opening["where"])
+                return known or (False if not self._places.isdisjoint(opening["never"]) else None)
+        return None
+
+    def choose(self, text: str) -> str:
+        """Return a text without the sentences that begin with another place or version; what is so comes first."""
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+        told = [(self.holds(each), each) for each in sentences]
+        kept = [each for known, each in told if known is not False]
+        first = [each for known, each in told if known]
+        return " ".join([*first, *(each for each in kept if each not in first)]) if kept else text
 
     def say(self, command: str) -> list[str]:
         """Return the commands to run in place of one; none if nobody can run it there."""
@@ -174,6 +202,15 @@ def _applies(rule: Mapping[str, Any], places: frozenset[str], facts: Facts, answ
     if "beside" in rule and re.search(rule["beside"], " ".join([answer.cause, answer.remedy, *answer.commands])):
         return False
     return all(name in facts and specifiers.fits(facts[name], spec) for name, spec in rule.get("when", {}).items())
+
+
+def _specify(version: re.Match[str]) -> str:
+    """Return the specifier of the versions that a sentence names."""
+    if version["below"]:
+        return f"<{version['below']}"
+    if version["open"]:
+        return f">={version['least']}"
+    return f">={version['least']},<={version['last']}.99" if version["last"] else f"=={version['least']}.*"
 
 
 def _compile(rule: Mapping[str, Any]) -> _Rule:

@@ -8,7 +8,12 @@ from typing import Any, Final
 from toolkit.diagnosis import cards, constraints, packages, specifiers
 from toolkit.diagnosis.table import Answer
 
-_INSTALL: Final = re.compile(r"(?:^|&& )(?:uv |python3? -m )?pip install (?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)")
+_INSTALL: Final = re.compile(
+    r"(?:^|&& )(?P<settings>(?:[A-Z_]+=\S+ )*)(?:uv |\.venv/bin/|python3? -m )?pip install "
+    r"(?!.*--(?:dry-run|no-deps))(?P<what>[^&]*)"
+)
+_BEFORE_NEW: Final = re.compile(r"|pip uninstall [^&]*|(?:python3? -m|uv) venv\b[^&]*")
+"""What stands before an installation and is not needed if it goes into a new environment."""
 _WANTED: Final = re.compile(
     r"(?<![\w.,=<>/-])'?(?P<name>[A-Za-z][\w.-]*)(?P<extra>\[[\w,-]*\])?(?P<spec>[<>=!~][\w.,<>=!~* ]*)?'?(?=\s|$)"
 )
@@ -82,14 +87,23 @@ def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | No
 def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
     """Return a command that makes an environment first if what it installs has no wheel for the log's Python."""
     python, install = specifiers.read_minor(facts.get("Python", "")), _INSTALL.search(command)
-    if not python or install is None or "--python" in command or install.start():
+    if not python or install is None or "--python" in command or not _BEFORE_NEW.fullmatch(command[: install.start()]):
         return command
-    for wanted in _WANTED.finditer(install["what"]):
-        spec = f"{_AND_CUDA},{wanted['spec'] or ''}" if wanted["extra"] == "[and-cuda]" else wanted["spec"] or ""
-        fitting = _list_pythons(wanted["name"], spec, known)
-        if fitting and python not in fitting:
-            return f"uv venv --python {fitting[-1]} && uv pip install {install['what'].removeprefix('--upgrade ')}"
-    return command
+    asked = [
+        _list_pythons(
+            each["name"],
+            f"{_AND_CUDA},{each['spec'] or ''}" if each["extra"] == "[and-cuda]" else each["spec"] or "",
+            known,
+        )
+        for each in _WANTED.finditer(install["what"])
+    ]
+    fitting = set.intersection(*map(set, filter(None, asked))) if any(asked) else set()
+    if not fitting or python in fitting:
+        return command
+    newest = max(fitting, key=lambda each: int(each.partition(".")[2]))
+    return (
+        f"uv venv --python {newest} && {install['settings']}uv pip install {install['what'].removeprefix('--upgrade ')}"
+    )
 
 
 def bound(command: str, facts: Facts, known: Knowledge) -> str:
