@@ -10,6 +10,7 @@ from toolkit.base.errors import UsageError
 from toolkit.diagnosis import reading
 from toolkit.diagnosis.patterns import Filter, Pattern, Text
 from toolkit.diagnosis.reading import Block
+from toolkit.diagnosis.series import Losses
 from toolkit.diagnosis.table import Fact, FailureTable, Row, Sign
 from toolkit.versions.table import affects
 
@@ -107,11 +108,13 @@ class Scan:
     _others: bool = False  # whether files of packages are named
     _seen: dict[int, int] = field(default_factory=dict)
     _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
+    _losses: Losses = field(default_factory=Losses)  # of this log
 
     def feed(self, stream: BinaryIO, source: str = "") -> None:
         """Read one log."""
         self._logs += 1
         self._seen.clear()
+        self._losses = Losses()
         before = b""
         block: Block | None = None
         for following in reading.read(stream):
@@ -122,6 +125,7 @@ class Scan:
         if block is not None:
             self._take(block, before, b"", source, last=True)
             self.lines += block.first + block.numbered.rstrip(b"\n").count(b"\n")
+        self._judge_losses(source)
         self.facts.pop(_ABSENT, None)
         if not self._ours and (self._others or not self.facts.keys().isdisjoint(_OTHERS)):
             self.facts[_ABSENT] = "yes"
@@ -143,6 +147,7 @@ class Scan:
                 self._learn(source, found, list(self.table.facts))
 
         self._search(block, text, self.table.filter, show)
+        self._losses.read(block, lowered)
         if block.first <= _FIRST_LINES:
             self._search(block, text, self.table.fact_filter, partial(self._learn, source))
         wanting = len(self.errors) < _ERRORS and (
@@ -153,6 +158,15 @@ class Scan:
             self._search(block, text, self.table.error_filter, suspect, numbers=False)
         if last:
             self._look_at_end(source, before, block)
+
+    def _judge_losses(self, source: str) -> None:
+        """Keep what the losses of a log show together."""
+        for name, words, (number, text) in self._losses.judge():
+            line = Line(number, text.decode("utf-8", "replace").strip(), source)
+            match = self.matches.setdefault(
+                name, Match(self.table.rows[name], {}, (self._logs, number), [line], 1, [words])
+            )
+            match.words = {**words, **match.words}
 
     def _look_at_end(self, source: str, before: bytes, block: Block) -> None:
         """Keep the last line of a log that reads like a failure and shows none that is known."""
