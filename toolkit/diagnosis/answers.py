@@ -118,6 +118,9 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     if known.get("below") and specifiers.fits(known.get("asked", ""), known["below"]):
         known = {**known, "renew": known["package"]}
         known.pop("only", "")
+    # A list of versions, or the marker of the requirement, proves that this system is the one with wheels.
+    if known.get("below") == "" and "only" in known and ("first" in known or known.get("marked") == known["only"]):
+        known.pop("said")
     if row.id in _TOGETHER:
         known |= _TOGETHER[row.id](lines, load_knowledge())
     return known
@@ -173,6 +176,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "custom-op-symbol": packages.find_release,
     "symbol-undefined": packages.judge_release,
     "package-wants-version": packages.find_release,
+    "requirement-absent": packages.find_part,
     "name-missing": names.date_name,
     "package-missing": names.date_name,
     "object-attribute": names.date_name,
@@ -183,6 +187,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "uv-no-wheel": pythons.read_tags,
     "poetry-no-wheel": pythons.find_wheels,
     "pip-no-wheel": pythons.find_wheels,
+    "pip-unsatisfiable": pythons.read_marker,
+    "nvidia-package-platform": pythons.read_marker,
     "keras-format": files.read_path,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,

@@ -64,6 +64,12 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     return {**told, "release": release, "minor": minor} if release else told
 
 
+def find_part(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return whether an absent package is a part of the TensorFlow that asks for it."""
+    both = {normalize(words["package"]), normalize(words.get("who", ""))}
+    return {"part": "yes"} if both <= {*known["tensorflows"]} else {}
+
+
 def judge_release(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the versions of a package and of the framework for which it was compiled, if these belong together."""
     package = known["modules"].get(words.get("owner", ""), normalize(words.get("owner", "")))
@@ -95,17 +101,22 @@ def compare_protobuf(words: Words, _facts: Words, _known: Knowledge) -> Words:
     }
 
 
-def read_virtual(words: Words, _facts: Words, _known: Knowledge) -> Words:
-    spec = words.get("spec", "").strip()
+def read_virtual(words: Words, _facts: Words, known: Knowledge) -> Words:
+    spec = words.get("spec", "").strip(" *=")
     wanted = re.search(r"\d+(?:\.\d+)*", spec)
     package = words["package"].lower()
-    variable = f"CONDA_OVERRIDE_{package.removeprefix('__').upper()}"
-    return {
+    told = {
         "package": package,
         "spec": spec or "there",
-        "variable": variable,
+        "variable": f"CONDA_OVERRIDE_{package.removeprefix('__').upper()}",
         "value": wanted[0] if wanted else "VERSION",
     }
+    if package in {"__win", "__osx", "__linux", "__unix"}:
+        return {**told, "foreign": known["virtual"][package]}
+    if package != "__cuda" or spec or "found" in words:
+        return told
+    owner = re.match(r"(.+?)-\d[\w.]*-\w+$", words.get("asker", ""))
+    return {**told, "build": words.get("asker", "the package"), **({"owner": owner[1]} if owner else {})}
 
 
 def name_asker(words: Words, _facts: Words, known: Knowledge) -> Words:

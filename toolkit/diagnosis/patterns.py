@@ -99,6 +99,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "namespace": r"\w+(?:::\w+)*",
     "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
     "rest": r"\S.*[^\s.]",
+    "any": r".*?",
+    "marker": r"(?: ?;.*?)?(?: \(from (?!versions).*?\)+)?",
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
@@ -196,6 +198,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "path": "x.h",
     "systemfolder": "/lib64/",
     "rest": "of x",
+    "marker": "; x",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
     "vccode": "lnk1000",

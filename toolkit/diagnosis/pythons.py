@@ -2,23 +2,61 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
 from toolkit.versions import numbers
+
+_SYSTEMS: Final = {"linux": "linux", "windows": "win32", "win32": "win32", "darwin": "darwin"}
+"""Values of sys_platform, by what markers compare with."""
+_NAMES: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
+_FACTS: Final = {"win32": "Windows", "darwin": "macOS"}
+_MACHINES: Final = {"linux": ("x86_64", "aarch64"), "win32": ("AMD64", "ARM64"), "darwin": ("x86_64", "arm64")}
+"""Processors as each system names them: Intel's and AMD's, and ARM."""
 
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
 
 
-def find_pythons(words: Words, _facts: Words, known: Knowledge) -> Words:
+def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
-    package = words.get("package", "tensorflow")
-    row = known["tensorflow"].get(read_minor(words["asked"]), {})
-    passed = "last" in words and compare(words["last"], f">{words['asked']}") == ""
-    if not package.startswith("tensorflow") or "python" not in row or passed:
-        return {"package": package}
-    return {"package": package, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+    package, row = words["package"], known["tensorflow"].get(read_minor(words["asked"]), {})
+    told = {**read_marker(words, facts, known), **_find_neighbours(words, known)}
+    if not package.startswith("tensorflow") or "python" not in row or "upper" in told:
+        return told
+    return {**told, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+
+
+def _find_neighbours(words: Words, known: Knowledge) -> Words:
+    """Return the releases before and after the one that is wanted, if a list has it not and both of these."""
+    listed = re.findall(r"[\w.]+", f"{words['first']}{words.get('listed', '')}")
+    whole = [each for each in listed if not re.search("[a-z]", each)] or listed
+    lower = [each for each in whole if compare(each, f"<{words['asked']}") == ""]
+    upper = [each for each in whole if compare(each, f">{words['asked']}") == ""]
+    if words["asked"] in listed or not lower or not upper:
+        return {}
+    asker = re.search(r"\(from ([\w-]+)", words.get("marker", ""))
+    together = asker and {asker[1], words["package"]} <= {*known["tensorflows"]}
+    return {"lower": lower[-1], "upper": upper[0], **({"asker": asker[1]} if asker and together else {})}
+
+
+def read_marker(words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return for which system a requirement is, by its marker, and whether it is another one than the log's."""
+    text = words.get("marker", "") or words.get("split", "")
+    system = re.search(r"(?:sys_platform|platform_system) ?== ?['\"](\w+)", text)
+    processor = re.search(r"platform_machine ?== ?['\"](\w+)", text)
+    marked = _SYSTEMS.get(system[1].lower(), "") if system else ""
+    arm = processor is not None and processor[1].lower() in {"aarch64", "arm64"}
+    told = {"marked": marked, "for": _NAMES[marked]} if marked else {}
+    if processor:
+        told["for"] = f"{_NAMES.get(marked, 'machines')} on {'ARM' if arm else 'processors of Intel and AMD'}"
+    here = next((each for each, fact in _FACTS.items() if fact in facts), "linux")
+    arm_here = "ARM" in facts or "Apple's processor" in facts
+    if told and ((marked or here) != here or (processor and arm != arm_here)):
+        mine = _MACHINES[here][arm_here] if processor else ""
+        told["elsewhere"] = told["for"]
+        told["mine"] = f"sys_platform == '{here}'" + (f" and platform_machine == '{mine}'" if mine else "")
+    return told
 
 
 def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
@@ -38,7 +76,7 @@ def compare_python(words: Words, facts: Words, _known: Knowledge) -> Words:
 def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
     if words.get("package") not in {"tensorflow", "tensorflow-cpu"}:
-        return {}
+        return read_marker(words, facts, known)
     if asked := words.get("asked", ""):
         row = known["tensorflow"].get(read_minor(asked), {})
         systems = next((text for spec, text in known["tensorflow_systems"].items() if fits(asked, spec)), "")
