@@ -21,7 +21,7 @@ from toolkit import diagnosis
 from toolkit.base import project
 from toolkit.base.errors import DataError, EngineError, JobError, UsageError
 from toolkit.checks import device
-from toolkit.diagnosis import Diagnosis, answers, languages, names, packages, patterns, specifiers
+from toolkit.diagnosis import Diagnosis, answers, languages, names, packages, patterns, private, specifiers
 from toolkit.doctor import cards, examination
 from toolkit.engine import Job
 from toolkit.jobs import training_job
@@ -625,4 +625,47 @@ print(seen > 150, *wrong)
 @pytest.mark.slow
 def test_names_that_a_module_lost_or_got_are_so_in_what_is_installed() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", _HELD], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"]
+
+
+@pytest.mark.parametrize(
+    ("path", "public"),
+    [
+        ("python.keras.layers.Dense", "tensorflow.keras.layers"),
+        ("python.keras.frob", "tensorflow.keras"),
+        ("python.keras.optimizer_v2.adam", "tensorflow.keras.optimizers"),
+        ("python.ops.image_ops_impl", "tf.image"),
+        ("python.ops.nn_impl", "tf.nn"),
+        ("python.framework.ops.Tensor", "tf.Tensor, tf.Operation, tf.Graph and the like"),
+        ("contrib.data", "tf.data"),
+        ("contrib.slim.nets", "the package tf-slim"),
+        ("python.frob", ""),
+    ],
+)
+def test_a_private_name_of_tensorflow_has_a_public_one(path: str, public: str) -> None:
+    assert private.find_public(path, answers.load_knowledge()["private"]) == public
+
+
+_PUBLIC = """
+import functools, re
+import tensorflow as tf
+from toolkit.diagnosis import answers
+
+table = answers.load_knowledge()["private"]
+told = [f"tf.{name}" for name in table["public"]] + [f"tensorflow.keras.{name}" for name in table["keras"]]
+lasting = " ".join(said for said in table["paths"].values() if "until" not in said)
+told += re.findall(r"(?:tf|tensorflow)[.][\\w.]*\\w", lasting)
+wrong = []
+for name in told:
+    try:
+        functools.reduce(getattr, name.split(".")[1:], tf)
+    except AttributeError:
+        wrong.append(name)
+print(len(told) > 100, *wrong)
+"""
+
+
+@pytest.mark.slow
+def test_each_public_name_that_takes_the_place_of_a_private_one_is_there() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _PUBLIC], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]

@@ -1,10 +1,12 @@
 """Computes since or until when a package has a name or module that a program does not find."""
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from toolkit.diagnosis import private
 from toolkit.diagnosis.packages import find_version, find_wish, require
 from toolkit.diagnosis.specifiers import fits, overlap, step_below
 
@@ -18,6 +20,8 @@ _OTHER_NAMES: Final = {
     "keras.api": "keras",
 }
 """Other names of modules."""
+_FIRST: Final = re.compile(r"tensorflow\.(?:_api\.v[12]\.)?compat\.v1")
+"""The names of TensorFlow 1 in later ones."""
 _TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
 
 Words = Mapping[str, str]
@@ -27,8 +31,11 @@ Knowledge = Mapping[str, Any]
 def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return which package a missing name or module is of, and since or until when that has it."""
     module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
-    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", "")
     name = words.get("name", _ANY)
+    hidden = private.tell(module, name, known)
+    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", "")
+    if _FIRST.fullmatch(module) and name in {"contrib", "estimator", "examples"}:  # TensorFlow 1 has them, and not this
+        module, hidden = "tensorflow", private.tell("tensorflow", name, known)
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
@@ -40,11 +47,13 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         return {**told, "mixed": top}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
         told |= {"family": family["what"], "install": family["install"]}
-    row = next(_list_names(module, name, list_rows(known)), None)
+    inner = hidden.get("private", "").startswith("tensorflow_core")
+    row = None if inner else next(_list_names(module, name, list_rows(known)), None)
     if row is None or _is_denied(row, facts):
-        return {**told, **_guess(module, name, package, facts, known)}
+        return {**told, **hidden, **({} if inner else _guess(module, name, package, facts, known))}
     package = str(row["package"])
     use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
+    use = use or (hidden.get("public", "") if "gone" in row else "")
     held = find_wish(package, facts, known)
     told |= {
         "package": package,
@@ -90,6 +99,12 @@ def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
 def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge) -> Words:
     """Return what a name or module that no table has may be."""
     top = module.partition(".")[0]
+    if (
+        name == _ANY
+        and module == f"{top}.{module.rpartition('.')[2]}"
+        and module.rpartition(".")[2] in known["always"].get(top, ())
+    ):
+        return {"hollow": top}
     if name == _ANY and top == module:
         follower = package in known["followers"]
         required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
