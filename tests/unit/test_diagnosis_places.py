@@ -443,7 +443,7 @@ def test_packages_are_of_the_cuda_that_the_log_shows(facts: dict[str, str], said
 def test_an_answer_may_be_for_a_range_of_the_version_that_the_log_shows(version: str, command: str) -> None:
     line = "dso_loader.cc:64] Could not load dynamic library 'cudart64_110.dll'; dlerror: cudart64_110.dll not found"
     assert read(f"TensorFlow version: {version}\n{line}").commands[0] == command
-    assert "TensorFlow 2.10 or earlier" in read(line).remedy
+    assert "TensorFlow (2.4 to 2.10" in read(line).cause
 
 
 def find(log: str) -> diagnosis.Diagnosis:
