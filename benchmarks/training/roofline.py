@@ -6,6 +6,9 @@ Each round multiplies large matrices, makes a whole step of training, and then r
 forward with backward. The backward time is the difference of the two medians. A layer alone has to copy the gradient
 that it is given, in whose memory it computes in a step.
 
+Products of the shapes that a network has are slower than those of large matrices. So each round also runs the
+convolutions of the blocks and transitions by TensorFlow, alone: forward and both gradients, with nothing between them.
+
 The operations are those of convolutions and products. The bytes are those that the algorithm passes over if no cache
 holds them. A dense layer reads the maps before it, writes and reads those between its convolutions, and writes its own.
 The backward pass reads all of these, and reads and writes their gradients. (Williams, Waterman and Patterson,
@@ -96,6 +99,51 @@ def make_runs(layer: Any, x: Any) -> tuple[Callable[[], Any], Callable[[], Any]]
     return lambda: forward(x), lambda: both(x, dy)
 
 
+class Shape(NamedTuple):
+    """The shape of a convolution, whose results are as many as its maps have pixels."""
+
+    size: int  # rows and columns of the kernel
+    inputs: int
+    outputs: int
+    pixels: tuple[int, int, int]  # images, rows, columns
+
+    @property
+    def operations(self) -> float:
+        """Those of the convolution and of its two gradients."""
+        return 6.0 * self.size**2 * self.inputs * self.outputs * int(np.prod(self.pixels))
+
+
+def list_shapes(layer: Any, x: Any, y: Any) -> list[Shape]:
+    """Return the shapes of the convolutions of a block or a transition; none for another layer."""
+    pixels = (y.shape[0], *y.shape[2:])
+    kind = type(layer).__name__
+    if kind == "NativeTransition":
+        return [Shape(1, x.shape[1], y.shape[1], pixels)]
+    if kind != "DenseBlock":
+        return []
+    inner, new = 4 * layer.growth, layer.growth
+    pairs = [(Shape(1, x.shape[1] + i * new, inner, pixels), Shape(3, inner, new, pixels)) for i in range(layer.count)]
+    return [shape for pair in pairs for shape in pair]
+
+
+def make_convolution(shape: Shape) -> Callable[[], Any]:
+    """Return a function that runs a convolution and its gradients by TensorFlow, in its fastest form for processors."""
+    import tensorflow as tf
+
+    from train.model.block import convolve, convolve_gradient
+    from train.model.formulation import FOR_CPU
+
+    sizes = ((*shape.pixels, shape.inputs), (shape.size, shape.size, shape.inputs, shape.outputs))
+    x, kernel = (tf.random.stateless_normal(size, (1, 2)) for size in sizes)
+    dy = tf.ones((*shape.pixels, shape.outputs))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def run() -> list[tf.Tensor]:
+        return [convolve(x, kernel, FOR_CPU), *convolve_gradient(dy, x, kernel, FOR_CPU)]
+
+    return run  # type: ignore[no-any-return]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="bc-100-12")
@@ -120,18 +168,22 @@ def main() -> None:
     config = resolve("cifar10", model=options.model, kernels="native", precision=options.precision)
     value = tf.random.stateless_normal((options.batch, *config.shape), (1, 2))
     stages: list[tuple[str, tuple[Work, Work], tuple[Callable[[], Any], Callable[[], Any]]]] = []
+    shapes: list[Shape] = []
     for layer in list_layers(config, FOR_NATIVE):
         y = layer(value, training=True) if type(layer).__name__ == "DenseBlock" else layer(value)
         # A layer that returns what it is given only owns weights.
         if type(layer).__name__ != "Permute" and y is not value:
             value = tf.cast(value, layer.compute_dtype)
             stages.append((layer.name, count(layer, value, y), make_runs(layer, value)))
+            shapes += list_shapes(layer, value, y)
         value = y
     square = tf.cast(tf.random.stateless_normal((SIDE, SIDE), (1, 2)), "float32")
     multiply = tf.function(lambda x: tf.reduce_max(tf.matmul(x, x)))
+    convolutions = [make_convolution(shape) for shape in shapes]
     runs = {
         ("product", 0): lambda: multiply(square).numpy(),
         ("step", 0): ours.make({**vars(options), "kernels": "native"}).step,
+        ("convolutions", 0): lambda: [run() for run in convolutions],
         **{(name, index): run for name, _, both in stages for index, run in enumerate(both)},
     }
     times: dict[tuple[str, int], list[float]] = {key: [] for key in runs}
@@ -142,8 +194,9 @@ def main() -> None:
             if number:
                 times[key].append(time.perf_counter() - began)
     medians = {key: statistics.median(seconds) for key, seconds in times.items()}
+    limit = sum(shape.operations for shape in shapes) / medians["convolutions", 0]
     peak, speed = 2 * SIDE**3 / medians["product", 0], measure_copy(options.threads)
-    print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "copy": speed / 1e9}))
+    print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "convolutions": limit / 1e9, "copy": speed / 1e9}))
     for name, works, _ in stages:
         forward, both = (medians[name, index] for index in range(2))
         for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
@@ -158,7 +211,8 @@ def main() -> None:
     for what, seconds in (("all layers alone", alone), ("a whole step", medians["step", 0])):
         print(
             f"{what}: {1e3 * seconds:.0f} ms, {options.batch / seconds:.1f} images/s, "
-            f"{computed / seconds / 1e9:.0f} GFLOP/s, {100 * computed / seconds / peak:.0f} % of the product"
+            f"{computed / seconds / 1e9:.0f} GFLOP/s, {100 * computed / seconds / peak:.0f} % of the product, "
+            f"{100 * computed / seconds / limit:.0f} % of TensorFlow's convolutions of the same shapes alone"
         )
 
 
