@@ -196,7 +196,8 @@ def main() -> None:
     medians = {key: statistics.median(seconds) for key, seconds in times.items()}
     limit = sum(shape.operations for shape in shapes) / medians["convolutions", 0]
     peak, speed = 2 * SIDE**3 / medians["product", 0], measure_copy(options.threads)
-    print(json.dumps({**vars(options), "processor": processor, "product": peak / 1e9, "convolutions": limit / 1e9, "copy": speed / 1e9}))
+    rates = {"product": peak / 1e9, "convolutions": limit / 1e9, "copy": speed / 1e9}
+    print(json.dumps({**vars(options), "processor": processor, **rates}))
     for name, works, _ in stages:
         forward, both = (medians[name, index] for index in range(2))
         for direction, work, seconds in zip(("forward", "backward"), works, (forward, both - forward), strict=True):
