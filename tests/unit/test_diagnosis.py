@@ -477,7 +477,7 @@ def test_a_log_that_ends_in_a_failure_is_never_without_one(end: str, run: Run, t
 @pytest.mark.parametrize(
     "end",
     [
-        "bash: ./frob: Keine Berechtigung",
+        "frob: ./frob: Keine Berechtigung",
         "frob: 加载失败",
         "Erreur : le flux",
         "Abgebrochen (Speicherabzug geschrieben)",
