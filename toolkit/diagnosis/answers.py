@@ -20,6 +20,9 @@ from train.system.output import inline
 KNOWLEDGE: Final = Path(__file__).with_name("knowledge.yaml")
 _TABLE: Final = re.compile(r"(?m)^(\w+):")
 _WORD: Final = re.compile(r"\{(\w+)\}")
+_NO_RELEASE: Final = "X.Y"
+"""Stands for the release of TensorFlow where the log does not say it."""
+_OF_NO_RELEASE: Final = re.compile(rf"'?([\w.-]+)[~=]={re.escape(_NO_RELEASE)}[\w.*]*'?")
 
 Words = Mapping[str, str]
 
@@ -71,7 +74,8 @@ def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
     """Yield commands that install what goes with the versions of the log."""
     for command in commands:
         # The number of a library says of itself for which CUDA it is.
-        said = command if "suffix" in known else wheels.take_log_cuda(command, facts)
+        said = _OF_NO_RELEASE.sub(r"\1", command)
+        said = said if "suffix" in known else wheels.take_log_cuda(said, facts)
         said = wheels.bound(said, facts, load_knowledge())
         yield wheels.take_fitting_python(said, facts, load_knowledge())
 
@@ -105,7 +109,7 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     """Return the words of a failure together with what is known and computed of them."""
     minor = specifiers.read_minor(facts.get("TensorFlow", ""))
     marks = {name: value for name, value in facts.items() if value == "yes"}
-    known = {**marks, "minor": minor or "X.Y", **words}
+    known = {**marks, "minor": minor or _NO_RELEASE, **words}
     raiser = words.get("raiser", "")
     if raiser and raiser not in load_knowledge()["foundations"]:
         known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)

@@ -79,7 +79,7 @@ def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | No
             version, held = packages.find_version(package, facts), packages.find_wish(package, facts, known)
             if _RANGE.fullmatch(spec) and version and specifiers.fits(version, spec):
                 return Obstacle(package, _THERE.format(package=package, version=version, spec=spec))
-            if _RANGE.fullmatch(spec) and held and len(wanted) == 1 and not specifiers.overlap(spec, held):
+            if spec and held and len(wanted) == 1 and not specifiers.overlap(spec, held):
                 return Obstacle(package, _HELD.format(minor=minor, package=package, held=held, spec=spec))
     return None
 
