@@ -257,6 +257,33 @@ def test_a_version_of_a_package_is_no_python() -> None:
     assert read("Using Python version: 3.11.2").found.facts == {"Python": "3.11.2"}
 
 
+@pytest.mark.parametrize(
+    ("log", "facts"),
+    [
+        ("Name: tensorflow\nVersion: 2.15.0\nSummary: x", {"TensorFlow": "2.15.0"}),
+        ("Name: keras\r\nVersion: 3.3.3\r\n---\r\nName: torch\r\nVersion: 2.1.0", {"Keras": "3.3.3", "torch": "2.1.0"}),
+        ("numpy              1.26.4\ntensorflow-intel   2.15.0", {"TensorFlow": "2.15.0", "NumPy": "1.26.4"}),
+        ("numpy 1.26.4\ntensorflow-gpu==2.6.0", {"TensorFlow": "2.6.0", "NumPy": "1.26.4"}),
+        ("tensorflow      2.10.0      gpu_py39h9333_0  conda-forge", {"TensorFlow": "2.10.0"}),
+        ("cudatoolkit     11.2.2      hbe64b41_10", {"CUDA": "11.2.2"}),
+        ("python          3.9.16      h2782a2a_0_cpython", {"Python": "3.9.16"}),
+        ("nvidia-cudnn-cu12==8.9.4.25", {"cuDNN": "8.9.4.25"}),
+        ("Cuda compilation tools, release 11.2, V11.2.152", {"CUDA": "11.2"}),
+        ("| NVIDIA-SMI 470.82    Driver Version: 470.82    CUDA Version: 11.4 |", {"driver": "470.82"}),
+        (">>> tf.__version__\n'2.15.0'", {"TensorFlow": "2.15.0"}),
+        ("$ python -c 'import tensorflow as tf; print(tf.__version__)'\n2.15.0", {"TensorFlow": "2.15.0"}),
+        ('In [2]: np.__version__\nOut[2]: "1.26.4"', {"NumPy": "1.26.4"}),
+        ("v2.11.0-rc2-17-gd5b57ca93e5 2.11.0", {"TensorFlow": "2.11.0"}),
+        ("Name: frob\nVersion: 2.15.0\nRequires: tensorflow", {}),
+        ("print(tf.__version__)\n2.15.0 is too old", {}),
+        ("frob wants numpy 1.26.4\nnumpy  and 1.26.4", {}),
+    ],
+)
+def test_the_version_of_what_is_installed_is_a_fact(log: str, facts: dict[str, str]) -> None:
+    found = read(log).found.facts
+    assert {name: value for name, value in found.items() if value != "yes"} == facts
+
+
 def test_a_line_that_differs_from_many_others_in_a_digit_alone_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "LONG", 0)
     lines = "".join(f"write 0x{number:08x}: (os error {number % 10}1)\n" for number in range(20_000))

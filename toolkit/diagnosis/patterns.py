@@ -31,6 +31,7 @@ _ABSENT: Final = (": command not found", ": not found", " not found")
 _KINDS: Final[Mapping[str, str]] = {
     "word": r"\w(?:[\w.+/@:-]*\w)?",
     "version": r"\d+(?:\.\d+)+\w*",
+    "blanks": " *",
     "release": r"\d+(?:\.\d+)+",
     "number": r"\d+",
     "python": r"[23]\.\d{1,2}(?:\.\d+)?(?![\d.])",

@@ -46,6 +46,14 @@ _BROKEN: Final = (
     # uv breaks its sentences at the width of the terminal.
     ("▶".encode(), re.compile("▶ [^\n]+(?:\n {6}(?=[^\\s│├╰])[^\n]+)+".encode())),
     (b"hint: ", re.compile("(?m)^ {6}hint: [^\n]+(?:\n {6}(?!hint: )(?=[^\\s│├╰])[^\n]+)+".encode())),
+    # `pip show` says name and version in two lines, and a version stands below what asked for it.
+    (b"\nVersion: ", re.compile(rb"(?m)^Name: [\w.-]+\nVersion: [^\n]+")),
+    (
+        b".__version__",
+        re.compile(
+            rb"\w\.__version__\)?['\"]?[ \t]*\n(?:Out\[\d+\]:[ \t]*)?['\"]?\d+\.\d[\w.+-]*['\"]?[ \t]*(?=\n|\Z)"
+        ),
+    ),
     # pip, terminals and web pages break before a name that is long.
     (b"ndefined ", re.compile(rb"(?:ndefined symbol:|ndefined reference to)[ \t]*\n[ \t]*[^\n]+")),
 )

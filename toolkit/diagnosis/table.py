@@ -197,7 +197,13 @@ def _load() -> FailureTable:
     named = {name for row in rows.values() for name in (*row.rank.follows, *row.rank.unless, *row.rank.explains)}
     if unknown := named - rows.keys():
         raise ValueError(f"failures that are named and not there: {sorted(unknown)}")
-    lines = signs["facts"] | {name: _list_versions(name) for name in signs["packages"]}
+    lines = {name: list(patterns) for name, patterns in signs["facts"].items()}
+    for fact in signs["packages"]:
+        lines.setdefault(fact, []).extend([*_list_versions(fact), *_list_installed(fact)])
+    for fact, packages in signs["installed"].items():
+        lines.setdefault(fact, []).extend(each for package in packages for each in _list_installed(package))
+    for fact, modules in signs["modules"].items():
+        lines[fact].extend(each for module in modules for each in _list_printed(module))
     facts = tuple(Fact(name=name, lines=_compile(patterns)) for name, patterns in lines.items())
     errors = _compile(signs["errors"])
     return FailureTable(
@@ -282,10 +288,24 @@ _CASE: Final[Mapping[str, Any]] = {**_KIND, "fallback": True}
 
 
 def _list_versions(package: str) -> Iterator[str]:
-    """Yield the patterns of a package's version in lists and commands, which may spell it as a module."""
+    """Yield the patterns of a package's version in commands and files, which may spell it as a module."""
     module = package.replace("-", "_")
-    for start in dict.fromkeys([f"{package}==", f"^{package}  *", f"{module}==", f"{module}-"]):
+    for start in dict.fromkeys([f"{package}==", f"{module}==", f"{module}-"]):
         yield f"{start}{{value:version}}"
+
+
+def _list_installed(package: str) -> Iterator[str]:
+    """Yield the patterns of a package's version in lists of what is installed, and in what `pip show` says."""
+    yield f"^{package}=={{value:version}}"
+    yield f"^{package} {{value:version}}$"
+    yield f"^{package}  {{column:blanks}}{{value:version}}"
+    yield f"^Name: {package} Version: {{value:version}}"
+
+
+def _list_printed(module: str) -> Iterator[str]:
+    """Yield the patterns of a version that a module says of itself, behind what asked for it."""
+    yield f"{module}.__version__<|)|)'|)\"> <'|\"|>{{value:version}}"
+    yield f"{module}.__version__<|)> Out[*]: '{{value:version}}"
 
 
 def _compile(patterns: Iterable[str]) -> tuple[Pattern, ...]:
