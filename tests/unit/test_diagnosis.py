@@ -527,6 +527,27 @@ def test_a_message_in_another_language_is_searched_no_more_often_than_in_english
     )
 
 
+@pytest.mark.parametrize(
+    "line", ["Invalid frob: --barn", "frob: barn is not installed", "FrobNotFound: barn", "frob cannot barn it"]
+)
+def test_a_word_of_a_failure_counts_in_a_log_of_few_lines_alone(line: str) -> None:
+    assert read(f"frobbing\n{line}\nbye").unknown
+    assert not read("\n".join(["frobbing", line, *["step"] * 5])).unknown
+    assert not read("frobbing\n0 errors, nothing to do\nCorrected error received").unknown
+
+
+@pytest.mark.parametrize(
+    ("log", "tracker"),
+    [
+        ("FrobError: x", "the tracker of the program that printed them"),
+        ("import jax\nFrobError: x", "https://github.com/jax-ml/jax/issues"),
+        ("import torch\nimport tensorflow as tf\nFrobError: x", "https://github.com/tensorflow/tensorflow/issues"),
+    ],
+)
+def test_an_unknown_error_is_looked_for_at_the_tracker_of_what_the_log_names(log: str, tracker: str) -> None:
+    assert f"search for them at {tracker}," in read(log).render()
+
+
 def test_of_an_unknown_exception_its_place_in_the_program_and_in_the_library_is_shown() -> None:
     result = read(f"{TRACEBACK}frob.FrobError: of\n")
     assert result.to_json()["origin"] == [

@@ -13,12 +13,16 @@ def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
 
     ``dependent`` is the library that was asked for, if it is there and this one is what it needs.
     """
+    if "alone" in words:
+        words = {**words, "library": words["alone"], "bare": "yes"}
     if "library" not in words:
         return {}
     path = words["library"].replace("\\", "/")
     match = re.search(r"/(?:site|dist)-packages/(\w+)/", path) or re.search(r"/(\w+)/\1/[^/]+$", path)
     major = re.search(r"\.so\.(\d+)", path)
-    told = {"file": path.rpartition("/")[2]}
+    told = {"file": path.rpartition("/")[2], "library": words["library"], "bare": words.get("bare", "")}
+    if plugin := re.search(r"/tensorflow-plugins/(?:lib)?(tfdml|metal)_plugin\.", path.lower()):
+        told |= {"plugin": "yes", **known["plugins"][plugin[1]]}
     if facts.get("L4T of the image", here := facts.get("L4T", "")) != here:
         told |= {"image": facts["L4T of the image"], "board": here} if here else {}
     asked = words.get("asked", "").rpartition("/")[2]

@@ -101,6 +101,9 @@ _KINDS: Final[Mapping[str, str]] = {
     "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
     "rest": r"\S.*[^\s.]",
     "any": r".*?",
+    "header": r"[\w./+-]+\.(?:h|hh|hpp|hxx|inc|cuh)(?=[:'\"])",
+    "unread": "function(?=['\"])",
+    "kerasapi": r"tensorflow\.keras(?:\.(?:layers|models|optimizers|losses|metrics|utils|callbacks|backend))?(?=['\"])",
     "marker": r"(?: ?;.*?)?(?: \(from (?!versions).*?\)+)?",
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
@@ -200,6 +203,9 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "systemfolder": "/lib64/",
     "rest": "of x",
     "marker": "; x",
+    "header": "x.h",
+    "unread": "function",
+    "kerasapi": "tensorflow.keras",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
     "vccode": "lnk1000",

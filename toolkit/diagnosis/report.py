@@ -28,7 +28,12 @@ PLACES_BY_FACT: Final[Mapping[str, str]] = {
     "WSL": "wsl2",
 }
 """The place of a remedy, by the fact that says that a log was written there."""
-REPORT: Final = "https://github.com/tensorflow/tensorflow/issues"
+_TRACKERS: Final[Mapping[str, str]] = {
+    "TensorFlow": "https://github.com/tensorflow/tensorflow/issues",
+    "JAX": "https://github.com/jax-ml/jax/issues",
+    "PyTorch": "https://github.com/pytorch/pytorch/issues",
+}
+"""Where failures are reported, by what a log names."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +175,12 @@ class Diagnosis:
         # A log that was cut within a traceback has no error of its own beside what explains it.
         return [] if self.serious and all(_CUT.search(line.text) for line in self.found.errors) else self.found.errors
 
+    @property
+    def tracker(self) -> str:
+        """Where people report failures of what the log names."""
+        named = "TensorFlow" if self.found.ours else next((each for each in _TRACKERS if each in self.found.facts), "")
+        return _TRACKERS.get(named, "the tracker of the program that printed them")
+
     @cached_property
     def misfits(self) -> list[str]:
         """What the log says of versions that the version table has not together."""
@@ -199,7 +210,7 @@ class Diagnosis:
                 parts.append(
                     "\n".join(["the last of them was raised at:", *(f"  {inline(each)}" for each in self.found.origin)])
                 )
-            parts.append(f"search for them at {REPORT}, and report what is not there")
+            parts.append(f"search for them at {self.tracker}, and report what is not there")
         facts = [name if value == "yes" else f"{name} {value}" for name, value in self.found.facts.items()]
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []
         parts += ["\n".join(f"does not fit: {each}" for each in self.misfits)] if self.misfits else []

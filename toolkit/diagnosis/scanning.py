@@ -55,6 +55,15 @@ _ENDING: Final = re.compile(
     r"|权限不够|拒绝|\bKeine Berechtigung\b|non accordée|denegado\b|отказано|Отказано|negada\b|核心已转储)"
 )
 """How the last lines of a log read that ends in a failure."""
+_FAILING: Final = re.compile(
+    r"(?i:(?<!\b0 )(?<!\bno )(?<!\bwithout )(?<!\bcorrected )\b(?:errors?|failed|failures?|fails|fatal"
+    r"|un(?:recogni[sz]ed|supported|defined)|invalid|illegal|mismatch(?:es|ed)?|disallowed|incompatible|corrupt(?:ed)?|denied|refused|rejected"
+    r"|cannot|can't|could(?:n't| not)|unable|no such|not (?:found|installed|allowed|compatible|recogni[sz]ed))\b)"
+    r"|\w(?:Error|Exception|NotFound)\b|" + _ENDING.pattern
+)
+"""How a line reads that somebody quotes because something failed."""
+_QUOTED: Final = 5
+"""Most lines of such a quotation."""
 _QUOTE: Final = re.compile(r'\\+"')
 """A quotation mark in a string, or in a string of a string."""
 _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
@@ -109,6 +118,11 @@ class Scan:
     _seen: dict[int, int] = field(default_factory=dict)
     _explained: set[int] = field(default_factory=set)  # lines of this block that show a failure
     _losses: Losses = field(default_factory=Losses)  # of this log
+
+    @property
+    def ours(self) -> bool:
+        """Whether a log names TensorFlow."""
+        return self._ours
 
     def feed(self, stream: BinaryIO, source: str = "") -> None:
         """Read one log."""
@@ -170,14 +184,17 @@ class Scan:
 
     def _look_at_end(self, source: str, before: bytes, block: Block) -> None:
         """Keep the last line of a log that reads like a failure and shows none that is known."""
-        ends = [match.span() for match in re.finditer(rb"[^\n]*\S[^\n]*", block.text[-_NEAR_BYTES:])][-_LAST_LINES:]
+        ends = [match.span() for match in re.finditer(rb"[^\n]*\S[^\n]*", block.text[-_NEAR_BYTES:])]
         shift = max(0, len(block.text) - _NEAR_BYTES)
+        # Nobody shows few lines without a reason: in them any word of a failure counts.
+        quoted = not shift and block.first <= 1 and len(ends) <= _QUOTED and not self.matches and not self.errors
+        ends, failing = (ends, _FAILING) if quoted else (ends[-_LAST_LINES:], _ENDING)
         for start, end in ((shift + start, shift + end) for start, end in reversed(ends)):
             number = block.first + block.numbered.count(b"\n", 0, start)
             text = block.text[start:end].decode("utf-8", "replace")
             if number in self._explained or (self.errors and self.errors[-1].number >= number):
                 return
-            if _ENDING.search(text) and not _NOTE.search(text) and not _MEASURED.search(text):
+            if failing.search(text) and not _NOTE.search(text) and not _MEASURED.search(text):
                 self._keep(Line(number, text.strip(), source), before, block.text, start)
                 return
 
