@@ -1,8 +1,10 @@
 """What is generated of the pages, and the manual: ``python -m tools.pages`` writes it, and tests compare it."""
 
+import html
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -87,25 +89,23 @@ def render_shared() -> str:
     return f"`toolkit` imports of `train`: {', '.join(f'`{name}`' for name in layers.list_shared())}."
 
 
-def render_kinds() -> str:
-    """Return an item for each kind of failure, in the order of the table."""
-    return "\n".join(_render_failure(row) for row in diagnosis.load().rows.values() if row.rank.general)
+def render_failures() -> str:
+    """Return a section for each subject: its kinds and then its other failures, each folded to the message."""
+    rows = sorted(diagnosis.load().rows.values(), key=lambda row: (row.subject, not row.rank.general))
+    subjects = groupby(rows, lambda row: row.subject)
+    return BLANK.join(BLANK.join([f"### {name}", "\n".join(map(_fold, each))]) for name, each in subjects)
 
 
-def render_failures(*, harmless: bool) -> str:
-    """Return an item for each known failure that is not a kind, or for each message that only frightens."""
-    rows = [row for row in diagnosis.load().rows.values() if row.rank.harmless == harmless and not row.rank.general]
-    return "\n".join(_render_failure(row) for row in sorted(rows, key=lambda row: row.title.lower()))
-
-
-def _render_failure(row: diagnosis.Row) -> str:
+def _fold(row: diagnosis.Row) -> str:
     where = [f"{PLACES[name]}: {place.remedy}" for name, place in row.places.items()]
-    said = " ".join(map(_escape, (row.cause, row.remedy, *where)))
-    return f"- {_quote(row.title)}<br>{said} `--id {row.id}`"
+    said = _to_html(" ".join((row.cause, row.remedy, *where)))
+    shown = f"<summary><code>{html.escape(row.title, quote=False)}</code></summary>"
+    return f"<details>{shown}{said} <code>--id {row.id}</code></details>"
 
 
-def _escape(text: str) -> str:
-    return text.replace("<", "&lt;").replace("*", r"\*")
+def _to_html(text: str) -> str:
+    marked = re.sub(r"\{(\w+)\}", r"<var>\1</var>", html.escape(text, quote=False))
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", marked)
 
 
 def render_remedies() -> str:
@@ -119,10 +119,6 @@ def render_remedies() -> str:
     }
     clauses = {name: {place: diagnosis.to_clause(text) for place, text in each.items()} for name, each in texts.items()}
     return f"{json.dumps(clauses, indent=2, ensure_ascii=False)}\n"
-
-
-def _quote(text: str) -> str:
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def list_job_options(configuration: type = TrainConfig) -> dict[str, list[Parameter]]:
@@ -164,9 +160,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "options": render_options,
     "commands": reference.render_page,
     "shared": render_shared,
-    "kinds": render_kinds,
-    "failures": lambda: render_failures(harmless=False),
-    "harmless": lambda: render_failures(harmless=True),
+    "failures": render_failures,
 }
 """What makes each generated part of a page, by the name in its comments."""
 

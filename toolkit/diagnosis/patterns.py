@@ -1,4 +1,4 @@
-"""Compiles the patterns of failures.yaml, and the filter that finds in a block of a log the lines worth reading.
+"""Compiles the patterns of failures, and the filter that finds in a block of a log the lines worth reading.
 
 A pattern is a part of a line, written as programs print it. Upper and lower case do not count.
 ``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.

@@ -13,10 +13,8 @@ from toolkit.base.errors import UsageError, refer
 from toolkit.diagnosis.patterns import Filter, Pattern
 from toolkit.versions.table import read_yaml
 
-PATH: Final = Path(__file__).with_name("failures.yaml")
+TABLES: Final = Path(__file__).with_name("failures")
 FACTS: Final = Path(__file__).with_name("facts.yaml")
-KINDS: Final = Path(__file__).with_name("kinds.yaml")
-USAGE: Final = Path(__file__).with_name("usage.yaml")
 _TRACKERS: Final = re.compile(r"(?:([\w.-]+)/)?([\w.-]+)#(\d+)")
 
 Certainty = Literal["certain", "likely"]
@@ -80,6 +78,7 @@ class Row:
     """A failure."""
 
     id: str
+    subject: str  # the title of its table
     title: str  # what people see, and paste into a search engine
     sign: Sign
     rank: Rank
@@ -212,7 +211,7 @@ def _load() -> FailureTable:
         filter=Filter((pattern, row) for row in rows.values() for pattern in row.sign.lines),
         fact_filter=Filter((pattern, fact) for fact in facts for pattern in fact.lines),
         error_filter=Filter((pattern, pattern) for pattern in errors),
-        exit_codes={code: rows[name] for code, name in _read(PATH)["exit_codes"].items()},
+        exit_codes={code: rows[name] for code, name in signs["exit_codes"].items()},
     )
 
 
@@ -234,15 +233,25 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 @functools.cache
 def _read_rows() -> Mapping[str, Mapping[str, Any]]:
-    """Return what the files say of each row, by its id. Raises ValueError if two have the same."""
-    kinds = [{**_KIND, **row} for row in _read(KINDS)["kinds"]]
-    told = [*_read(PATH)["failures"], *kinds, *_list_cases()]
+    """Return what the tables say of each row, by its id. Raises ValueError if two have the same."""
+    told = [row for path in sorted(TABLES.glob("*.yaml")) for row in _list_rows(_read(path))]
     rows = {row["id"]: row for row in told}
     if len(rows) != len(told):
         raise ValueError("two failures have the same id")
     return rows
 
 
+def _list_rows(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, with what holds for all of them."""
+    shared = {"subject": table["subject"], "sources": table.get("sources", ())}
+    for name, usual in (("kinds", _KIND), ("failures", {})):
+        for row in table.get(name, ()):
+            yield {**shared, **usual, **row}
+
+
+_KIND: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty": "likely"}
+_TOLD: Final = Answer(cause="{said}", remedy="{try}", commands=("{run}", "{run_also}"))
+"""The last answer of a row that looks words up, unless it says itself where that holds."""
 _SIGN: Final = ("when", "each", "echoes")
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
 _RANK: Final = (
@@ -264,27 +273,17 @@ def _build(row: Mapping[str, Any]) -> Row:
     sign |= {name: _compile(given.pop(name)) for name in _PATTERNS if name in row}
     rank: dict[str, Any] = {name: given.pop(name) for name in _RANK if name in row}
     given["places"] = {name: _answer(place) for name, place in row.get("places", {}).items()}
-    given["answers"] = tuple(_answer(answer) for answer in row.get("answers", ()))
-    given.setdefault("title", row["examples"][0].partition("\n")[0].strip())
+    answers = tuple(_answer(answer) for answer in row.get("answers", ()))
+    tells = "look_up" in row and all(answer.cause != _TOLD.cause for answer in answers)
+    given["answers"] = (*answers, _TOLD) if tells else answers
+    if "examples" not in given:
+        given["examples"] = ("\n".join([Pattern(row["lines"][0]).sample, *row.get("near", ())]),)
+    given.setdefault("title", given["examples"][0].partition("\n")[0].strip())
     return Row(**given, sign=Sign(**sign), rank=Rank(**rank))
 
 
 def _answer(answer: Mapping[str, Any]) -> Answer:
     return Answer(**{**answer, "commands": tuple(answer.get("commands", ()))})
-
-
-def _list_cases() -> Iterator[dict[str, Any]]:
-    """Yield the rows of usage.yaml, which are kinds."""
-    for family in _read(USAGE)["families"]:
-        for case in family["cases"]:
-            sample = Pattern(case["lines"][0]).sample
-            examples = ["\n".join([sample, *case.get("near", ())])]
-            shared = {name: value for name, value in family.items() if name != "cases"}
-            yield {**_CASE, "examples": examples, **shared, **case}
-
-
-_KIND: Final[Mapping[str, Any]] = {"general": True, "certainty": "likely"}
-_CASE: Final[Mapping[str, Any]] = {**_KIND, "fallback": True}
 
 
 def _list_versions(package: str) -> Iterator[str]:
