@@ -206,7 +206,10 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "driver-too-old": cards.find_driver,
     "ptx-newer-than-ptxas": cards.find_driver,
     "card-outside-cuda": cards.judge_age,
+    "libcuda-missing": cards.find_loaded,
     "shape-of-input": shapes.ranks,
+    "session-feed": shapes.ranks,
+    "keras-data-shape": shapes.ranks,
     "shapes-differ": shapes.compare,
     "gpu-memory": shapes.measure,
 }

@@ -72,6 +72,12 @@ def _find_new_enough(words: Words, facts: Words, *, exact: bool) -> str:
     return here if here and wanted and all(wanted) and to_number(here) >= max(map(to_number, wanted)) else ""
 
 
+def find_loaded(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the driver whose module the kernel has loaded, and its branch."""
+    loaded = facts.get("driver", "")
+    return {"loaded": loaded, "series": loaded.partition(".")[0]} if "module of the driver" in facts else {}
+
+
 def judge_age(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     """Return since or until when a compute capability is known to CUDA, if the CUDA of the log does not know it."""
     named = next(

@@ -33,10 +33,11 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     told: dict[str, str] = {}
     if {"logits", "labels"} <= words.keys():
         told = {"one": words["logits"], "other": words["labels"]}
-        told |= _compare_labels(*(re.findall(r"\d+|none", each.lower()) for each in told.values()))
+        sides = [_read(each) for each in told.values()]
+        told |= _compare_labels(*sides) or _compare_depth(*sides)
     elif {"left", "right"} <= words.keys():
         told = {"one": words["left"], "other": words["right"]}
-    one, other = (re.findall(r"\d+|none", {**words, **told}.get(name, "").lower()) for name in ("one", "other"))
+    one, other = (_read({**words, **told}.get(name, "")) for name in ("one", "other"))
     if len(one) != len(other) or len(one) < 2 or one == other:
         return told
     if told and len(one) == 2 and one[0] == other[0] and "1" in (one[1], other[1]) and not told.keys() & _LABELS:
@@ -86,15 +87,51 @@ def _compare_labels(logits: list[str], labels: list[str]) -> Words:
     return {}
 
 
+def _compare_depth(logits: list[str], labels: list[str]) -> Words:
+    """Return which of results and labels are maps or sequences where the others are single values for each example."""
+    depth, other = (sum(size != "1" for size in shape[1:]) for shape in (logits, labels))
+    if other > max(depth, 1):
+        return {"deeper": "labels"} if depth < 2 else {}
+    alike = logits[-1:] == labels[-1:] and other == 1
+    return {"deeper": "logits"} if depth > other + 1 or (depth > other and alike) else {}
+
+
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ."""
+    """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ.
+
+    ``extra`` and ``lacks`` say which dimension is too many or missing, if the others are as wanted.
+    """
     if {"wanted", "other"} <= words.keys():
-        wanted, other = (len(re.findall(r"\d+|none", words[name].lower())) for name in ("wanted", "other"))
-    elif {"rank", "found"} <= words.keys():
-        wanted, other = int(words["rank"]), int(words["found"])
-    else:
-        return {}
-    return {"ranks": f"{wanted} {other}"} if wanted != other else {}
+        shapes = [_read(words[name]) for name in ("wanted", "other")]
+        told = {"ranks": f"{len(shapes[0])} {len(shapes[1])}"} if len(shapes[0]) != len(shapes[1]) else {}
+        return {**told, **_find_axis(*shapes)}
+    if {"rank", "found"} <= words.keys():
+        return {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
+    return {}
+
+
+def _read(shape: str) -> list[str]:
+    return re.findall(r"\d+|none", shape.lower().replace("?", "none"))
+
+
+def _find_axis(wanted: list[str], other: list[str]) -> Words:
+    """Return the one dimension of a shape that is too many or missing, if the rest of it is as wanted."""
+    if len(other) == len(wanted) + 1:
+        if _agree(other[1:], wanted):
+            return {"extra": "front"}
+        single = (other[:at] + other[at + 1 :] for at, size in enumerate(other) if size == "1")
+        return {"extra": "single"} if any(_agree(rest, wanted) for rest in single) else {}
+    if len(wanted) == len(other) + 1:
+        if wanted[0] in {"none", "1"} and _agree(wanted[1:], other):
+            return {"lacks": "front"}
+        return {"lacks": "last"} if wanted[-1] == "1" and _agree(wanted[:-1], other) else {}
+    return {}
+
+
+def _agree(one: list[str], other: list[str]) -> bool:
+    """Return whether two shapes are the same as far as both name sizes."""
+    pairs = list(zip(one, other, strict=True))
+    return all(first == second or "none" in (first, second) for first, second in pairs)
 
 
 def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
