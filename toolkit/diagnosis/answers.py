@@ -2,7 +2,7 @@
 
 Words are those that the pattern names in the log, what knowledge.yaml has for one of them, and what is computed of the
 versions of packages (packages.py), the names that they have (names.py), their wheels (pythons.py), paths of files
-(files.py), shapes (shapes.py) and cards (cards.py).
+(files.py), names that a linker lacks (linking.py), shapes (shapes.py) and cards (cards.py).
 """
 
 import functools
@@ -12,7 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from toolkit.diagnosis import cards, constraints, files, names, packages, places, pythons, shapes, specifiers, wheels
+from toolkit.diagnosis import (
+    cards,
+    constraints,
+    files,
+    linking,
+    names,
+    packages,
+    places,
+    pythons,
+    shapes,
+    specifiers,
+    wheels,
+)
 from toolkit.diagnosis.table import Answer, Row
 from toolkit.versions.table import read_yaml
 from train.system.output import inline
@@ -168,11 +180,13 @@ _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Wor
     "versions-exclude": constraints.reconcile,
     "conda-not-there": constraints.list_systems,
     "cuda-majors-mixed": files.find_majors,
+    "link-undefined": linking.count,
 }
 """What is computed of all lines that show one failure."""
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
     "own-module": files.find_own,
+    "link-undefined": linking.read_symbol,
     "library-missing": files.read_file,
     "wheel-other-python": pythons.compare_python,
     "cudnn-part-missing": files.read_file,
