@@ -181,6 +181,7 @@ _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Wor
     "conda-not-there": constraints.list_systems,
     "cuda-majors-mixed": files.find_majors,
     "link-undefined": linking.count,
+    "gpu-memory": cards.list_full,
 }
 """What is computed of all lines that show one failure."""
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {

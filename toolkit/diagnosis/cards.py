@@ -1,7 +1,7 @@
 """Computes what compute capabilities, compilers and the memory of a card say of a failure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolkit.diagnosis.specifiers import compare, read_minor
@@ -114,3 +114,11 @@ def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Wo
         return told
     # JAX leaves a quarter of each card free, so that the share says nothing; a handle takes some hundred megabytes.
     return {**told, "free": f"{free / 2**30:.1f} GiB", "room": "little" if free < 2**30 else "enough"}
+
+
+def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
+    """Return the numbers of the cards on which not even a context could be made, as their memory is full."""
+    told = [each for each in lines if each.keys() & {"ordinal", "opened"}]
+    numbers = sorted({int(each["ordinal"]) for each in told if "ordinal" in each})
+    cards = f"GPU {' and '.join(map(str, numbers))}" if numbers else "the GPU"
+    return {"full": cards} if told and told[0] == lines[0] else {}
