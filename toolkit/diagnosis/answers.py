@@ -125,6 +125,7 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     raiser = words.get("raiser", "")
     if raiser and raiser not in load_knowledge()["foundations"]:
         known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)
+    known["applicant"] = known.get("culprit", "the program")
     if compute := _COMPUTED.get(row.id):
         known |= compute(known, facts, load_knowledge())
     for word, table in row.look_up.items():
@@ -198,7 +199,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "requirement-absent": packages.find_part,
     "name-missing": names.date_name,
     "package-missing": names.date_name,
-    "object-attribute": names.date_name,
+    "object-attribute": names.date_attribute,
     "keras-internals": names.date_name,
     "pip-version-too-old": pythons.find_pythons,
     "pip-version-too-new": pythons.find_pythons,

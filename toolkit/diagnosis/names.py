@@ -22,6 +22,10 @@ _OTHER_NAMES: Final = {
 """Other names of modules."""
 _FIRST: Final = re.compile(r"tensorflow\.(?:_api\.v[12]\.)?compat\.v1")
 """The names of TensorFlow 1 in later ones."""
+_OF_TENSORFLOW: Final = re.compile(r"keras\.(?:_tf_keras|api|src|engine)\b")
+"""A Keras that programs reach as tensorflow.keras too."""
+_HOLDER: Final = re.compile(r"\b\w[\w.]*\.(?:input|output)(?=(\.\w+))")
+"""The input or output of a model, and the attribute that is asked of it."""
 _TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
 
 Words = Mapping[str, str]
@@ -39,7 +43,15 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     top = module.partition(".")[0]
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
-    told = {"module": module or "a package", "top": top, "package": package, "member": f"{module}.{name}"}
+    # Plain `keras` is no part of TensorFlow, so that TF_USE_LEGACY_KERAS does not change what it is.
+    plain = top == "keras" and not _OF_TENSORFLOW.match(module)
+    told = {
+        **({"apart": "yes"} if plain else {}),
+        "module": module or "a package",
+        "top": top,
+        "package": package,
+        "member": f"{module}.{name}",
+    }
     told["distribution"] = package.strip("'").partition("<")[0]
     if "within" in words and top in {*known["modules"], *known["foundations"]}:
         return {**told, "emptied": top}
@@ -74,6 +86,13 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if package == "keras" and since.startswith("2."):
         told["with_tensorflow"] = "yes"
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def date_attribute(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return what an attribute is of, and ``symbolic`` if it was asked of the input or output of a model of Keras."""
+    told = date_name(words, facts, known)
+    holder = _HOLDER.search(words.get("statement", "")) if words.get("module") == "list" else None
+    return {**told, "symbolic": holder[0]} if holder and told.get("member", "").lower().endswith(holder[1]) else told
 
 
 def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:

@@ -41,6 +41,8 @@ _LIBRARY: Final = re.compile(
 _PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORECASE)
 _COMPILED: Final = re.compile(r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]")
 """The folder into which pip unpacks the sources of a package, to compile them."""
+_STATEMENT: Final = re.compile(r"(?m)^(?:-+> *\d+ |[│ ]*❱ *\d+ [│ ]*|(?= {4}))([^\n]*\w[^\n]*)")
+"""A line of source that a traceback quotes: behind the arrow of a notebook or of rich, or by its indent."""
 _IMPORT: Final = re.compile(
     r"from (\.*[a-z_][\w.]*|\.+) import [^\n]*(?:\n *\^+)?\n(?:[^\n]{0,40}\n){0,2}\Z", re.IGNORECASE
 )
@@ -249,7 +251,7 @@ class Scan:
             return True
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
-        if len(words) > len(match.words):  # a later line says more
+        if len(words) > len(match.words.keys() - {"statement"}):  # a later line says more
             match.words = words
         if not match.count:
             match.words = {**near.find_place(), **match.words}
@@ -359,6 +361,8 @@ class _Near:
     def find_place(self) -> dict[str, str]:
         """Return the package in whose file the traceback before this line ends, its caller, and the module imported.
 
+        ``statement`` is the last line of source that the traceback quotes.
+
         Where none stands before it, as the message was copied above its traceback, that after it counts.
         """
         frames = _list_frames(self._before()) or _list_frames("".join(self._after().partition(_TRACEBACK)[1:]))
@@ -371,6 +375,8 @@ class _Near:
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
             told["compiled"] = compiled[-1]
+        if quoted := _STATEMENT.findall(self._before()):
+            told["statement"] = quoted[-1].strip()
         if found := _IMPORT.search(self._before()):
             module = found[1] if not found[1].startswith(".") else told.get("raiser", "")
             told |= {"imported": module} if module else {}
