@@ -223,10 +223,12 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "ptx-newer-than-ptxas": cards.find_driver,
     "card-outside-cuda": cards.judge_age,
     "libcuda-missing": cards.find_loaded,
+    "gpu-error-shown": cards.judge_head,
     "shape-of-input": shapes.ranks,
     "session-feed": shapes.ranks,
     "keras-data-shape": shapes.ranks,
     "shapes-differ": shapes.compare,
     "gpu-memory": shapes.measure,
+    "weights-shape": shapes.judge_weights,
 }
 """What is computed of the words of a failure and of the facts of its log."""

@@ -122,3 +122,9 @@ def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
     numbers = sorted({int(each["ordinal"]) for each in told if "ordinal" in each})
     cards = f"GPU {' and '.join(map(str, numbers))}" if numbers else "the GPU"
     return {"full": cards} if told and told[0] == lines[0] else {}
+
+
+def judge_head(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the driver of Windows, whose number is not that of nvidia-smi in WSL."""
+    driver = words.get("driver", "")
+    return {"windows": driver} if driver and driver != words.get("shown") else {}

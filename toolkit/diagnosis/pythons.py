@@ -109,6 +109,8 @@ def read_tags(words: Words, facts: Words, known: Knowledge) -> Words:
         wheels = find_wheels(words, {}, known) if "asked" in words else {}
         return {**told, **wheels, **({"apple": "yes"} if apple and wheels else {})}
     system = words["system"].replace("`", "")
+    if "wheels" in words and re.search("win_amd64|linux.*x86_64", system):
+        told["full"] = f"{words['locked']}+{words['wheels']}"  # builds with a local version are for these systems alone
     on_intel = "macosx" in system and "x86_64" in system
     hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
     if "manylinux" in system and "manylinux" in words.get("platforms", ""):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Final
 
-from toolkit.diagnosis import answers
+from toolkit.diagnosis import answers, events
 from toolkit.diagnosis.scanning import Line, Match, Scan, scan
 from toolkit.diagnosis.table import Answer, Certainty, Rank, Row, load
 from toolkit.versions.numbers import to_number
@@ -133,6 +133,8 @@ class Diagnosis:
         }
         inner = any(not match.row.rank.envelope and not match.row.rank.harmless for match in kept.values())
         kept = {name: match for name, match in kept.items() if not (inner and self._is_empty(match))}
+        past = events.find_past({name: [line.text for line in match.lines] for name, match in kept.items()})
+        kept = {name: match for name, match in kept.items() if name not in past}
         explained = {name for match in kept.values() for name in match.row.rank.explains}
         kept_ids = {match.row.id for match in kept.values()}
         causes = [

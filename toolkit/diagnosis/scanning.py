@@ -73,6 +73,8 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
 """An error that a program measures, and does not make."""
 _LAST_LINES: Final = 3
+_NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
+"""A word of the line in an expression for what stands near it."""
 _OTHERS: Final = ("JAX", "PyTorch")
 """Other frameworks."""
 _OURS: Final = (b"tensorflow", b"keras", b"tf.config.", b"tf.test.", b"tf.data.", b"tf.function", b"tf.__version__")
@@ -249,6 +251,7 @@ class Scan:
             return False
         if not _fits(row.sign.when, words) or not near.allows(row.sign, words):
             return True
+        words = {**near.tell(row.sign, words), **words}
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
         if len(words) > len(match.words.keys() - {"statement"}):  # a later line says more
@@ -348,9 +351,23 @@ class _Near:
             return False
         return not sign.near or any(self.has(pattern) for pattern in sign.near)
 
+    def tell(self, sign: Sign, words: Mapping[str, str]) -> dict[str, str]:
+        """Return the words that expressions of a failure find in the lines around this one."""
+        told: dict[str, str] = {}
+        for text in sign.tells.get("before", ()):
+            told |= self._find(text, words, self._before())
+        for text in sign.tells.get("near", ()):
+            told |= self._find(text, words, self._before()) or self._find(text, words, self._after())
+        return told
+
     def _echoes(self, text: str, words: Mapping[str, str]) -> bool:
-        told = re.compile(text.format_map({name: re.escape(word.lower()) for name, word in words.items()}))
-        return any(told.search(part) for part in (self._before(), self._after()))
+        return any(_expand(text, words).search(part) for part in (self._before(), self._after()))
+
+    def _find(self, text: str, words: Mapping[str, str], part: str) -> dict[str, str]:
+        if not words.keys() >= set(_NAMED.findall(text)):
+            return {}
+        found = _expand(text, words).search(part)
+        return {name: word for name, word in found.groupdict().items() if word} if found else {}
 
     def has(self, pattern: Pattern, *, before: bool = True, after: bool = True) -> bool:
         parts = [self._line] if before and after else []
@@ -393,6 +410,10 @@ class _Near:
             text = self._text[self._end : self._end + _NEAR_BYTES]
             self._parts["after"] = _decode(b"\n".join(text.split(b"\n")[:_NEAR_LINES]))
         return self._parts["after"]
+
+
+def _expand(text: str, words: Mapping[str, str]) -> re.Pattern[str]:
+    return re.compile(text.format_map({name: re.escape(word.lower()) for name, word in words.items()}))
 
 
 def _list_frames(text: str) -> list[re.Match[str]]:

@@ -96,6 +96,26 @@ def _compare_depth(logits: list[str], labels: list[str]) -> Words:
     return {"deeper": "logits"} if depth > other + 1 or (depth > other and alike) else {}
 
 
+def judge_weights(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return how saved weights differ from those of a model: in batch, outputs, order of axes, or by another layer."""
+    one, other = (_read(words.get(name, "")) for name in ("one", "other"))
+    variable, layer = words.get("variable", ""), words.get("layer", "")
+    told = {"holder": f"The layer {layer}" if layer else variable or "A weight"}
+    places = [place for place, (mine, saved) in enumerate(zip(one, other, strict=False)) if mine != saved]
+    if len(one) == len(other) and len(places) == 1:
+        first = re.search(r"\.(?:weight|bias)$", variable)  # PyTorch has the outputs first, Keras last
+        if places[0] == (0 if first else len(one) - 1):
+            return {**told, "outputs": one[places[0]], "saved_outputs": other[places[0]]}
+        if places == [0] and len(one) > 2 and not re.search("kernel|weight|embedding|gamma|beta|moving", variable):
+            return {**told, "batch": one[0], "saved_batch": other[0]}
+        return {}
+    if places and sorted(one) == sorted(other):
+        return {**told, "turned": words["other"]}
+    if places and re.search(r"_\d+(?:[/:]|$)", variable):
+        return {"holder": told["holder"].replace("The", "the", 1), "shifted": words["other"]}
+    return {}
+
+
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ.
 

@@ -4,7 +4,7 @@ import difflib
 import functools
 import gc
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -49,6 +49,8 @@ class Sign:
     near: tuple[Pattern, ...] = ()
     without: tuple[Pattern, ...] = ()  # none of these may stand near
     echoes: tuple[str, ...] = ()  # expressions, filled with the words of the line, of which one must stand near
+    tells: Mapping[str, Sequence[str]] = field(default_factory=dict)  # such expressions, whose groups are words too:
+    # those that stand ``before`` or ``near``
     when: Mapping[str, str] = field(default_factory=dict)  # range of versions or numbers by the name of a word
     each: str = ""  # word by which two failures of this kind are told apart
 
@@ -252,7 +254,7 @@ def _list_rows(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 _KIND: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty": "likely"}
 _TOLD: Final = Answer(cause="{said}", remedy="{try}", commands=("{run}", "{run_also}"))
 """The last answer of a row that looks words up, unless it says itself where that holds."""
-_SIGN: Final = ("when", "each", "echoes")
+_SIGN: Final = ("when", "each", "echoes", "tells")
 _PATTERNS: Final = ("lines", "before", "after", "near", "without")
 _RANK: Final = (
     "general",
