@@ -230,5 +230,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "shapes-differ": shapes.compare,
     "gpu-memory": shapes.measure,
     "weights-shape": shapes.judge_weights,
+    "convolution-no-algorithm": shapes.measure_operands,
+    "xla-autotuning": shapes.measure_operands,
 }
 """What is computed of the words of a failure and of the facts of its log."""

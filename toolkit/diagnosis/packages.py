@@ -29,6 +29,13 @@ def find_version(package: str, facts: Words) -> str:
     return facts.get(_FACTS.get(package, package), "")
 
 
+def find_follower(package: str, facts: Words, known: Knowledge) -> str:
+    """Return the releases of a package that were compiled for the TensorFlow of the log, as a specifier."""
+    minor, row = read_minor(facts.get("TensorFlow", "")), known["releases"].get(normalize(package))
+    release = "" if row is None else row.get(minor, "") if row else minor
+    return f"=={release}.*" if release else ""
+
+
 def require(package: str, facts: Words, known: Knowledge) -> str:
     """Return a requirement of the release of a package that belongs to the TensorFlow of the log."""
     minor, name = read_minor(facts.get("TensorFlow", "")), normalize(package)

@@ -22,9 +22,58 @@ def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
     package, row = words["package"], known["tensorflow"].get(read_minor(words["asked"]), {})
     told = {**read_marker(words, facts, known), **_find_neighbours(words, known)}
+    if package == "tensorflow" and "upper" not in told:
+        told |= _read_list(words, known)
     if not package.startswith("tensorflow") or "python" not in row or "upper" in told:
         return told
-    return {**told, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
+    return {**told, "pythons": row["python"], "newest": _end(row["python"])}
+
+
+def _end(pythons: str) -> str:
+    return pythons.rpartition(" ")[2]
+
+
+def _read_list(words: Words, known: Knowledge) -> Words:
+    """Return of which Python or system pip's list of TensorFlow is, by its ends, if that excludes what is wanted."""
+    releases, asked = [*known["tensorflow"]], read_minor(words["asked"])
+    listed = [read_minor(each) for each in re.findall(r"\d[\w.]+", f"{words['first']}{words.get('listed', '')}")]
+    first, last = (min(releases, key=lambda each: abs(_order(each) - _order(end))) for end in (listed[0], listed[-1]))
+    everywhere: Words = {}
+    found: list[tuple[str, Words, bool]] = []
+    pythons = {each for row in known["tensorflow"].values() for each in row["python"].split(" to ")}
+    for python in sorted(pythons):
+        span = [minor for minor, row in known["tensorflow"].items() if _has(row["python"], python)]
+        for system in (everywhere, *known["tensorflow_lists"]):
+            part = [
+                each
+                for each in span
+                if _order(system.get("first", each)) <= _order(each) <= _order(system.get("last", each))
+            ]
+            limits = part and (system is everywhere or part != span) and part[0] == first
+            if limits and (part[-1] == last or "listed" not in words):
+                found.append((python, system, asked not in span))
+    told: dict[str, str] = {"last": re.findall(r"\d[\w.]+", words["listed"])[-1]} if words.get("listed") else {}
+    systems = {system.get("where", "") for _, system, _ in found}
+    if len({python for python, _, _ in found}) == 1 and found[0][2]:
+        return {**told, "is_python": found[0][0]}
+    if len(systems) == 1 and "" not in systems and ("listed" in words) != ("first" in found[0][1]):
+        system, newest = found[0][1], _end(known["tensorflow"].get(asked, {}).get("python", ""))
+        texts = {name: str(system[name]) for name in ("where", "try", "run", "run_also") if name in system}
+        filled = {
+            name: text.replace("{asked}", words["asked"]).replace("{newest}", newest) for name, text in texts.items()
+        }
+        return {**told, **{f"is_{name}": text for name, text in filled.items()}}
+    return {}
+
+
+def _order(minor: str) -> int:
+    major, _, number = minor.partition(".")
+    return int(major) * 100 + int(number)
+
+
+def _has(pythons: str, python: str) -> bool:
+    first, _, last = pythons.partition(" to ")
+    return _order(first) <= _order(python) <= _order(last or first)
 
 
 def _find_neighbours(words: Words, known: Knowledge) -> Words:

@@ -29,18 +29,29 @@ _BOMS: Final = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-1
 _GZIP: Final = b"\x1f\x8b\x08"
 _FORE: Final = rb"(?:#\d+ \d+\.\d+(?= ))?"
 """What an engine puts in front of each line of an image's build."""
+_BLANKS: Final = rb"(?:\n" + _FORE + rb"[ \t]*(?=\n))*"
 _BROKEN: Final = (
     # CMake breaks each paragraph of a message.
     (
         b"CMake Error at",
         re.compile(
-            rb"CMake Error at [^\n]*:(?:\n"
-            + _FORE
-            + rb"[ \t]*(?=\n))*\n"
+            rb"CMake Error at [^\n]*:"
+            + _BLANKS
+            + rb"\n"
             + _FORE
             + rb"([ \t]+)\S[^\n]*(?:\n"
             + _FORE
             + rb"\1(?=\S)[^\n]+)*"
+            # A sentence goes on in a block of its own that names a file or folder, and below that.
+            + rb"(?:(?<![.!?])"
+            + _BLANKS
+            + rb"\n"
+            + _FORE
+            + rb"\1[ \t]+\S[^\n]*(?:(?<![.:!?])"
+            + _BLANKS
+            + rb"\n"
+            + _FORE
+            + rb"\1(?=\S)[^\n]+)?)?"
         ),
     ),
     # uv breaks its sentences at the width of the terminal.
@@ -54,6 +65,9 @@ _BROKEN: Final = (
             rb"\w\.__version__\)?['\"]?[ \t]*\n(?:Out\[\d+\]:[ \t]*)?['\"]?\d+\.\d[\w.+-]*['\"]?[ \t]*(?=\n|\Z)"
         ),
     ),
+    # XLA names the operation, and PyTorch its CUDA, in the next line.
+    (b"convolution algorithm for:", re.compile(rb"convolution algorithm for:[ \t]*\n[ \t]*%[^\n]+")),
+    (b"was used to compile", re.compile(rb"was used to compile[ \t]*\n[ \t]*PyTorch[^\n]*")),
     # pip, terminals and web pages break before a name that is long.
     (b"ndefined ", re.compile(rb"(?:ndefined symbol:|ndefined reference to)[ \t]*\n[ \t]*[^\n]+")),
 )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import BinaryIO, Final, TypeVar
 
@@ -66,6 +66,16 @@ _FAILING: Final = re.compile(
 """How a line reads that somebody quotes because something failed."""
 _QUOTED: Final = 5
 """Most lines of such a quotation."""
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+\w*")
+_WISH: Final = re.compile(
+    r"(?i:\b(?:requires?|needs?|wants?|expects?|at least|minimum|works with"
+    r"|(?:upgrade|update|downgrade) to)\b(?:(?!\b(?:but|have|has|found|detected|installed)\b|[;,]).){0,40})$"
+)
+"""How a line goes on to a version that it wants."""
+_OR_LATER: Final = re.compile(
+    r"(?i:\s*(?:\+(?!\w)|(?:or|and) (?:higher|newer|later|above|greater|up)\b|is (?:required|needed)\b))"
+)
+"""How a line goes on behind one."""
 _QUOTE: Final = re.compile(r'\\+"')
 """A quotation mark in a string, or in a string of a string."""
 _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|debug)\b", re.IGNORECASE)
@@ -246,7 +256,7 @@ class Scan:
 
     def _match(self, row: Row, found: "_Found", near: "_Near", source: str) -> bool:
         """Keep a failure that a line shows. Return whether the line has one of its patterns, whatever stands near."""
-        words = next((words for pattern in row.sign.lines if (words := found.match(pattern)) is not None), None)
+        words = found.find(row.sign.lines)
         if words is None:
             return False
         if not _fits(row.sign.when, words) or not near.allows(row.sign, words):
@@ -276,7 +286,10 @@ class Scan:
     def _learn(self, source: str, found: "_Found", facts: list[Fact]) -> None:
         for fact in facts:
             if fact.name not in self.facts:
-                words = next((words for pattern in fact.lines if (words := found.match(pattern)) is not None), None)
+                line, words = found, found.find(fact.lines)
+                while words is not None and (rest := _skip_wish(line.raw, words.get("value", ""))) is not None:
+                    line = replace(line, raw=rest, lowered=rest.lower())
+                    words = line.find(fact.lines)
                 if words is not None:
                     number = f"{words['major']}.{words['minor']}" if "major" in words else "yes"
                     self.facts[fact.name] = words.get("value", number)
@@ -293,6 +306,12 @@ class Scan:
         self.errors[_ERRORS - 1 :] = [line]  # the first ones, and the last
         above = (before if start < _NEAR_BYTES else b"") + text[max(0, start - _NEAR_BYTES) : start]
         self.origin = _find_origin(above.decode("utf-8", "replace")) or self.origin
+
+
+def _skip_wish(line: str, version: str) -> str | None:
+    """Return what follows in a line on a version that it only wants, which may not be there; None if it does not."""
+    before, found, after = line.partition(version) if _VERSION.fullmatch(version) else ("", "", "")
+    return after if found and (_WISH.search(before) or _OR_LATER.match(after)) else None
 
 
 def _find_origin(text: str) -> tuple[str, ...]:
@@ -319,6 +338,9 @@ class _Found:
             if (words := pattern.match(raw, lowered)) is not None:
                 return words
         return None
+
+    def find(self, patterns: Iterable[Pattern]) -> dict[str, str] | None:
+        return next((words for pattern in patterns if (words := self.match(pattern)) is not None), None)
 
     def _variants(self) -> Iterator[tuple[str, str]]:
         yield self.raw, self.lowered

@@ -21,6 +21,10 @@ _BYTES: Final = {
 """How many bytes a number of each type takes, by the names of TensorFlow's messages."""
 _LARGE: Final = 1 << 28
 """Bytes from which on one tensor says more of the data than of what else fills the memory."""
+_FILLS: Final = 1 << 30
+"""Bytes of one operation's arrays from which on its trials may fill a card."""
+_ARRAY: Final = re.compile(r"\b(?:pred|(?:b?f|[suc])(\d+)(?:e\w+)?)\[([\d,]*)\]")
+"""An array in a line of XLA: the bits of a number, and the sizes."""
 _LABELS: Final = frozenset({"classes", "columns", "steps", "results"})
 _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
@@ -152,6 +156,13 @@ def _agree(one: list[str], other: list[str]) -> bool:
     """Return whether two shapes are the same as far as both name sizes."""
     pairs = list(zip(one, other, strict=True))
     return all(first == second or "none" in (first, second) for first, second in pairs)
+
+
+def measure_operands(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return how much room the arrays of an operation of XLA take, if that is large."""
+    arrays = _ARRAY.findall(words.get("operation", "").partition("window=")[0])
+    room = sum(prod(map(int, filter(None, sizes.split(",")))) * int(bits or 8) // 8 for bits, sizes in arrays)
+    return {"arrays": f"{room / 2**30:.1f} GiB"} if room >= _FILLS else {}
 
 
 def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:

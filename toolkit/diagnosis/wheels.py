@@ -129,7 +129,7 @@ def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
 
 def _find_limits(package: str, spec: str, facts: Facts, known: Knowledge) -> str:
     """Return the bounds of a package that is asked for without an upper one; empty if none is known."""
-    held = packages.find_wish(package, facts, known)
+    held = packages.find_wish(package, facts, known) or packages.find_follower(package, facts, known)
     row = known["ceilings"].get(package, {})
     if not held and row:
         excluded = (
