@@ -224,6 +224,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "card-outside-cuda": cards.judge_age,
     "libcuda-missing": cards.find_loaded,
     "gpu-error-shown": cards.judge_head,
+    "data-ran-out": shapes.find_cut,
     "shape-of-input": shapes.ranks,
     "session-feed": shapes.ranks,
     "keras-data-shape": shapes.ranks,

@@ -50,6 +50,10 @@ def weigh(words: Words, facts: Words, known: Knowledge) -> Words:
     told = {"who": who or "the package that asks", "asker": who or "A package", "package": package, "spec": spec}
     if not direction:
         return told
+    replaced = (each.partition("==") for each in words.get("removed", "").split())
+    before = next((version for name, _, version in replaced if normalize(name) == normalize(package)), "")
+    if before and "holder" in words and normalize(words["holder"]) != normalize(who) and fits(before, spec):
+        told |= {"before": before}
     told |= {"too": direction, "another": "a newer" if direction == "new" else "an older"}
     held = find_wish(package, facts, known)
     if normalize(package) in known["followers"]:

@@ -31,8 +31,16 @@ _MESSAGES: Final = 200_000
 _DIGITS: Final = b"0123456789"
 _FRAME: Final = re.compile(r"""(?im)file "?([^"\n,]+?)"?(?:, line |:)(\d+)(?:$|,? in ([\w.<>]+))""")
 """A frame of a traceback, as Python or IPython prints it."""
-_CELL: Final = re.compile(r"(?m)^\[?(\S+\.py)\]?(?:\(\S*\))? in [<\w]")
-"""A frame of a traceback, as Colab and older notebooks print it."""
+_CELL: Final = re.compile(r"(?m)^(?:│ )?\[?([^\s:]+\.py)\]?(?:\(\S*\))?(?::\d+:?)? in [<\w]")
+"""A frame of a traceback, as Colab, older notebooks, rich and pytest print it."""
+_SOURCE: Final = re.compile(
+    r"\s*(?:[│|]\s*)?(?:(?:-+>|❱)?\s*\d+\s[│\s][│\s]*(?:raise\b|(?:f|r|fr|rf)?[\"'])|raise\b.*[\"'].*\{\w)",
+    re.IGNORECASE,
+)
+"""A line of source that a traceback quotes with a text of a message: behind its number, or with a value to fill in."""
+_REMOVED: Final = re.compile(r"(?m)^\s*uninstalling ([\w.-]+?)-(\d[\w.]*):?$")
+_INSTALLED: Final = re.compile(r"installing collected packages: [^\n]*?([\w.-]+)\s*$", re.MULTILINE)
+"""What pip installs. The package that was asked for stands last, behind what it needs."""
 _TRACEBACK: Final = "traceback (most recent call last)"
 _LIBRARY: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
@@ -169,6 +177,8 @@ class Scan:
 
         def show(found: _Found, rows: list[Row]) -> None:
             near = _Near(around, len(before) + found.start, len(before) + found.end)
+            if _SOURCE.match(found.raw):
+                return
             matched = [self._match(row, found, near, source) for row in rows]
             if any(matched):
                 self._remember(found.key, 1)  # in other surroundings it may mean something else
@@ -264,7 +274,7 @@ class Scan:
         words = {**near.tell(row.sign, words), **words}
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
-        if len(words) > len(match.words.keys() - {"statement"}):  # a later line says more
+        if len(words) > len(match.words.keys() - {"statement", "removed", "holder"}):  # a later line says more
             match.words = words
         if not match.count:
             match.words = {**near.find_place(), **match.words}
@@ -400,7 +410,8 @@ class _Near:
     def find_place(self) -> dict[str, str]:
         """Return the package in whose file the traceback before this line ends, its caller, and the module imported.
 
-        ``statement`` is the last line of source that the traceback quotes.
+        ``statement`` is the last line of source that the traceback quotes; ``removed`` is what pip replaced, and
+        ``holder`` the package for which it did so.
 
         Where none stands before it, as the message was copied above its traceback, that after it counts.
         """
@@ -414,6 +425,9 @@ class _Near:
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
             told["compiled"] = compiled[-1]
+        if removed := _REMOVED.findall(self._before()):
+            told["removed"] = " ".join(f"{name}=={version}" for name, version in removed)
+            told |= {"holder": asked[-1]} if (asked := _INSTALLED.findall(self._before())) else {}
         if quoted := _STATEMENT.findall(self._before()):
             told["statement"] = quoted[-1].strip()
         if found := _IMPORT.search(self._before()):

@@ -120,6 +120,11 @@ def judge_weights(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Wor
     return {}
 
 
+def find_cut(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return that the validation was cut short, if the steps of the epoch before it were all done."""
+    return {"cut": "validation"} if "done" in words and words["done"] == words["steps"] else {}
+
+
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ.
 
