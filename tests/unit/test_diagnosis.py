@@ -315,7 +315,7 @@ def test_the_command_reads_files(run: Run, tmp_path: Path) -> None:
     log.write_text(f"fine\n{KILLED}\n")
     done = run("diagnose", str(log), "--json")
     (cause,) = json.loads(done.stdout)["causes"]
-    assert {"id", "title", "cause", "remedy", "certainty", "harmless", "lines", "sources"} <= cause.keys()
+    assert {"id", "cause", "remedy", "certainty", "harmless", "lines", "sources"} <= cause.keys()
     assert cause["lines"] == [{"number": 2, "text": KILLED}]
     assert (cause["certainty"], cause["harmless"], done.returncode) == ("certain", False, 0)
     assert "toolkit build-wheel --jobs" in run("diagnose", str(log)).stdout

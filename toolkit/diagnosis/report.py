@@ -85,7 +85,6 @@ class Cause:
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.row.id,
-            "title": self.row.title,
             "cause": self.cause,
             "remedy": self.remedy,
             "commands": self.commands,
