@@ -108,6 +108,9 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
+    "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
+    "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
+    r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
     "tfio": "tensorflow_io",
     "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
@@ -211,6 +214,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "vccode": "lnk1000",
     "wslcode": "0x80370102",
     "tfio": "tensorflow_io",
+    "optimizer": "adam",
+    "submodule": "extern/x.c",
     "kerasname": "load_model",
     "kerasmodule": "keras.x",
     "keraspart": "keras.x",
