@@ -210,6 +210,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "pip-unsatisfiable": pythons.read_marker,
     "nvidia-package-platform": pythons.read_marker,
     "keras-format": files.read_path,
+    "download-differs": files.compare_sizes,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,
     "compiler-does-not-know-card": cards.date_card,

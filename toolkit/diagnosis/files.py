@@ -82,6 +82,29 @@ _FOLDER: Final = re.compile(
 """A folder of a user, or of a system or service, in which there is more than one model."""
 
 
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def compare_sizes(words: Words, _facts: Words, _known: Knowledge) -> Words:
+    """Return whether a file that was downloaded is about as large as the one that was expected, or a page of a host."""
+    sizes = {name: _read_size(words[name]) for name in ("wanted", "got") if name in words}
+    if len(sizes) < 2 or not all(size for size, _ in sizes.values()):
+        return {}
+    (wanted, expected), (got, came) = sizes["wanted"], sizes["got"]
+    if abs(got - wanted) <= wanted / 10:
+        return {"wanted": expected, "renewed": came}
+    return {"wanted": expected, "page": came} if got < min(2**20, wanted / 10) else {}
+
+
+def _read_size(text: str) -> tuple[float, str]:
+    """Return a size as a number of bytes, 0 if it has no known unit, and as programs write it."""
+    number, _, unit = text.partition(" ")
+    for power, name in enumerate(_UNITS):
+        if name.lower() == unit.lower():
+            return float(number) * 1024.0**power, f"{number} {name}"
+    return 0.0, text
+
+
 def read_path(words: Words, _facts: Words, _known: Knowledge) -> Words:
     """Return whether a path in a message is empty, or that of a folder which is no model's."""
     if words.get("file", "x") == "":

@@ -70,7 +70,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     told |= {
         "package": package,
         "what": _tell_lost(row, module, name),
-        "instead": f"It is to use {use}. " if use else "",
+        "instead": f"In its place use {use}. " if use else "",
         **({"follows": row["follows"]} if "follows" in row else {}),
         "takes": f"; this TensorFlow takes {package}{held}" if held else "",
     }

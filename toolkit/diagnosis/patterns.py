@@ -99,6 +99,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "quoted": r"[^'\"`\u2018\u2019\u201c\u201d]+",
     "namespace": r"\w+(?:::\w+)*",
     "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
+    "branch": r"(?:master|main|develop)(?=\.)",
+    "binfolder": r"(?:/usr(?:/local)?)?/s?bin/",
     "rest": r"\S.*[^\s.]",
     "any": r".*?",
     "header": r"[\w./+-]+\.(?:h|hh|hpp|hxx|inc|cuh)(?=[:'\"])",
