@@ -121,6 +121,14 @@ def test_each_failure_is_found_alone_as_among_the_others() -> None:
     }
 
 
+@pytest.mark.parametrize("odd", ["0", "2.", "9999", "1.2.3.4rc1", "1e400", "none", ""])
+def test_numbers_that_are_none_leave_an_answer(odd: str) -> None:
+    """What is computed of a log's numbers must take any: those of a log that was cut, or of another program."""
+    for text in (*(text for row in ROWS.values() for text in row.examples), *(each["log"] for each in LOGS["answers"])):
+        for changed in (re.sub(r"\d+(?:\.\d+)*", odd, text), re.sub(r"\d+(?:\.\d+)*(?=\D*$)", odd, text)):
+            assert read(changed).render()
+
+
 def test_an_ordinary_log_has_nothing() -> None:
     result = read(ORDINARY * 50)
     assert (result.causes, result.unknown, result.misfits) == ([], False, [])

@@ -131,13 +131,7 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
-    # The release that was asked for has wheels for this system; only later ones have none.
-    if known.get("below") and specifiers.fits(known.get("asked", ""), known["below"]):
-        known = {**known, "renew": known["package"]}
-        known.pop("only", "")
-    # A list of versions, or the marker of the requirement, proves that this system is the one with wheels.
-    if known.get("below") == "" and "only" in known and ("first" in known or known.get("marked") == known["only"]):
-        known.pop("said")
+    known = dict(pythons.judge_systems(known))
     if row.id in _TOGETHER:
         known |= _TOGETHER[row.id](lines, load_knowledge())
     return known

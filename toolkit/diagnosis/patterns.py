@@ -66,7 +66,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|_openmp_mutex|intel-openmp|mkl(?:[_-]\w+)?|vs2015_runtime|vc14_runtime|pywin(?:32|pty)|wincertstore|win_inet_pton|ucrt"
     r"|m2w64-[\w-]+|readline|ncurses|dbus|tensorflow-(?:gpu|macos|deps|metal)|coin-or-cbc|sysroot_linux-64|appnope|samtools|pysam)(?![\w-])",
     "removed": r"cusparse[sdcz](?:csrgemm2?|csrmm2?|csrmv(?:_mp)?|csr2csc|gthr|sctr|axpyi|doti|bsrmm)\w*",
-    "driver": r"\d{3}\.\d+(?:\.\d+)*",
+    "driver": r"\d{3}(?:\.\d{1,6}){1,3}",
     "tag": r"[\w.]+",
     "exception": r"[\w.]*(?:error|exception)",
     "gpu": r"(?:sm|compute)_\d*[af]?",

@@ -1,7 +1,7 @@
 """Computes for which Pythons and systems there are wheels, and which Python to take."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
@@ -35,9 +35,11 @@ def _end(pythons: str) -> str:
 
 def _read_list(words: Words, known: Knowledge) -> Words:
     """Return of which Python or system pip's list of TensorFlow is, by its ends, if that excludes what is wanted."""
-    releases, asked = [*known["tensorflow"]], read_minor(words["asked"])
-    listed = [read_minor(each) for each in re.findall(r"\d[\w.]+", f"{words['first']}{words.get('listed', '')}")]
-    first, last = (min(releases, key=lambda each: abs(_order(each) - _order(end))) for end in (listed[0], listed[-1]))
+    asked = read_minor(words["asked"])
+    listed = re.findall(r"\d+\.\d[\w.]*", f"{words['first']}{words.get('listed', '')}")
+    if not listed:
+        return {}
+    first, last = (_find_nearest(read_minor(end), known["tensorflow"]) for end in (listed[0], listed[-1]))
     everywhere: Words = {}
     found: list[tuple[str, Words, bool]] = []
     pythons = {each for row in known["tensorflow"].values() for each in row["python"].split(" to ")}
@@ -52,7 +54,7 @@ def _read_list(words: Words, known: Knowledge) -> Words:
             limits = part and (system is everywhere or part != span) and part[0] == first
             if limits and (part[-1] == last or "listed" not in words):
                 found.append((python, system, asked not in span))
-    told: dict[str, str] = {"last": re.findall(r"\d[\w.]+", words["listed"])[-1]} if words.get("listed") else {}
+    told: Words = {"last": listed[-1]} if words.get("listed") else {}
     systems = {system.get("where", "") for _, system, _ in found}
     if len({python for python, _, _ in found}) == 1 and found[0][2]:
         return {**told, "is_python": found[0][0]}
@@ -64,6 +66,11 @@ def _read_list(words: Words, known: Knowledge) -> Words:
         }
         return {**told, **{f"is_{name}": text for name, text in filled.items()}}
     return {}
+
+
+def _find_nearest(minor: str, releases: Iterable[str]) -> str:
+    """Return the release of TensorFlow that is nearest to one that pip lists, which may be too old for the table."""
+    return min(releases, key=lambda each: abs(_order(each) - _order(minor)))
 
 
 def _order(minor: str) -> int:
@@ -106,6 +113,19 @@ def read_marker(words: Words, facts: Words, _known: Knowledge) -> Words:
         told["elsewhere"] = told["for"]
         told["mine"] = f"sys_platform == '{here}'" + (f" and platform_machine == '{mine}'" if mine else "")
     return told
+
+
+def judge_systems(known: Words) -> Words:
+    """Return the words of a failure without what a table says of a package's systems, if the log speaks against it."""
+    if "only" not in known:
+        return known
+    # Only later releases have no wheel for the other systems.
+    if known["below"] and fits(known.get("asked", ""), known["below"]):
+        return {**{name: word for name, word in known.items() if name != "only"}, "renew": known["package"]}
+    # A list of versions, or the marker of the requirement, proves that this system is the one with wheels.
+    if not known["below"] and ("first" in known or known.get("marked") == known["only"]):
+        return {name: word for name, word in known.items() if name != "said"}
+    return known
 
 
 def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:

@@ -83,7 +83,7 @@ def _compare_labels(logits: list[str], labels: list[str]) -> Words:
             return {"classes": logits[-1]}
     if len(labels) == 1 < len(logits) and {logits[0], labels[0]}.isdisjoint({"0", "none"}):
         few, many = sorted((int(logits[0]), int(labels[0])))
-        steps, rest = divmod(many, few)
+        steps, rest = divmod(many, few) if few else (1, 0)
         if rest or steps == 1:
             return {}
         kind = "results" if many == int(logits[0]) else "columns" if logits[1:] == [str(steps)] else "steps"

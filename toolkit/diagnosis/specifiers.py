@@ -27,11 +27,14 @@ def fits(found: str, spec: str) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether some version that either specifier names, or one beside it, is in both."""
-    from packaging.specifiers import SpecifierSet
+    """Return whether some version that either specifier names, or one beside it, is in both, or nobody can say."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import Version
 
-    both = SpecifierSet(one) & SpecifierSet(other)
+    try:
+        both = SpecifierSet(one) & SpecifierSet(other)
+    except InvalidSpecifier:
+        return True
     limits = {Version(Version(each.version.removesuffix(".*")).base_version) for each in both}
     near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
     below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}

@@ -49,8 +49,8 @@ class Sign:
     near: tuple[Pattern, ...] = ()
     without: tuple[Pattern, ...] = ()  # none of these may stand near
     echoes: tuple[str, ...] = ()  # expressions, filled with the words of the line, of which one must stand near
-    tells: Mapping[str, Sequence[str]] = field(default_factory=dict)  # such expressions, whose groups are words too:
-    # those that stand ``before`` or ``near``
+    tells: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Such expressions for the lines ``before`` or ``near``, whose groups are words of the failure too."""
     when: Mapping[str, str] = field(default_factory=dict)  # range of versions or numbers by the name of a word
     each: str = ""  # word by which two failures of this kind are told apart
 
