@@ -62,6 +62,22 @@ def test_a_loss_that_grows_by_orders_of_magnitude_is_found(log: str) -> None:
     assert cause.match.lines[0].text == log.splitlines()[-1]
 
 
+def write_loop(losses: Iterable[float], seconds: int = 3) -> str:
+    """Return the log of a loop that trains for one epoch each time."""
+    return "\n".join(f"Epoch 1/1\n99/99 [======] - {seconds}s 9ms/step - loss: {loss:.4f}" for loss in losses)
+
+
+def test_a_loop_of_single_epochs_is_one_training_as_far_as_its_loss_grows() -> None:
+    assert [cause.row.id for cause in read(write_loop(RISING))] == ["loss-grows"]
+
+
+@pytest.mark.parametrize("first", [0.4, -3.1])
+def test_a_loss_of_classes_that_falls_below_zero_is_found(first: float) -> None:
+    (cause,) = read(write_keras([first, *(-4.0 * 3**epoch for epoch in range(12))], 0.25))
+    assert cause.row.id == "loss-falls"
+    assert f"from {first:.3g} to -7.09e+05 in 13 epochs" in cause.cause
+
+
 @pytest.mark.parametrize(
     ("log", "cause"),
     [
@@ -122,6 +138,13 @@ def test_what_was_before_a_loss_that_is_no_number_says_where_to_look(log: str, c
         write("epoch {n} critic_loss: -3.5 loss: {loss:.3f}", RISING),
         write("episode {n} step {n} reward 3 loss: {loss:.3f}", RISING),
         write(LOOP, [-loss for loss in RISING]),
+        write_keras([-loss for loss in RISING]),
+        write_keras([-loss for loss in reversed(RISING)], 0.5),
+        write_keras([0.5, -0.1, -0.4, -0.9, -1.2], 0.5),
+        write_keras([-500.0, *[-20.0] * 9], 0.5),
+        write_loop(FALLING),
+        write_loop([0.6931] * 30),
+        write_loop(RISING, seconds=0),
         write("epoch {n} val_loss: {loss} best loss: inf Test loss: {loss}", RISING),
         "Epoch 1/9\n" + "\r".join(f"{n}/99 [=>..] - loss: {loss:.4f}" for n, loss in enumerate(RISING)),
         write("Finding best initial lr: step {n} loss={loss}", RISING),

@@ -2,7 +2,9 @@
 
 Programs print them as `loss: 0.3`, `loss=0.3`, `loss = 0.3, step = 100` and the like, each with the number of its epoch
 or step. Where it is not one loss that is to fall, nothing is said: in adversarial and in reinforcement learning, of
-losses that are negative, and while a learning rate is looked for.
+losses that are negative, and while a learning rate is looked for. Beside an accuracy a loss is one of classes, which is
+never negative where all goes well. A loop of trainings of one epoch each ("Epoch 1/1") is one training as far as its
+loss grows. Whether that stays is not judged, as each may be of another model.
 """
 
 import math
@@ -61,6 +63,10 @@ _ACCURACY: Final = re.compile(
 )
 _RATE: Final = re.compile(rb"(?<![a-z])(?:lr|learning[_ ]rate)['\"]?[ \t]*[:=]?[ \t]*\[?(\d+(?:\.\d*)?(?:e-?\d+)?)")
 _HIDDEN: Final = re.compile(rb"'grad_norm': '?nan")
+_SINGLE: Final = b"epoch 1/1"
+"""The line of the one epoch of a training, as Keras prints it in a loop."""
+_MOMENT: Final = re.compile(rb"\[=+\] - 0s\b")
+"""An epoch that took no time: one step of reinforcement learning, or of a program that trains on batch after batch."""
 _UNUSUAL: Final = (
     b"reward",
     b"episode",
@@ -169,6 +175,17 @@ class _Run:
         return {"first": f"{numbers.kept[0]:.3g}", "last": f"{numbers.kept[-1]:.3g}", "over": what}
 
     @property
+    def falls(self) -> Words | None:
+        """The words of a loss of classes that falls further and further below zero; none if it does not."""
+        numbers = self.epochs.kept
+        tenth = max(1, len(numbers) // 10)
+        if not self.accuracies or self.epochs.count < _EPOCHS or max(numbers[-max(2, tenth) :]) > -_LARGE:
+            return None
+        if max(numbers[-tenth:]) >= min(*numbers[:tenth], 0) or numbers[-1] > min(numbers) / 2:
+            return None
+        return {"first": f"{numbers[0]:.3g}", "last": f"{numbers[-1]:.3g}", "epochs": str(self.epochs.count)}
+
+    @property
     def breaks(self) -> Words:
         """The words of a loss that is no number any more."""
         if not self.steps.kept:
@@ -190,6 +207,7 @@ class Losses:
     _unusual: bool = False
     _rates: list[float] = field(default_factory=list)  # the first and the greatest
     _said: bytes = b""  # the epoch as it was printed
+    _loops: int = 0  # trainings of one epoch each
     _lines: int = 0  # with a loss, of this epoch
     _last: tuple[Block, int] | None = None  # where the last line is that was taken
 
@@ -207,6 +225,9 @@ class Losses:
         left = -1  # the start of the last line with a loss, if that was left out
         for line in text.split(b"\n"):
             at = line.find(b"epoch")
+            if at >= 0 and line.strip() == _SINGLE:
+                self._loops += self._epoch >= 0
+                self._end_epochs()
             if at >= 0 and line[at : at + _NUMBERED] != self._said and (found := _EPOCH.search(line)):
                 if left >= 0:
                     self._take(block, left)
@@ -222,12 +243,15 @@ class Losses:
         if left >= 0:
             self._take(block, left)
 
+    def _end_epochs(self) -> None:
+        for run in self._runs.values():
+            run.end_epoch()
+
     def _begin(self, epoch: float) -> None:
         # A callback of Keras 1 counts from 0, and names an epoch after its end.
         if epoch in {self._epoch, self._epoch - 1}:
             return
-        for run in self._runs.values():
-            run.end_epoch()
+        self._end_epochs()
         if epoch < self._epoch:
             self._runs.clear()
             self._rates.clear()
@@ -238,6 +262,7 @@ class Losses:
         end = block.text.find(b"\n", start)
         line = block.text[start : min(end if end >= 0 else len(block.text), start + _LONGEST)].lower()
         self._unusual = self._unusual or _OF_OTHERS.search(line) is not None
+        self._unusual = self._unusual or (self._said.startswith(_SINGLE) and _MOMENT.search(line) is not None)
         losses = [each for each in _LOSS.finditer(line) if _is_of_training(line[: each.start()])]
         if not losses:
             return
@@ -263,8 +288,7 @@ class Losses:
     def judge(self) -> Iterator[tuple[str, Words, Place]]:
         """Yield the id of each failure that the losses show, its words and the line that shows it."""
         if self._epoch >= 0:
-            for run in self._runs.values():
-                run.end_epoch()
+            self._end_epochs()
         if broken := next((run for run in self._runs.values() if run.broken), None):
             yield "loss-nan", broken.breaks, broken.place
         if self._unusual or broken or (self._epoch < 0 and self._step < 0):
@@ -275,7 +299,10 @@ class Losses:
             if (words := run.grows) and not searches:
                 yield "loss-grows", words, last
                 return
-            if (words := run.stays) and not self._gaps:
+            if words := run.falls:
+                yield "loss-falls", words, last
+                return
+            if (words := run.stays) and not self._gaps and not self._loops:
                 yield "loss-still", words, last
                 return
 
