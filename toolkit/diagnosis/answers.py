@@ -108,7 +108,12 @@ def _supposes(answer: Answer, known: Words, facts: Words) -> bool:
     """Return whether an answer says since or until when a package has a name, and the log shows no version of it."""
     dated = {"gone", "since"} & {*_list_words(answer.cause), *answer.needs}
     holders = {known.get("package", ""), *(("tensorflow",) if known.get("package") == "keras" else ())}
-    return bool(dated) and "member" in known and not any(packages.find_version(each, facts) for each in holders)
+    return (
+        bool(dated)
+        and "member" in known
+        and "early" not in known
+        and not any(packages.find_version(each, facts) for each in holders)
+    )
 
 
 def knows(row: Row, words: Words, facts: Words, lines: Sequence[Words]) -> bool:

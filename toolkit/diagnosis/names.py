@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from toolkit.diagnosis import private
-from toolkit.diagnosis.packages import find_version, find_wish, require
+from toolkit.diagnosis.packages import find_version, find_wish, normalize, require
 from toolkit.diagnosis.specifiers import fits, overlap, step_below
 
 _ANY: Final = "*"
@@ -26,6 +26,9 @@ _OF_TENSORFLOW: Final = re.compile(r"keras\.(?:_tf_keras|api|src|engine)\b")
 """A Keras that programs reach as tensorflow.keras too."""
 _HOLDER: Final = re.compile(r"\b\w[\w.]*\.(?:input|output)(?=(\.\w+))")
 """The input or output of a model, and the attribute that is asked of it."""
+_CORE: Final = "tensorflow_core"
+"""How a log names the modules of TensorFlow 1.15 to 2.1, and the fact that it does."""
+_BEFORE_CORE_ENDED: Final = "<2.2"
 _TYPES: Final = frozenset({"str", "list", "dict", "int", "float", "tuple", "set", "bytes"})
 
 Words = Mapping[str, str]
@@ -41,6 +44,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if _FIRST.fullmatch(module) and name in {"contrib", "estimator", "examples"}:  # TensorFlow 1 has them, and not this
         module, hidden = "tensorflow", private.tell("tensorflow", name, known)
     top = module.partition(".")[0]
+    early = _CORE in facts and fits(facts.get("TensorFlow", "2.1"), _BEFORE_CORE_ENDED)
     raiser = words.get("raiser", "").lower()
     package = known["modules"].get(top, top.replace("_", "-"))
     # Plain `keras` is no part of TensorFlow, so that TF_USE_LEGACY_KERAS does not change what it is.
@@ -50,7 +54,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         "module": module or "a package",
         "top": top,
         "package": package,
-        "member": f"{module}.{name}",
+        "member": module if name == _ANY else f"{module}.{name}",
     }
     told["distribution"] = package.strip("'").partition("<")[0]
     if "within" in words and top in {*known["modules"], *known["foundations"]}:
@@ -61,8 +65,12 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         told |= {"family": family["what"], "install": family["install"]}
     inner = hidden.get("private", "").startswith("tensorflow_core")
     row = None if inner else next(_list_names(module, name, list_rows(known)), None)
-    if row is None or _is_denied(row, facts):
-        return {**told, **hidden, **({} if inner else _guess(module, name, package, facts, known))}
+    if row is None or _is_denied(row, facts, early=early):
+        limit = _limit(words.get("culprit", ""), known)
+        old = (
+            {"early": "yes", "wanted": f">=2.2{limit}"} if early and top == "tensorflow" and "culprit" in words else {}
+        )
+        return {**told, **hidden, **old, **({} if inner else _guess(module, name, package, facts, known))}
     package = str(row["package"])
     use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
     use = use or (hidden.get("public", "") if "gone" in row else "")
@@ -85,7 +93,16 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     stays = held and not overlap(f">={since}", held)
     if package == "keras" and since.startswith("2."):
         told["with_tensorflow"] = "yes"
+    if early and package == "tensorflow":
+        told |= {"early": "yes", "wanted": f">={since}{_limit(words.get('culprit', ''), known)}"}
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _limit(package: str, known: Knowledge) -> str:
+    """Return the bound of TensorFlow below which a package that has ended has its last release."""
+    newest = [*known["tensorflow"]]
+    last = [*known["releases"].get(normalize(package), {})][-1:]
+    return f",<{newest[newest.index(last[0]) + 1]}" if last and last[0] in newest[:-1] else ""
 
 
 def date_attribute(words: Words, facts: Words, known: Knowledge) -> Words:
@@ -107,8 +124,13 @@ def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
             yield {**shared, "module": module, "names": [_ANY], **instead}
 
 
-def _is_denied(row: Mapping[str, Any], facts: Words) -> bool:
-    """Return whether the log shows a version that has the name, though a row says that the installed one lacks it."""
+def _is_denied(row: Mapping[str, Any], facts: Words, *, early: bool) -> bool:
+    """Return whether the log shows a version that has the name, though a row says that the installed one lacks it.
+
+    ``early``: it shows a TensorFlow of 1.15 to 2.1, whose Keras is one of 2.
+    """
+    if early and row["package"] in {"tensorflow", "keras"} and "gone" in row:
+        return fits(str(row["gone"]), ">2.1")
     found = find_version(str(row["package"]), facts)
     has = [f"<{row['gone']}"] if "gone" in row else [f">={row['since']}"]
     has += [f">={row['back']}"] if "back" in row else []
