@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, read_minor
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import load_table
+
+_FIRST_OF_11: Final = "450.80.02"
+"""The first driver that runs programs of CUDA 11 by minor-version compatibility."""
 
 Words = Mapping[str, str]
 
@@ -53,7 +56,32 @@ def find_driver(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     told |= {"cuda": cuda} if cuda else {}
     named = {read_minor(version): rows[version].driver.partition(".")[0] for version in sorted(rows)}
     told["drivers"] = ", ".join(f"{branch} for {minor}" for minor, branch in named.items() if branch)
+    told |= _fit_framework(words, facts, known)
     return {**told, "driver": drivers[0]} if drivers and drivers[0] else told
+
+
+def _fit_framework(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return which framework other than TensorFlow a log is of, and what installs it for a CUDA that the driver takes.
+
+    ``taken`` is the CUDA of the driver, and ``own`` that of the framework, where the log says these.
+    """
+    tables = known["framework_cuda"]
+    named = [name for name in ("numba", "CuPy", "JAX", "PyTorch") if name in facts]
+    if "no TensorFlow" not in facts or not named or set(named) == {"JAX", "PyTorch"}:
+        return {}
+    wheels, number, here = tables[named[0]], int(words.get("number", "0")), facts.get("driver", "")
+    rows = load_table().cuda_rows.items()
+    least = {
+        "11": _FIRST_OF_11,
+        **{version.partition(".")[0]: row.driver_min for version, row in rows if row.driver_min},
+    }
+    majors = [major for major, driver in sorted(least.items()) if here and to_number(here) >= to_number(driver)]
+    taken = f"{number // 1000}.{number % 1000 // 10}" if number else "".join(majors[-1:])
+    own = read_cuda(facts)
+    major = taken.partition(".")[0] or (str(int(own.partition(".")[0]) - 1) if own else "")
+    told = {"framework": named[0], **({"taken": taken} if taken else {}), **({"own": own} if own else {})}
+    told |= {f"for_{each}": command for each, command in wheels.items()}
+    return {**told, "major": major, "wheel": wheels[major]} if major in wheels else told
 
 
 def _find_new_enough(words: Words, facts: Words, *, exact: bool) -> str:

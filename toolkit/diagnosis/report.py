@@ -32,6 +32,8 @@ _TRACKERS: Final[Mapping[str, str]] = {
     "TensorFlow": "https://github.com/tensorflow/tensorflow/issues",
     "JAX": "https://github.com/jax-ml/jax/issues",
     "PyTorch": "https://github.com/pytorch/pytorch/issues",
+    "CuPy": "https://github.com/cupy/cupy/issues",
+    "numba": "https://github.com/NVIDIA/numba-cuda/issues",
 }
 """Where failures are reported, by what a log names."""
 

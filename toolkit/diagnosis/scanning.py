@@ -93,7 +93,7 @@ _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$
 _LAST_LINES: Final = 3
 _NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 """A word of the line in an expression for what stands near it."""
-_OTHERS: Final = ("JAX", "PyTorch")
+_OTHERS: Final = ("JAX", "PyTorch", "CuPy", "numba")
 """Other frameworks."""
 _OURS: Final = (b"tensorflow", b"keras", b"tf.config.", b"tf.test.", b"tf.data.", b"tf.function", b"tf.__version__")
 """How a log names TensorFlow."""
