@@ -189,7 +189,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "own-module": files.find_own,
     "link-undefined": linking.read_symbol,
     "library-missing": files.read_file,
-    "wheel-other-python": pythons.compare_python,
+    "wheel-other-python": pythons.compare_tag,
     "cudnn-part-missing": files.read_file,
     "gpu-library-missing": files.read_file,
     "custom-op-symbol": packages.find_release,

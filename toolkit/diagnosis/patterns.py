@@ -114,6 +114,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
     r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
     "tfio": "tensorflow_io",
+    "platformtag": r"(?:linux|manylinux|musllinux|macosx|win|any)[\w.]*",
+    "objectfile": r"(?:\[code=\d+\] )?[\w./+@-]*\.(?:c|cc|cpp|cu|o|obj|so|a|lib|dll|pyd|h|stamp)(?![\w.])",
     "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
@@ -216,6 +218,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "vccode": "lnk1000",
     "wslcode": "0x80370102",
     "tfio": "tensorflow_io",
+    "platformtag": "linux_x86_64",
+    "objectfile": "x.o",
     "optimizer": "adam",
     "submodule": "extern/x.c",
     "kerasname": "load_model",

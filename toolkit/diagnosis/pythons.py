@@ -1,7 +1,7 @@
 """Computes for which Pythons and systems there are wheels, and which Python to take."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
@@ -13,6 +13,12 @@ _NAMES: Final = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
 _FACTS: Final = {"win32": "Windows", "darwin": "macOS"}
 _MACHINES: Final = {"linux": ("x86_64", "aarch64"), "win32": ("AMD64", "ARM64"), "darwin": ("x86_64", "arm64")}
 """Processors as each system names them: Intel's and AMD's, and ARM."""
+_PLATFORMS: Final = {"linux": "Linux", "macosx": "macOS", "win": "Windows"}
+"""Systems by a part of a wheel's tag, which are facts of a log too."""
+_OLD_LINUX: Final = {"manylinux1_": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}
+"""The C library for which the old names of platforms stand."""
+_PIPS: Final = {"manylinux2010": ">=19.0", "manylinux2014": ">=19.3", "manylinux_": ">=20.3"}
+"""The pip that knows a name of a platform, of which a wheel may have several."""
 
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
@@ -136,10 +142,72 @@ def fit_python(words: Words, _facts: Words, _known: Knowledge) -> Words:
     return {}
 
 
-def compare_python(words: Words, facts: Words, _known: Knowledge) -> Words:
-    """Return for which Python a wheel was built and which one is here, if these differ."""
-    built, here = numbers.find_pythons(words.get("python", "") and f"cp{words['python']}"), facts.get("Python", "")
-    return {"built": built[0], "here": read_minor(here)} if built and here and built[0] != read_minor(here) else {}
+def compare_tag(words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return which parts of a wheel's tag do not fit the Python, system, processor and pip that the log shows.
+
+    ``misfit`` says these and ``advice`` what to do; ``fitting`` is the Python where no part is known that does not fit.
+    """
+    platform, here = words.get("platform", ""), read_minor(facts.get("Python", ""))
+    built = numbers.find_pythons(words.get("python", "") and f"cp{words['python']}")
+    stable = words.get("abi") == "abi3" and any(fits(here, f">={each}") for each in built)
+    found = dict(_compare_platform(platform, facts))
+    name, _, version = words.get("wheel", "").rpartition("/")[2].partition("-")
+    other = any(each.startswith("it is for") for each in found)
+    told: dict[str, str] = {}
+    if built and here and here not in built and not stable:
+        told, other = {"built": built[0], "here": here}, True
+        advice = f"Use Python {built[0]}, or take the wheel for Python {here}."
+        found = {f"it is for Python {built[0]}, and this is Python {here}": advice, **found}
+    if not found:
+        return {"fitting": here} if built and here else {}
+    told |= {"misfit": "; ".join(found), "advice": " ".join(found.values())}
+    told |= {"update": "python -m pip install --upgrade pip"} if any(each.startswith("pip") for each in found) else {}
+    return {**told, "named": f"{name}=={version}"} if other and re.fullmatch(r"[\d.]+", version) else told
+
+
+def _compare_platform(platform: str, facts: Words) -> Iterator[tuple[str, str]]:
+    """Yield what of the platform of a wheel's tag is other than what the log shows, and what to do.
+
+    The name of the wheel itself shows its system, so that another one beside it counts.
+    """
+    system = next((name for mark, name in _PLATFORMS.items() if mark in platform), "")
+    shown = {name for name in _PLATFORMS.values() if name in facts}
+    shown = (shown - {"Windows"}) | {"Linux"} if "WSL" in facts else shown
+    if system and (others := " or ".join(sorted(shown - {system}))):
+        yield f"it is for {system}, and this is {others}", f"Take the wheel for {others}."
+        return
+    arm_here = "ARM" in facts or "Apple's processor" in facts
+    of_arm = re.search(r"(?:aarch|arm)64$", platform) is not None
+    if (of_arm and "x86-64" in facts) or (re.search(r"x86_64$|amd64$", platform) and arm_here):
+        mine, its = ("Intel or AMD", "ARM") if of_arm else ("ARM", "Intel or AMD")
+        advice = "Take the wheel for this processor, or in a container an image for that one."
+        yield f"it is for a processor of {its}, and this one is of {mine}", advice
+    elif platform.endswith("64") and "Python of 32 bits" in facts:
+        yield "it is for a Python of 64 bits, and this one has 32", "Install the Python of 64 bits, and use that."
+    if "manylinux" in platform:
+        yield from _compare_linux(platform, facts)
+
+
+def _compare_linux(platform: str, facts: Words) -> Iterator[tuple[str, str]]:
+    """Yield whether the C library or pip of a log is too old for the names of a wheel's platform."""
+    names = [glibc for mark, glibc in _OLD_LINUX.items() if mark in platform]
+    names += re.findall(r"manylinux_(\d+_\d+)_", platform)
+    least = min((_order(each.replace("_", ".")) for each in names), default=0)
+    here = read_minor(facts.get("C library", ""))
+    if "musl" in facts:
+        advice = (
+            "Use an image or system with the C library of GNU (such as python:3.12-slim in place of one of Alpine)."
+        )
+        yield "it is for the C library of GNU, and this system has musl, as Alpine has", advice
+    elif here and least > _order(here):
+        advice = "Use a newer distribution or an image of one, or an older release with a wheel for this C library."
+        yield f"it wants a C library from {least // 100}.{least % 100} on, and this one is {here}", advice
+    known = next((spec for mark, spec in _PIPS.items() if mark in platform), "")
+    if known and compare(facts.get("pip", ""), known) == "old":
+        said = (
+            f"pip {facts['pip']} does not know the name of its platform, as pip {known.removeprefix('>=')} and later do"
+        )
+        yield said, "Update pip first."
 
 
 def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
