@@ -43,11 +43,7 @@ class _Rule:
 
 
 def adapt(answer: Answer, facts: Facts) -> Answer:
-    """Return an answer whose commands can be run where the log was written.
-
-    ``facts``: what the log says. Where it shows no program that installs packages, the ways of others follow the first
-    command that installs some.
-    """
+    """Return an answer whose commands can be run where the log was written, by what the log says (``facts``)."""
     speaker = _Speaker(list_places(facts), facts, answer)
     fitting = [command for command in answer.commands if speaker.holds(command.partition(_REMARK)[2]) is not False]
     commands = [each for command in fitting for each in speaker.say(command)]
@@ -59,7 +55,7 @@ def adapt(answer: Answer, facts: Facts) -> Answer:
         answer,
         cause=speaker.say_text(answer.cause),
         remedy=" ".join([remedy, *(note for note in speaker.notes if note not in remedy)]),
-        commands=tuple(dict.fromkeys(_add_other_ways(commands, answer, facts))),
+        commands=tuple(dict.fromkeys(_add_conda(commands, answer, facts))),
     )
 
 
@@ -71,19 +67,19 @@ def list_places(facts: Facts) -> frozenset[str]:
     return frozenset(places)
 
 
-def _add_other_ways(commands: list[str], answer: Answer, facts: Facts) -> Iterator[str]:
-    """Yield the commands, and after the first that installs packages how others than pip do so."""
+def _add_conda(commands: list[str], answer: Answer, facts: Facts) -> Iterator[str]:
+    """Yield the commands, and after the first that installs packages that of conda, if the log shows conda alone."""
     places = list_places(facts)
-    seen = not places.isdisjoint(load()["installers"]) or any(map(_OTHER_INSTALLER.match, answer.commands))
+    seen = "conda environment" not in places or not places.isdisjoint(load()["installers"])
+    seen = seen or any(map(_OTHER_INSTALLER.match, answer.commands))
     for command in commands:
         yield command
-        if seen or not re.match(r"(?:python3? -m )?pip install [^-]", command):
+        if seen or _REMARK in command or not re.match(r"(?:python3? -m )?pip install [^-]", command):
             continue
         seen = True
-        for way in load()["other_ways"]:
-            said = _Speaker(places | {way["place"]}, facts, answer).say(command)
-            other = [each for each in said if each != command and "pip install" not in each]
-            yield from (f"{each}{_REMARK}{way['when']}" for each in other if places.isdisjoint(way.get("unless", ())))
+        said = _Speaker(places | {"conda install"}, facts, answer).say(command)
+        other = [each for each in said if each != command and "pip install" not in each]
+        yield from (f"{each}{_REMARK}where conda installs the packages" for each in other)
 
 
 class _Speaker:
