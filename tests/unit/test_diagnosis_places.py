@@ -34,10 +34,12 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "pixi": ({"pixi": "yes"}, INSTALLS),
     "conda": ({"conda install": "yes"}, r"^(?:python -m )?pip install (?:'?numpy\S*|h5py|protobuf)$"),
     "TensorFlow 1": ({"TensorFlow": "1.15.0"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$|^pip install tf-keras$"),
-    "TensorFlow 2.10": ({"TensorFlow": "2.10.1"}, r"(?<!uv add ')tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$"),
+    "TensorFlow 2.10": ({"TensorFlow": "2.10.1"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$"),
     "no TensorFlow": ({"no TensorFlow": "yes"}, r"^toolkit (?!doctor|diagnose)"),
     "JAX": ({"JAX": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
     "PyTorch": ({"PyTorch": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "CuPy": ({"CuPy": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "numba": ({"numba": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
 }
 """By where a log was written: the facts that show it, and what no command may have there."""
 
@@ -63,9 +65,32 @@ def test_no_command_of_any_row_misleads_where_the_log_was_written(facts: Mapping
     assert find_misleading(pattern, [places.adapt(answer, facts) for answer in ANSWERS]) == []
 
 
-def test_a_log_without_a_place_has_the_commands_of_the_row_and_other_ways_to_install() -> None:
+def test_a_log_without_a_place_has_the_commands_of_the_row_alone() -> None:
     for answer in ANSWERS:
-        assert set(answer.commands) <= set(places.adapt(answer, {}).commands)
+        assert places.adapt(answer, {}).commands == tuple(dict.fromkeys(answer.commands))
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ([], ["pip install 'numpy<2'"]),
+        (["uv pip"], ["uv pip install 'numpy<2'"]),
+        (["project of uv"], ["uv add 'numpy<2'"]),
+        (["conda install"], ["conda install -c conda-forge 'numpy<2'"]),
+        (
+            ["conda environment"],
+            [
+                "python -m pip install 'numpy<2'",
+                "conda install -c conda-forge 'numpy<2'    # where conda installs the packages",
+            ],
+        ),
+        (["conda environment", "pip install"], ["python -m pip install 'numpy<2'"]),
+    ],
+)
+def test_packages_are_installed_by_the_program_that_the_log_shows_else_by_pip(
+    facts: list[str], said: list[str]
+) -> None:
+    assert say("pip install 'numpy<2'", *facts) == said
 
 
 def say(command: str, *facts: str) -> list[str]:
@@ -411,6 +436,17 @@ def test_what_has_no_wheel_for_the_python_of_the_log_gets_an_environment(command
         ("pip install nvidia-cudnn-cu12", {}, "pip install nvidia-cudnn-cu12"),
         ("pip install 'nvidia-cudnn-cu12<9'", {"TensorFlow": "2.18.0"}, "pip install 'nvidia-cudnn-cu12<9'"),
         ("pip uninstall -y numpy", {"TensorFlow": "2.17.0"}, "pip uninstall -y numpy"),
+        (
+            "pip install --no-cache-dir keras",
+            {"TensorFlow": "2.12.0"},
+            "pip install --no-cache-dir 'keras>=2.12,<2.13'",
+        ),
+        (
+            "pip install --force-reinstall tensorflow keras",
+            {"TensorFlow": "2.12.0"},
+            "pip install --force-reinstall 'tensorflow==2.12.*' 'keras>=2.12,<2.13'",
+        ),
+        ("pip install --upgrade tensorflow keras", {"TensorFlow": "2.12.0"}, "pip install --upgrade tensorflow keras"),
     ],
 )
 def test_what_is_installed_stays_below_the_version_that_breaks_the_rest(
@@ -512,3 +548,69 @@ def test_a_log_shows_where_it_was_written(line: str, place: str) -> None:
 def test_what_looks_alike_shows_no_place(line: str, place: str) -> None:
     facts = diagnosis.diagnose([("", io.BytesIO(line.encode()))]).found.facts
     assert place not in places.list_places(facts)
+
+
+@pytest.mark.parametrize(
+    ("lines", "commands"),
+    [
+        ("", ["pip install --upgrade 'jax[cuda12]'"]),
+        ("jaxlib-0.4.20+cuda12.cudnn89", ["pip install --upgrade 'jax[cuda12]'"]),
+        ("jaxlib-0.4.20+cuda11.cudnn86", ["pip install --upgrade 'jax[cuda12]'    # with driver 525 or later"]),
+        ("jaxlib-0.4.20+cuda11.cudnn86\nDriver Version: 535.54.03", ["pip install --upgrade 'jax[cuda12]'"]),
+        ("jaxlib-0.4.20+cuda11.cudnn86\nDriver Version: 470.182.03", []),
+    ],
+)
+def test_a_jax_for_cuda_12_is_for_a_driver_that_takes_it(lines: str, commands: list[str]) -> None:
+    cause = read(f"{lines}\nXlaRuntimeError: INTERNAL: cudaGetErrorString symbol not found.")
+    assert [each for each in cause.commands if "jax[" in each] == commands
+    assert ("525 or later" in cause.remedy) is (commands != ["pip install --upgrade 'jax[cuda12]'"])
+
+
+AGAIN = "pip install --force-reinstall"
+
+
+@pytest.mark.parametrize(
+    ("command", "facts", "said"),
+    [
+        (f"{AGAIN} keras", {"Keras": "2.15.0"}, [f"{AGAIN} 'keras==2.15.*'"]),
+        (f"{AGAIN} keras", {"Keras 2": "yes"}, [f"{AGAIN} 'keras<3'"]),
+        (
+            f"{AGAIN} keras",
+            {},
+            [
+                f"{AGAIN} 'keras>=3'    # with TensorFlow 2.16 or later",
+                f"{AGAIN} 'keras<3'    # with TensorFlow before 2.16",
+            ],
+        ),
+        (f"{AGAIN} keras", {"TensorFlow": "2.12.0"}, [f"{AGAIN} keras"]),  # bounded by its TensorFlow
+        (f"{AGAIN} keras", {"no TensorFlow": "yes"}, [f"{AGAIN} keras"]),
+        (f"{AGAIN} tensorflow keras", {}, [f"{AGAIN} tensorflow keras"]),
+        ("pip install --upgrade keras", {}, ["pip install --upgrade keras"]),
+    ],
+)
+def test_keras_is_installed_again_in_the_version_of_its_tensorflow(
+    command: str, facts: dict[str, str], said: list[str]
+) -> None:
+    assert list(wheels.fit_keras(command, facts)) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "consequence"),
+    [
+        ("this is WSL 1, which gives Linux no GPU", True),
+        ("cuda_driver.cc:282] failed call to cuInit: CUDA_ERROR_NOT_FOUND: named symbol not found", True),
+        ("#11 0x00007fff111b2a6b in cuInit () from /usr/lib/wsl/drivers/x/libcuda.so.1.1", True),
+        ("Linux x 5.15.90.1-microsoft-standard-WSL2", False),
+    ],
+)
+def test_that_no_device_is_there_follows_from_what_is_said_of_wsl(line: str, consequence: bool) -> None:
+    causes = find(f"{line}\nCUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected").causes
+    assert [each.consequence for each in causes if each.row.id == "no-device"] == [consequence]
+
+
+def test_what_a_build_keeps_is_said_of_a_build_alone() -> None:
+    gone = "rpc error: code = Unavailable desc = error reading from server: EOF"
+    assert "build" not in read(gone).remedy
+    assert "build" not in read(f"Failed: a test of x\n{gone}").remedy
+    assert "What a build has compiled is kept." in read(f"FAILED: x/y.o\n{gone}").remedy
+    assert "What a build has compiled is kept." in read(f"ERROR: failed to receive status: {gone}").remedy

@@ -84,7 +84,7 @@ def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words
 
 def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
     """Yield commands that install what goes with the versions of the log."""
-    for command in commands:
+    for command in (each for whole in commands for each in wheels.fit_keras(whole, facts)):
         # The number of a library says of itself for which CUDA it is.
         said = _OF_NO_RELEASE.sub(r"\1", command)
         said = said if "suffix" in known else wheels.take_log_cuda(said, facts)

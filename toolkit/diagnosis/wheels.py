@@ -19,6 +19,8 @@ _WANTED: Final = re.compile(
 )
 _OPEN: Final = re.compile(r"(?:>=?[\w.]+)?")
 """A specifier without an upper bound."""
+_AGAIN: Final = re.compile(r"--(?:force-reinstall|no-cache-dir)\b")
+"""How a command installs once more what is there."""
 _CUDNN: Final = "nvidia-cudnn"
 _FOR_CUDA: Final = re.compile(r"\b(nvidia-(?:(cudnn|nccl|cusparselt|nvshmem|cudss)|[\w-]+?))-cu12\b")
 """NVIDIA's packages for CUDA 12. Of those for CUDA 13 a few have a number in their name."""
@@ -112,12 +114,15 @@ def bound(command: str, facts: Facts, known: Knowledge) -> str:
 
 
 def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
-    what = install["what"]
-    renewed = any(wanted["name"] in known["tensorflows"] for wanted in _WANTED.finditer(what))
+    what, again = install["what"], _AGAIN.search(install["what"])
+    minor = specifiers.read_minor(facts.get("TensorFlow", ""))
+    renewed = not (again and minor) and any(wanted["name"] in known["tensorflows"] for wanted in _WANTED.finditer(what))
 
     def limit(wanted: re.Match[str]) -> str:
         name, spec = wanted["name"], (wanted["spec"] or "").strip()
         limits = "" if renewed or not _OPEN.fullmatch(spec) else _find_limits(name, spec, facts, known)
+        if again and minor and name in known["tensorflows"] and not spec and not wanted["extra"]:
+            limits = f"=={minor}.*"
         if name.startswith(_CUDNN):
             limits = _limit_cudnn(spec, facts)
             older = spec and limits and specifiers.fits(spec.removeprefix(">="), "<8.9")  # CUDA 12 has later ones
@@ -125,6 +130,22 @@ def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
         return f"'{name}{limits}'" if limits else wanted[0]
 
     return install[0].replace(what, _WANTED.sub(limit, what))
+
+
+def fit_keras(command: str, facts: Facts) -> tuple[str, ...]:
+    """Return a command that installs Keras again in the major version that is there, or one for each that it may be."""
+    install = _INSTALL.search(command)
+    wanted = [each.group("name", "spec") for each in _WANTED.finditer(install["what"])] if install else []
+    keep = install is None or not _AGAIN.search(install["what"]) or "TensorFlow" in facts or "no TensorFlow" in facts
+    if keep or wanted != [("keras", None)]:
+        return (command,)
+    start = command.rpartition("keras")[0]
+    if here := specifiers.read_minor(facts.get("Keras", "")):
+        return (f"{start}'keras=={here}.*'",)
+    older = f"{start}'keras<3'"
+    if "Keras 2" in facts:
+        return (older,)
+    return (f"{start}'keras>=3'    # with TensorFlow 2.16 or later", f"{older}    # with TensorFlow before 2.16")
 
 
 def _find_limits(package: str, spec: str, facts: Facts, known: Knowledge) -> str:
