@@ -253,6 +253,20 @@ def test_a_remedy_for_another_framework_does_not_send_to_tensorflow(text: str, s
     assert places.adapt(answer, {"PyTorch": "yes"}).remedy == text
 
 
+@pytest.mark.parametrize(
+    ("framework", "said"),
+    [
+        ("JAX", "Let memory grow (XLA_PYTHON_CLIENT_PREALLOCATE=false), and end what else uses the GPU."),
+        ("PyTorch", "End what else uses the GPU."),
+        ("CuPy", "End what else uses the GPU."),
+    ],
+)
+def test_memory_grows_by_the_setting_of_the_framework(framework: str, said: str) -> None:
+    answer = Answer(remedy="Let memory grow (TF_FORCE_GPU_ALLOW_GROWTH=true), and end what else uses the GPU.")
+    assert places.adapt(answer, {framework: "yes", "no TensorFlow": "yes"}).remedy == said
+    assert places.adapt(answer, {framework: "yes"}).remedy == answer.remedy
+
+
 CASES = "Do it. With TensorFlow before 2.16 install Keras 2. On Windows use WSL 2. Else y."
 
 

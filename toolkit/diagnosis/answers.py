@@ -127,7 +127,8 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     minor = specifiers.read_minor(facts.get("TensorFlow", ""))
     marks = {name: value for name, value in facts.items() if value == "yes"}
     known = {**marks, "minor": minor or _NO_RELEASE, **words}
-    raiser = words.get("raiser", "")
+    # TensorFlow 1.15 to 2.1 looks names up for the one who calls it.
+    raiser = words.get("caller" if words.get("raiser") == "tensorflow_core" else "raiser", "")
     if raiser and raiser not in load_knowledge()["foundations"]:
         known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)
     known["applicant"] = known.get("culprit", "the program")

@@ -421,7 +421,7 @@ class _Near:
         # Who called what raised the error, if a function of TensorFlow stands between them.
         above = [frame[1] for frame in frames if frame[1] != frames[-1][1]]
         owners = [found[1] if (found := _PACKAGE.search(each)) else "" for each in above]
-        caller = next((each for each in reversed(owners) if each != "tensorflow"), "")
+        caller = next((each for each in reversed(owners) if each not in {"tensorflow", "tensorflow_core"}), "")
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
             told["compiled"] = compiled[-1]
