@@ -2,7 +2,8 @@
 
 Words are those that the pattern names in the log, what knowledge.yaml has for one of them, and what is computed of the
 versions of packages (packages.py), the names that they have (names.py), their wheels (pythons.py), paths of files
-(files.py), names that a linker lacks (linking.py), shapes (shapes.py) and cards (cards.py).
+(files.py), names that a linker lacks (linking.py), names that are like a refused one (spelling.py), shapes (shapes.py)
+and cards (cards.py).
 """
 
 import functools
@@ -23,6 +24,7 @@ from toolkit.diagnosis import (
     pythons,
     shapes,
     specifiers,
+    spelling,
     wheels,
 )
 from toolkit.diagnosis.table import Answer, Row
@@ -210,6 +212,13 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "pip-unsatisfiable": pythons.read_marker,
     "nvidia-package-platform": pythons.read_marker,
     "keras-format": files.read_path,
+    "keras-identifier": spelling.find_identifier,
+    "keras-custom-object": spelling.find_identifier,
+    "keras-argument": spelling.find_layer_argument,
+    "argument-unknown": spelling.find_argument,
+    "argument-refused": spelling.find_listed,
+    "keras-no-layer": spelling.find_listed,
+    "saved-model-endpoint": spelling.find_listed,
     "download-differs": files.compare_sizes,
     "protobuf-runtime-older": packages.compare_protobuf,
     "conda-virtual-package": packages.read_virtual,

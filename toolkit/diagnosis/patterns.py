@@ -101,7 +101,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
     "branch": r"(?:master|main|develop)(?=\.)",
     "binfolder": r"(?:/usr(?:/local)?)?/s?bin/",
-    "rest": r"\S.*[^\s.]",
+    "rest": r"(?:\S.*)?[^\s.]",
     "any": r".*?",
     "header": r"[\w./+-]+\.(?:h|hh|hpp|hxx|inc|cuh)(?=[:'\"])",
     "unread": "function(?=['\"])",
@@ -110,6 +110,10 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
     r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
     r"|load_img|img_to_array|pad_sequences)(?!\w)",
+    "kerasoption": r"(?:time_major|fused|renorm)(?=')",
+    "kerassort": r"(?:activation|initializer|loss|metric|optimizer|regularizer|constraint)",
+    "datasetstep": r"_?\w*dataset(?:v\d)?(?=['\"])",
+    "jaxplatform": r"(?:tpu|rocm|metal|oneapi|interpreter|plugin)(?!\w)",
     "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
     "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
     r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
@@ -221,6 +225,10 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "platformtag": "linux_x86_64",
     "objectfile": "x.o",
     "optimizer": "adam",
+    "kerassort": "loss",
+    "kerasoption": "fused",
+    "jaxplatform": "tpu",
+    "datasetstep": "_MapDataset",
     "submodule": "extern/x.c",
     "kerasname": "load_model",
     "kerasmodule": "keras.x",

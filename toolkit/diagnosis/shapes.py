@@ -101,9 +101,18 @@ def _compare_depth(logits: list[str], labels: list[str]) -> Words:
 
 
 def judge_weights(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return how saved weights differ from those of a model: in batch, outputs, order of axes, or by another layer."""
-    one, other = (_read(words.get(name, "")) for name in ("one", "other"))
+    """Return how saved weights differ from those of a model: in batch, outputs, order of axes, or by another layer.
+
+    ``plain``: they are no weights of a layer.
+    """
     variable, layer = words.get("variable", ""), words.get("layer", "")
+    if not layer and re.fullmatch(r"variable(?:_\d+)?(?::0)?", variable, re.IGNORECASE):
+        return {"plain": "variable"}  # the name of one that a program makes itself
+    return _compare_weights(words, variable, layer)
+
+
+def _compare_weights(words: Words, variable: str, layer: str) -> Words:
+    one, other = (_read(words.get(name, "")) for name in ("one", "other"))
     told = {"holder": f"The layer {layer}" if layer else variable or "A weight"}
     places = [place for place, (mine, saved) in enumerate(zip(one, other, strict=False)) if mine != saved]
     if len(one) == len(other) and len(places) == 1:

@@ -1,0 +1,52 @@
+"""Finds the name that was meant where a name is refused, among those that the message lists or that Keras has."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_ALIKE: Final = 0.72
+"""Least likeness of two names, of 1, of which one may be the other misspelt."""
+_DIGITS: Final = re.compile(r"\d+")
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
+
+Words = Mapping[str, str]
+
+
+def find_identifier(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return the name of Keras that is most like an unknown one of its ``sort`` (loss, optimizer and the like)."""
+    return _find(words.get("unknown", ""), known["keras_identifiers"].get(words.get("sort", "").lower(), ()))
+
+
+def find_argument(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return the argument that is most like an unknown one: of those that the message lists, or that Keras has."""
+    listed = _NAME.findall(words.get("listed", ""))
+    of_keras = "layer" in words or words.get("function") == "optimizer"
+    return _find(words.get("name", ""), [*listed, *(known["keras_arguments"] if of_keras else ())])
+
+
+def find_layer_argument(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return the argument of a layer of Keras that is most like an unknown one."""
+    return _find(words.get("name", ""), known["keras_arguments"])
+
+
+def find_listed(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return which of the names that a message lists is most like the one that it refuses."""
+    return _find(words.get("refused", words.get("value", "")), _NAME.findall(words.get("allowed", "")))
+
+
+def _find(name: str, names: Iterable[str]) -> Words:
+    wrong = _reduce(name)
+    by_form = {_reduce(each): each for each in names if each != name}
+    parts = {part for part in name.lower().split("_") if len(part) > 2}
+    # A name that has all parts of the refused one, and others, is what was meant: sparse_crossentropy.
+    whole = [form for form, each in by_form.items() if len(parts) > 1 and parts <= {*each.split("_")}]
+    near = whole or difflib.get_close_matches(wrong, by_form, n=1, cutoff=_ALIKE) if name else []
+    # Of names that differ in their number, such as float16 and float64, none is more like another.
+    if not near or (near[0] != wrong and _DIGITS.sub("", near[0]) == _DIGITS.sub("", wrong)):
+        return {}
+    return {"meant": by_form[near[0]]}
+
+
+def _reduce(name: str) -> str:
+    return name.lower().replace("_", "")
