@@ -137,15 +137,24 @@ def find_cut(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return the numbers of dimensions that a layer wants and gets, as in ``4 3``, where they differ.
 
-    ``extra`` and ``lacks`` say which dimension is too many or missing, if the others are as wanted.
+    ``extra`` and ``lacks`` say which dimension is too many or missing, if the others are as wanted. ``single``: the
+    input is one example, whose numbers are as many as a layer behind Flatten wants of each.
     """
     if {"wanted", "other"} <= words.keys():
         shapes = [_read(words[name]) for name in ("wanted", "other")]
         told = {"ranks": f"{len(shapes[0])} {len(shapes[1])}"} if len(shapes[0]) != len(shapes[1]) else {}
         return {**told, **_find_axis(*shapes)}
+    if {"size", "other"} <= words.keys():
+        return _find_single(words["size"], _read(words["other"]))
     if {"rank", "found"} <= words.keys():
         return {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
     return {}
+
+
+def _find_single(size: str, sizes: list[str]) -> Words:
+    """Return the number of a layer's inputs if the shape that it gets is one example of as many numbers."""
+    whole = len(sizes) > 1 and "none" not in sizes and prod(map(int, sizes)) == int(size)
+    return {"single": size} if whole else {}
 
 
 def _read(shape: str) -> list[str]:
