@@ -131,15 +131,16 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     known = {**marks, "minor": minor or _NO_RELEASE, **words}
     # TensorFlow 1.15 to 2.1 looks names up for the one who calls it.
     raiser = words.get("caller" if words.get("raiser") == "tensorflow_core" else "raiser", "")
-    if raiser and raiser not in load_knowledge()["foundations"]:
-        known["culprit"] = load_knowledge()["modules"].get(raiser, raiser)
+    if raiser and "answered" not in words and raiser not in load_knowledge()["foundations"]:
+        file = words.get("raising", "") if raiser == words["raiser"] else raiser
+        known["culprit"] = packages.find_distribution(file or raiser, load_knowledge())
     known["applicant"] = known.get("culprit", "the program")
     if compute := _COMPUTED.get(row.id):
         known |= compute(known, facts, load_knowledge())
     for word, table in row.look_up.items():
         if word in known:
             known = {**_look_up(load_knowledge()[table], known[word], known), **known}
-    known = dict(pythons.judge_systems(known))
+    known = dict(pythons.judge_systems(known, facts))
     if row.id in _TOGETHER:
         known |= _TOGETHER[row.id](lines, load_knowledge())
     return known
@@ -181,6 +182,7 @@ def _list_words(text: str) -> set[str]:
 
 _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Words]]] = {
     "versions-exclude": constraints.reconcile,
+    "pip-unsatisfiable": constraints.find_conflict,
     "conda-not-there": constraints.list_systems,
     "cuda-majors-mixed": files.find_majors,
     "link-undefined": linking.count,
@@ -196,7 +198,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "cudnn-part-missing": files.read_file,
     "gpu-library-missing": files.read_file,
     "custom-op-symbol": packages.find_release,
-    "symbol-undefined": packages.judge_release,
+    "symbol-undefined": packages.judge_extension,
     "package-wants-version": packages.find_release,
     "requirement-absent": packages.find_part,
     "name-missing": names.date_name,

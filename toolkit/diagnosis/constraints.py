@@ -48,6 +48,25 @@ def _say(who: str, wish: Words) -> str:
     return f"{asker} wants {wish['package']}{wish['spec'].strip()} ({wish['found']} is here)"
 
 
+def find_conflict(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
+    """Return which packages want what the requirements do not name, or what excludes each other, as pip lists it."""
+    asked = {normalize(name): each["asked"] for each in lines if (name := each.get("asked", "").partition("==")[0])}
+    wishes = [{**each, "limit": each["limit"].strip().replace(" and ", ",")} for each in lines if "wisher" in each]
+    for each in wishes:
+        named = asked.get(normalize(each["wish"]), "")
+        if "==" in named and compare(named.partition("==")[2], each["limit"]):
+            return {"named": named, "wisher": each["wisher"], "wanting": _tell_wish(each)}
+    for number, each in enumerate(wishes):
+        for other in wishes[number + 1 :]:
+            if each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
+                return {"wanting": f"{_tell_wish(each)}, and {_tell_wish(other)}"}
+    return {}
+
+
+def _tell_wish(each: Words) -> str:
+    return f"{each['wisher']} {each['release']} wants {each['wish']}{each['limit']}"
+
+
 def list_systems(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     """Return the packages of a conda list that are there for some systems alone, each with these."""
     told = {}

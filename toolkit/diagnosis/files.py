@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from toolkit.diagnosis.packages import find_distribution
+
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
 
@@ -37,7 +39,7 @@ def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
         told["suffix"] = f"-cu{major[1]}" if major and int(major[1]) < 13 else ""
     if match is None or match[1] in known["foundations"] or match[1] == "nvidia":
         return told
-    return {**told, "owner": known["modules"].get(match[1], match[1])}
+    return {**told, "owner": find_distribution(match[1], known)}
 
 
 def _find_cuda(file: str, known: Knowledge) -> str:
@@ -67,7 +69,7 @@ def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
     file = words.get("file", "")
     module = words.get("module", re.split(r"[\\/]", file)[-1].removesuffix(".py"))
     top = module.partition(".")[0]
-    told = {"top": top, "package": known["modules"].get(top, top.replace("_", "-"))}
+    told = {"top": top, "package": find_distribution(top, known).replace("_", "-")}
     if not file:
         return told
     installed = re.search(r"(?:site|dist)-packages[\\/]|[\\/]lib[\\/]python", file.lower())

@@ -11,20 +11,31 @@ _POINTER: Final = re.compile(r"\((?:__\w+ )?[*&](\w+(?:::\w+)*)\)")
 _QUALIFIED: Final = re.compile(r"(?:\w+::)+~?\w+")
 _TABLES: Final = re.compile("vtable for ")
 """What stands before the name of a class whose virtual functions are not found."""
+_BUILT: Final = re.compile(r"(?:^|/)(?:build[\w.-]*|cmake-build[\w-]*|bazel-out)/|^(?:\.\./)*(?:lib|bin)/")
+"""A folder into which a build writes."""
 _STRINGS: Final = re.compile(r"__cxx11|\[abi:cxx11\]")
 
 Words = Mapping[str, str]
 
 
-def read_symbol(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return the name of a symbol without types, arguments and access, and its outermost namespace."""
+def read_symbol(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
+    """Return the name of a symbol without types, arguments and access, and its outermost namespace.
+
+    ``home``: the library that lacks the symbol, if a build has just made it and it is the one that should define it.
+    """
     symbol = words.get("exported", words.get("symbol", "")).lstrip('"')
     symbol = symbol.partition('"')[0]
     name = _name(symbol)
     space = name.partition("::")[0] if "::" in name else ""
     table = _TABLES.match(symbol)
     told = {"bare": f"{table[0] if table else ''}{name}", **({"exported": name} if "exported" in words else {})}
-    return {**told, **({"space": space} if space not in {"", "std"} else {})}
+    told |= {"space": space} if space not in {"", "std"} else {}
+    path = words.get("object", "")
+    file = path.rpartition("/")[2]
+    owners = (row for row in known["namespaces"] if "library" in row and re.match(row["library"], file))
+    if _BUILT.search(path) and any(re.match(row["match"], name) for row in owners):
+        told |= {"home": file, **({"blas": "yes"} if re.search("blas|gem[mv]", name) else {})}
+    return told
 
 
 def count(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:

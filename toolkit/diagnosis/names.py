@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from toolkit.diagnosis import private
-from toolkit.diagnosis.packages import find_version, find_wish, normalize, require
+from toolkit.diagnosis.packages import find_distribution, find_version, find_wish, normalize, require
 from toolkit.diagnosis.specifiers import fits, overlap, step_below
 
 _ANY: Final = "*"
@@ -20,6 +20,8 @@ _OTHER_NAMES: Final = {
     "keras.api": "keras",
 }
 """Other names of modules."""
+_PLAIN: Final = re.compile(r"(?<=[.]v[12][.])internal(?=[.]|$)")
+"""A part of a module between underscores, which pages take for a sign of bold type and leave out."""
 _FIRST: Final = re.compile(r"tensorflow\.(?:_api\.v[12]\.)?compat\.v1")
 """The names of TensorFlow 1 in later ones."""
 _OF_TENSORFLOW: Final = re.compile(r"keras\.(?:_tf_keras|api|src|engine)\b")
@@ -39,14 +41,20 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return which package a missing name or module is of, and since or until when that has it."""
     module = f"keras.{words['part']}" if "part" in words else words.get("module", words.get("imported", ""))
     name = words.get("name", _ANY)
+    module = _PLAIN.sub("__internal__", module)
+    name = "__internal__" if name == "internal" and module.startswith("tensorflow") else name
     hidden = private.tell(module, name, known)
-    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", "")
+    module = module.replace("tensorflow_core", "tensorflow") or words.get("within", words.get("mixed", ""))
+    module = words["hollow"] if words.get("hollow") in known["shared"] else module
     if _FIRST.fullmatch(module) and name in {"contrib", "estimator", "examples"}:  # TensorFlow 1 has them, and not this
         module, hidden = "tensorflow", private.tell("tensorflow", name, known)
     top = module.partition(".")[0]
     early = _CORE in facts and fits(facts.get("TensorFlow", "2.1"), _BEFORE_CORE_ENDED)
-    raiser = words.get("raiser", "").lower()
-    package = known["modules"].get(top, top.replace("_", "-"))
+    hides = "answered" in words and not name.startswith("_")  # others ask a package for its public names
+    raiser = "" if hides else words.get("raiser", "").lower()
+    if module in known["shared"] and name != _ANY:  # a folder that holds packages, and has no names of its own
+        module, name = f"{module}.{name}", _ANY
+    package = find_distribution(module, known).replace("_", "-")
     # Plain `keras` is no part of TensorFlow, so that TF_USE_LEGACY_KERAS does not change what it is.
     plain = top == "keras" and not _OF_TENSORFLOW.match(module)
     told = {
@@ -57,10 +65,14 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         "member": module if name == _ANY else f"{module}.{name}",
     }
     told["distribution"] = package.strip("'").partition("<")[0]
+    if module.startswith("google._upb"):  # the compiled part of protobuf since 4.21
+        told["upb"] = "yes"
+    told["bundle"] = " ".join([told["distribution"], *known["pairs"].get(told["distribution"], ())])
     if "within" in words and top in {*known["modules"], *known["foundations"]}:
         return {**told, "emptied": top}
-    if top and raiser == top and (module != top or name.startswith("_")):
-        return {**told, "mixed": top}
+    own = raiser == top.lower() and normalize(find_distribution(words.get("raising", raiser), known)) == package.lower()
+    if top and own and not (package == "protobuf" and "generated" in words):
+        return {**told, "mixed": top, **({"lost": module} if name == _ANY and module != top else {})}
     if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
         told |= {"family": family["what"], "install": family["install"]}
     inner = hidden.get("private", "").startswith("tensorflow_core")
@@ -146,17 +158,19 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         and module.rpartition(".")[2] in known["always"].get(top, ())
     ):
         return {"hollow": top}
-    if name == _ANY and top == module:
+    if name == _ANY and {module, module.rpartition(".")[0]} & {top, *known["shared"]} - {""}:
         follower = package in known["followers"]
         required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
         return {"whole": module, **required}
-    if top in _TYPES:
-        return {"plain": top}
-    if top in sys.stdlib_module_names:
-        return {"stdlib": top}
+    for kind, modules in (("plain", _TYPES), ("stdlib", sys.stdlib_module_names)):
+        if top in modules:
+            return {kind: top}
     if top and module == top and name in {"__version__", "__file__", *known["always"].get(top, ())}:
         return {"hollow": top}
-    return {} if not top or top[0].isupper() else {"guess": top}
+    if not top or top[0].isupper():
+        return {}
+    shrinks = any(fnmatchcase(module, each) for each in known["shrinking"])
+    return {"guess": package if top in known["shared"] else top, **({"shrinking": module} if shrinks else {})}
 
 
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:

@@ -17,6 +17,18 @@ def normalize(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
+def find_distribution(module: str, known: Knowledge) -> str:
+    """Return the package of the index that brings a module, by the name of the module if it is not known."""
+    parts = module.split(".")
+    starts = [".".join(parts[:length]).lower() for length in range(len(parts), 0, -1)]
+    mapped = {name.lower(): package for name, package in known["modules"].items()}
+    if start := next((start for start in starts if start in mapped), ""):
+        return str(mapped[start])
+    if shared := next((start for start in starts if start in known["shared"]), ""):
+        return "-".join([*parts, "NAME"][: shared.count(".") + 2]).replace("_", "-")
+    return parts[0]
+
+
 def find_wish(package: str, facts: Words, known: Knowledge) -> str:
     """Return what the TensorFlow of the log wants of a package."""
     release = facts.get("TensorFlow", "")
@@ -68,7 +80,7 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     owner = words.get("owner", "tensorflow_probability" if "found" in words else "")
     if not owner or owner in known["foundations"]:
         return {}
-    package = known["modules"].get(owner, normalize(owner))
+    package = normalize(find_distribution(owner, known))
     minor = read_minor(words.get("found", "") or facts.get("TensorFlow", ""))
     release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
     told = {"package": package, "spec": words.get("spec", "").strip(), **judge_release(words, facts, known)}
@@ -83,7 +95,7 @@ def find_part(words: Words, _facts: Words, known: Knowledge) -> Words:
 
 def judge_release(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the versions of a package and of the framework for which it was compiled, if these belong together."""
-    package = known["modules"].get(words.get("owner", ""), normalize(words.get("owner", "")))
+    package = normalize(find_distribution(words.get("owner", ""), known))
     version = read_minor(find_version(package, facts))
     for base, fact, table in (("tensorflow", "TensorFlow", "releases"), ("torch", "torch", "torch_releases")):
         minor = read_minor(facts.get(fact, ""))
@@ -100,6 +112,25 @@ def judge_copy(_words: Words, facts: Words, _known: Knowledge) -> Words:
     else:
         copied = "public Keras" in facts or fits(facts.get("Python", ""), ">=3.10")
     return {"copied": "yes"} if copied else {}
+
+
+def judge_extension(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return whether versions belong together, and the extension that lacks a symbol if it was compiled here.
+
+    Else ``follower`` or ``foreign`` is the installed package that brings it: one that follows torch, or another.
+    """
+    told = judge_release(words, facts, known)
+    path = words.get("extension", "")
+    file = path.rpartition("/")[2]
+    owner = words.get("owner", file.partition(".")[0] if "-packages/" in path else "")
+    if owner.endswith(".egg"):
+        return {**told, "compiled_here": owner.partition("-")[0]}
+    if not owner and file.endswith(".so") and not file.startswith("lib"):
+        return {**told, "cached" if "/torch_extensions/" in path else "compiled_here": file}
+    package = normalize(find_distribution(owner, known))
+    if not owner or owner in known["foundations"]:
+        return told
+    return {**told, "follower" if package in known["torch_releases"] else "foreign": package}
 
 
 def compare_protobuf(words: Words, _facts: Words, _known: Knowledge) -> Words:

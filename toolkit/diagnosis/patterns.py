@@ -77,6 +77,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "topmost": r"[a-z_]\w*",
     "package": r"[a-z0-9](?:[\w.-]*[a-z0-9])?",
     "spec": r" ?[<>=!~]=?[\w.,<>=!~* ]*[\w*]",
+    "limits": r" ?[<>=!~]=?(?:[\w.,<>=!~* ]|and)*[\w*]",
     "path": r"[^\s'\"`:]*[^\s'\"`:.,;)]",
     "virtual": r"__[a-z]+",
     "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
@@ -94,7 +95,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "tcc": r"(?:tcc|gcc|cl\.exe).*returned non-zero exit status",
     "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
     "keraspart": r"keras(?:\.\w+)+",
-    "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:__internal__|keras)(?:\.\w+)*"
+    "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:(?:__)?internal(?:__)?|keras)(?:\.\w+)*"
     r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*|tensorflow\.python\.keras(?:\.\w+)*",
     "quoted": r"[^'\"`\u2018\u2019\u201c\u201d]+",
     "namespace": r"\w+(?:::\w+)*",

@@ -121,8 +121,14 @@ def read_marker(words: Words, facts: Words, _known: Knowledge) -> Words:
     return told
 
 
-def judge_systems(known: Words) -> Words:
-    """Return the words of a failure without what a table says of a package's systems, if the log speaks against it."""
+def judge_systems(known: Words, facts: Words) -> Words:
+    """Return the words of a failure without what a table says of a package's systems, if the log speaks against it.
+
+    ``newer`` is the Python of the log if no release has a wheel for it on Windows, where the log was written.
+    """
+    here = read_minor(facts.get("Python", ""))
+    if "Windows" in facts and "windows_python" in known and fits(here, f">{known['windows_python']}"):
+        known = {**known, "newer": here}
     if "only" not in known:
         return known
     # Only later releases have no wheel for the other systems.

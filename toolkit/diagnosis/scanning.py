@@ -31,7 +31,7 @@ _MESSAGES: Final = 200_000
 _DIGITS: Final = b"0123456789"
 _FRAME: Final = re.compile(r"""(?im)file "?([^"\n,]+?)"?(?:, line |:)(\d+)(?:$|,? in ([\w.<>]+))""")
 """A frame of a traceback, as Python or IPython prints it."""
-_CELL: Final = re.compile(r"(?m)^(?:│ )?\[?([^\s:]+\.py)\]?(?:\(\S*\))?(?::\d+:?)? in [<\w]")
+_CELL: Final = re.compile(r"(?m)^(?:│ )?\[?([^\s:]+\.py)\]?(?:\(\S*\))?(?P<line>:\d+:?)? in ([<\w]+)")
 """A frame of a traceback, as Colab, older notebooks, rich and pytest print it."""
 _SOURCE: Final = re.compile(
     r"\s*(?:[│|]\s*)?(?:(?:-+>|❱)?\s*\d+\s[│\s][│\s]*(?:raise\b|(?:f|r|fr|rf)?[\"'])|raise\b.*[\"'].*\{\w)",
@@ -46,7 +46,11 @@ _LIBRARY: Final = re.compile(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\](?:python)?\d|<frozen|python\d+[/\\]lib[/\\]", re.IGNORECASE
 )
 """A file that is not the user's."""
-_PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\](\w+)[/\\]", re.IGNORECASE)
+_PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\]((\w+)[/\\][\w/\\]*)", re.IGNORECASE)
+_GETTER: Final = re.compile(r"_*getattr(?:ibute)?_*|_\w*deprecat\w*")
+"""A function that answers for a name that a module or object does not have, and so raises what its caller asked for."""
+_GENERATED: Final = re.compile(r"[^/\\]+_pb2(?:_grpc)?\.py$")
+_OF_PROTOBUF: Final = re.compile(r"[/\\]google[/\\](?:protobuf|_upb)[/\\]")
 _COMPILED: Final = re.compile(r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]")
 """The folder into which pip unpacks the sources of a package, to compile them."""
 _STATEMENT: Final = re.compile(r"(?m)^(?:-+> *\d+ |[│ ]*❱ *\d+ [│ ]*|(?= {4}))([^\n]*\w[^\n]*)")
@@ -90,6 +94,8 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 """A line that says itself that it is no error."""
 _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
 """An error that a program measures, and does not make."""
+_OF_PLACE: Final = frozenset({"statement", "removed", "holder", "raising", "generated", "answered"})
+"""Words of a failure that are of the lines before it, and do not count when it is told how much a line says."""
 _LAST_LINES: Final = 3
 _NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 """A word of the line in an expression for what stands near it."""
@@ -274,7 +280,7 @@ class Scan:
         words = {**near.tell(row.sign, words), **words}
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
-        if len(words) > len(match.words.keys() - {"statement", "removed", "holder"}):  # a later line says more
+        if len(words) > len(match.words.keys() - _OF_PLACE):  # a later line says more
             match.words = words
         if not match.count:
             match.words = {**near.find_place(), **match.words}
@@ -410,17 +416,25 @@ class _Near:
     def find_place(self) -> dict[str, str]:
         """Return the package in whose file the traceback before this line ends, its caller, and the module imported.
 
+        ``generated`` is the module that protoc wrote, if it asked protobuf. ``answered``: no frame shows who asked.
         ``statement`` is the last line of source that the traceback quotes; ``removed`` is what pip replaced, and
         ``holder`` the package for which it did so.
 
         Where none stands before it, as the message was copied above its traceback, that after it counts.
         """
         frames = _list_frames(self._before()) or _list_frames("".join(self._after().partition(_TRACEBACK)[1:]))
+        asking = _skip_getters(frames)
+        answered = bool(frames) and not asking
+        frames = asking or frames
         package = _PACKAGE.search(frames[-1][1]) if frames else None
-        told = {"raiser": package[1]} if package else {}
+        told = {"raiser": package[2], "raising": ".".join(re.findall(r"\w+", package[1]))} if package else {}
+        told |= {"answered": "yes"} if answered else {}
+        file = next((frame[1] for frame in reversed(frames) if not _OF_PROTOBUF.search(frame[1])), "")
+        if generated := _GENERATED.search(file):
+            told["generated"] = generated[0]
         # Who called what raised the error, if a function of TensorFlow stands between them.
         above = [frame[1] for frame in frames if frame[1] != frames[-1][1]]
-        owners = [found[1] if (found := _PACKAGE.search(each)) else "" for each in above]
+        owners = [found[2] if (found := _PACKAGE.search(each)) else "" for each in above]
         caller = next((each for each in reversed(owners) if each not in {"tensorflow", "tensorflow_core"}), "")
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
@@ -454,6 +468,13 @@ def _expand(text: str, words: Mapping[str, str]) -> re.Pattern[str]:
 
 def _list_frames(text: str) -> list[re.Match[str]]:
     return sorted((*_FRAME.finditer(text), *_CELL.finditer(text)), key=_start)
+
+
+def _skip_getters(frames: list[re.Match[str]]) -> list[re.Match[str]]:
+    """Return frames without those at their end in which a module or object only says that it lacks a name."""
+    while frames and _GETTER.fullmatch(frames[-1][3] or ""):
+        frames = frames[:-1]
+    return frames
 
 
 def _start(match: re.Match[str]) -> int:

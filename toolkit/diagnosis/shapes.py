@@ -19,6 +19,8 @@ _BYTES: Final = {
     for name in names.split()
 }
 """How many bytes a number of each type takes, by the names of TensorFlow's messages."""
+_LITTLE: Final = 64
+"""A request of fewer MiB fails only where the memory is full."""
 _LARGE: Final = 1 << 28
 """Bytes from which on one tensor says more of the data than of what else fills the memory."""
 _FILLS: Final = 1 << 30
@@ -189,7 +191,13 @@ def measure_operands(words: Words, _facts: Words, _known: Mapping[str, Any]) -> 
 
 
 def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return how much room a large tensor takes, and whether it is of a ``single`` example or of the ``whole`` data."""
+    """Return how much room a large tensor takes, and whether it is of a ``single`` example or of the ``whole`` data.
+
+    ``little`` is a request so small that it says nothing of the data.
+    """
+    if "bytes" in words:
+        request = int(words["bytes"]) >> 20
+        return {"little": f"{max(request, 1)} MiB"} if request < _LITTLE else {}
     sizes = [int(size) for size in re.findall(r"\d+", words.get("shape", ""))]
     room = prod(sizes) * _BYTES.get(words.get("type", "").lower(), 0)
     if room < _LARGE or len(sizes) < 3:
