@@ -237,6 +237,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "libcuda-missing": cards.find_loaded,
     "gpu-error-shown": cards.judge_head,
     "data-ran-out": shapes.find_cut,
+    "torch-rendezvous": shapes.count_processes,
     "shape-of-input": shapes.ranks,
     "session-feed": shapes.ranks,
     "keras-data-shape": shapes.ranks,

@@ -19,6 +19,8 @@ _BYTES: Final = {
     for name in names.split()
 }
 """How many bytes a number of each type takes, by the names of TensorFlow's messages."""
+_DIGITS: Final = 18
+"""Digits that are read of a number."""
 _LITTLE: Final = 64
 """A request of fewer MiB fails only where the memory is full."""
 _LARGE: Final = 1 << 28
@@ -190,13 +192,19 @@ def measure_operands(words: Words, _facts: Words, _known: Mapping[str, Any]) -> 
     return {"arrays": f"{room / 2**30:.1f} GiB"} if room >= _FILLS else {}
 
 
+def count_processes(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return how many processes came, as ``fewer`` or ``more`` than a run expects."""
+    size, joined = (int(words.get(name, "0")[:_DIGITS]) for name in ("size", "joined"))
+    return {} if joined == size else {"more" if joined > size else "fewer": words["joined"]}
+
+
 def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return how much room a large tensor takes, and whether it is of a ``single`` example or of the ``whole`` data.
 
     ``little`` is a request so small that it says nothing of the data.
     """
     if "bytes" in words:
-        request = int(words["bytes"]) >> 20
+        request = int(words["bytes"][:_DIGITS]) >> 20
         return {"little": f"{max(request, 1)} MiB"} if request < _LITTLE else {}
     sizes = [int(size) for size in re.findall(r"\d+", words.get("shape", ""))]
     room = prod(sizes) * _BYTES.get(words.get("type", "").lower(), 0)
