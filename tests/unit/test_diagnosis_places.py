@@ -343,7 +343,7 @@ EXCLUDING = [
 def test_no_command_asks_for_what_the_log_excludes(row: diagnosis.Row) -> None:
     for cause in (cause for example in row.examples for cause in find(example).causes):
         for facts in ({**cause.facts, **more} for more in ({}, *EXCLUDING)):
-            said = answers.tell(cause.row, cause.match.words, facts, "", cause.match.told)
+            said = answers.tell(cause.row, cause.match.words, facts, "", lines=cause.match.told)
             assert [(each, facts) for command in said.commands for each in list_excluded(command, facts)] == []
             assert not any(re.search(r"\bX\.Y|3\.X", command) for command in said.commands), said.commands
 
@@ -360,7 +360,7 @@ def list_comparisons() -> Iterator[tuple[diagnosis.Cause, str, str, str]]:
     for cause in (cause for row in naming for example in row.examples for cause in find(example).causes):
         words = cause.match.words
         if "found" in words and (spec := words.get("spec", "").strip()):
-            yield cause, answers.tell(cause.row, words, cause.facts, "", (words,)).cause, words["found"], spec
+            yield cause, answers.tell(cause.row, words, cause.facts, "", lines=(words,)).cause, words["found"], spec
         if {"found", "wanted"} <= words.keys():
             for one, other in ((words["found"], words["wanted"]), (words["wanted"], words["found"])):
                 if one == words["found"] or not cause.row.sign.when:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from toolkit.diagnosis import (
     cards,
     constraints,
+    done,
     files,
     linking,
     names,
@@ -66,11 +67,13 @@ def load_knowledge() -> Knowledge:
     return Knowledge(KNOWLEDGE.read_text(encoding="utf-8"))
 
 
-def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words] = ()) -> Answer:
+def tell(
+    row: Row, words: Words, facts: Words, place: str, *, lines: Sequence[Words] = (), ran: Sequence[str] = ()
+) -> Answer:
     """Return what to say.
 
     ``facts``: what the log says of versions and of the machine; ``place``: one of PLACES; ``lines``: the words of each
-    line that shows the failure, where the log has several.
+    line that shows the failure, where the log has several; ``ran``: the commands that stand in the log.
     """
     known = {**gather(row, words, facts, lines), "place": place}
     general = Answer(cause=row.cause, remedy=row.remedy, commands=row.commands)
@@ -78,20 +81,31 @@ def tell(row: Row, words: Words, facts: Words, place: str, lines: Sequence[Words
     fitting = [answer for answer in row.answers if _fits(answer, known, facts)] or [Answer()]
     told = [_fill(answer, there, general, known, facts) for answer in fitting]
     weighed = [wheels.weigh(answer, facts, load_knowledge()) for answer in told]
-    best = next((each for each in weighed if isinstance(each, Answer)), told[0])
-    if isinstance(obstacle := weighed[0], wheels.Obstacle) and best is told[0]:
+    possible = [each for each in weighed if isinstance(each, Answer)]
+    useful = (done.weigh(each, ran) for each in possible)
+    best = next((each for each in useful if each), None) or done.repeat(possible[0] if possible else told[0], ran)
+    if isinstance(obstacle := weighed[0], wheels.Obstacle) and not possible:
         best = replace(best, remedy=obstacle.remedy, commands=obstacle.commands)
     return places.adapt(replace(best, commands=tuple(_suit(best.commands, known, facts))), facts)
 
 
 def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
     """Yield commands that install what goes with the versions of the log."""
-    for command in (each for whole in commands for each in wheels.fit_keras(whole, facts)):
+    for command in (each for whole in _bring_legacy_keras(commands) for each in wheels.fit_keras(whole, facts)):
         # The number of a library says of itself for which CUDA it is.
         said = _OF_NO_RELEASE.sub(r"\1", command)
         said = said if "suffix" in known else wheels.take_log_cuda(said, facts)
         said = wheels.bound(said, facts, load_knowledge())
         yield wheels.take_fitting_python(said, facts, load_knowledge())
+
+
+def _bring_legacy_keras(commands: Sequence[str]) -> Iterator[str]:
+    """Yield commands, and before the one that switches to tf-keras the one that installs it."""
+    there = any(re.search(r"tf[-_]keras", each) for each in commands)
+    for command in commands:
+        if command.startswith("export TF_USE_LEGACY_KERAS=1") and not there:
+            yield "pip install tf-keras"
+        yield command
 
 
 def _fill(answer: Answer, there: Answer, general: Answer, known: Words, facts: Words) -> Answer:
@@ -135,6 +149,7 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
         file = words.get("raising", "") if raiser == words["raiser"] else raiser
         known["culprit"] = packages.find_distribution(file or raiser, load_knowledge())
     known["applicant"] = known.get("culprit", "the program")
+    known |= _find_ended(words, facts)
     if compute := _COMPUTED.get(row.id):
         known |= compute(known, facts, load_knowledge())
     for word, table in row.look_up.items():
@@ -144,6 +159,17 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     if row.id in _TOGETHER:
         known |= _TOGETHER[row.id](lines, load_knowledge())
     return known
+
+
+def _find_ended(words: Words, facts: Words) -> Words:
+    """Return what is known of a package that ended, in whose file the traceback ends or which called that file.
+
+    Where no traceback is shown, it is the one that the log names.
+    """
+    ended = load_knowledge()["ended"]
+    named = [each for each in (words.get("raiser", ""), words.get("caller", "")) if each]
+    named = named or [module for module, row in ended.items() if packages.find_version(row["ended"], facts)]
+    return next(({name: str(value) for name, value in ended[each].items()} for each in named if each in ended), {})
 
 
 def _look_up(table: Any, text: str, known: Words) -> dict[str, str]:
@@ -184,6 +210,7 @@ _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Wor
     "versions-exclude": constraints.reconcile,
     "pip-unsatisfiable": constraints.find_conflict,
     "conda-not-there": constraints.list_systems,
+    "conda-unsatisfiable": wheels.find_absent,
     "cuda-majors-mixed": files.find_majors,
     "link-undefined": linking.count,
     "gpu-memory": cards.list_full,
@@ -211,7 +238,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "uv-no-wheel": pythons.read_tags,
     "poetry-no-wheel": pythons.find_wheels,
     "pip-no-wheel": pythons.find_wheels,
-    "pip-unsatisfiable": pythons.read_marker,
+    "pip-unsatisfiable": pythons.read_requirement,
     "nvidia-package-platform": pythons.read_marker,
     "keras-format": files.read_path,
     "keras-identifier": spelling.find_identifier,

@@ -13,6 +13,9 @@ _FIRST_OF_11: Final = "450.80.02"
 
 Words = Mapping[str, str]
 
+_OLDER: Final = {"11": "450.80.02"}
+"""The lowest driver of major versions of CUDA that the version table has not got."""
+
 
 def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     """Return since or until when compilers of CUDA know the card that a line names."""
@@ -94,8 +97,8 @@ def _find_new_enough(words: Words, facts: Words, *, exact: bool) -> str:
     if "cuda" in words or exact:
         wanted = [row.driver for version, row in rows.items() if version.startswith(f"{cuda}.")]
     else:
-        major = cuda.partition(".")[0]
-        lowest = {version.partition(".")[0]: row.driver_min for version, row in rows.items() if row.driver_min}
+        major = cuda.partition(".")[0] or facts.get("CUDA library", "")
+        lowest = _OLDER | {version.partition(".")[0]: row.driver_min for version, row in rows.items() if row.driver_min}
         wanted = [lowest.get(major, "")] if major else [max(lowest.values(), key=to_number)]
     return here if here and wanted and all(wanted) and to_number(here) >= max(map(to_number, wanted)) else ""
 
@@ -135,13 +138,23 @@ def name_older_compiler(words: Words, _facts: Words, _known: Mapping[str, Any]) 
 
 
 def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return how much of a card's memory was free, which says whether memory can be why cuDNN did not start."""
-    told = {"insufficient": facts["insufficient driver"]} if "insufficient driver" in facts else {}
+    """Return how much of a card's memory was free, which says whether memory can be why cuDNN did not start.
+
+    XLA guesses that a driver is insufficient, and does not know for which CUDA.
+    """
+    driver = facts.get("insufficient driver", "")
+    enough = re.fullmatch(r"\d+(?:\.\d+)*", driver) and _find_new_enough({}, {**facts, "driver": driver}, exact=False)
+    told = {"insufficient": driver} if driver and not enough else {}
     free, whole = (int(facts.get(f"GPU bytes {name}", "0")) for name in ("free", "in all"))
     if not whole:
         return told
     # JAX leaves a quarter of each card free, so that the share says nothing; a handle takes some hundred megabytes.
-    return {**told, "free": f"{free / 2**30:.1f} GiB", "room": "little" if free < 2**30 else "enough"}
+    sizes = {"free": _say_size(free), "whole": _say_size(whole)}
+    return {**told, **sizes, "room": "little" if free < 2**30 else "enough"}
+
+
+def _say_size(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
 
 def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:

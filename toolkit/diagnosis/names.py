@@ -65,8 +65,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         "member": module if name == _ANY else f"{module}.{name}",
     }
     told["distribution"] = package.strip("'").partition("<")[0]
-    if module.startswith("google._upb"):  # the compiled part of protobuf since 4.21
-        told["upb"] = "yes"
+    # The compiled part of protobuf since 4.21.
+    told |= {"upb": "yes"} if module.startswith("google._upb") else {}
     told["bundle"] = " ".join([told["distribution"], *known["pairs"].get(told["distribution"], ())])
     if "within" in words and top in {*known["modules"], *known["foundations"]}:
         return {**told, "emptied": top}
@@ -82,6 +82,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         old = (
             {"early": "yes", "wanted": f">=2.2{limit}"} if early and top == "tensorflow" and "culprit" in words else {}
         )
+        told |= {"internal": name} if row is None and "program" in words and re.match("_(?!_)", name) else {}
         return {**told, **hidden, **old, **({} if inner else _guess(module, name, package, facts, known))}
     package = str(row["package"])
     use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")

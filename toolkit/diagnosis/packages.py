@@ -87,6 +87,16 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     return {**told, "release": release, "minor": minor} if release else told
 
 
+def read_local(words: Words, facts: Words) -> Words:
+    """Return where a build of PyTorch's packages is that a requirement names, as +cpu, and whether the log names it."""
+    found = re.match(r"(torch|torchvision|torchaudio)==([\d.]+)\+(cpu|xpu|cu\d+|rocm[\d.]+)$", words.get("local", ""))
+    if found is None:
+        return {}
+    named = facts.get("index of PyTorch", "") in {found[3], "torch_stable.html"}
+    told = {"library": found[1], "release": found[2], "index": f"https://download.pytorch.org/whl/{found[3]}"}
+    return {**told, "named": "yes" if named else "no"}
+
+
 def find_part(words: Words, _facts: Words, known: Knowledge) -> Words:
     """Return whether an absent package is a part of the TensorFlow that asks for it."""
     both = {normalize(words["package"]), normalize(words.get("who", ""))}

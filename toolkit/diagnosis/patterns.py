@@ -2,8 +2,8 @@
 
 A pattern is a part of a line, written as programs print it. Upper and lower case do not count.
 ``*`` stands for any text, ``<a|b>`` for one of several words, and ``^`` and ``$`` for the ends of the line.
-Quotation marks of any kind count as one outside of ``<…|…>``, as compilers, web pages and releases write others. A word
-between grave accents may also stand there bare.
+Quotation marks of any kind count as one outside of ``<…|…>``, as compilers, web pages and releases write others. One
+that ends a pattern may be missing at the end of a line. A word between grave accents may also stand there bare.
 ``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
 ``{name:tag}`` stand for such words alone, and ``{name=some text}`` for this text with the rest of the line.
 """
@@ -125,6 +125,8 @@ _KINDS: Final[Mapping[str, str]] = {
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
+_ESCAPED: Final = re.compile(r"\\+[nrt\"'][\\nrt\"': ]*(?:unknown)?\Z")
+"""How engines end a message of another program that they quote in one of their own."""
 _FIXED: Final = {
     "code": ("cuda_error_", "cudnn_status_", "cublas_status_", "cusolver_status_", "cusparse_status_", "cufft_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
@@ -305,6 +307,12 @@ class Pattern:
         return tuple(re.compile(source) for source in sources)
 
     @cached_property
+    def _cut(self) -> re.Pattern[str] | None:
+        """The last part without the quotation mark at its end, which who copies a line may lose."""
+        last = self._parts[-1].pattern
+        return re.compile(rf"{last.removesuffix(_QUOTE)}\s*\Z") if last.endswith(f"){_QUOTE}") else None
+
+    @cached_property
     def _inner(self) -> str:
         return translate(self.text.removeprefix("^").removesuffix("$"))
 
@@ -339,7 +347,11 @@ class Pattern:
         if self._anchored and (prefix := _PREFIX.match(lowered)):
             position = prefix.end()
         for number, part in enumerate(self._parts):
-            found = part.match(lowered, position) if self._anchored and not number else part.search(lowered, position)
+            last = number == len(self._parts) - 1
+            for one in (part, *((self._cut,) if last and self._cut else ())):
+                found = one.match(lowered, position) if self._anchored and not number else one.search(lowered, position)
+                if found:
+                    break
             if not found:
                 return None
             position = found.end()
@@ -354,7 +366,8 @@ class Pattern:
 
 
 def _close(word: str) -> str:
-    """Return a word without a single grave accent at its end, which is of the page and not of the log."""
+    """Return a word without what is not of the message at its end: a grave accent of the page, escapes of engines."""
+    word = _ESCAPED.sub("", word)
     return word[:-1] if word.endswith("`") and word.count("`") % 2 else word
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from toolkit.diagnosis import packages
 from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
 from toolkit.versions import numbers
 
@@ -121,6 +122,11 @@ def read_marker(words: Words, facts: Words, _known: Knowledge) -> Words:
     return told
 
 
+def read_requirement(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return what the marker of a requirement says, and where the build of PyTorch is that it names."""
+    return {**read_marker(words, facts, known), **packages.read_local(words, facts)}
+
+
 def judge_systems(known: Words, facts: Words) -> Words:
     """Return the words of a failure without what a table says of a package's systems, if the log speaks against it.
 
@@ -224,7 +230,13 @@ def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
         row = known["tensorflow"].get(read_minor(asked), {})
         systems = next((text for spec, text in known["tensorflow_systems"].items() if fits(asked, spec)), "")
         pythons = str(row.get("python", ""))
-        return {"pythons": pythons, "newest": pythons.rpartition(" ")[2], "systems": systems} if pythons else {}
+        if not pythons:
+            return {}
+        first, _, last = pythons.partition(" to ")
+        here = read_minor(facts.get("Python", ""))
+        told = {"pythons": pythons, "newest": last, "systems": systems}
+        told |= {"python_fits": "yes"} if fits(here, f">={first},<={last or first}") else {}
+        return {**told, "asked_minor": read_minor(asked)}
     here = read_minor(facts.get("Python", ""))
     ranges = {minor: row["python"].split(" to ") for minor, row in known["tensorflow"].items()}
     fitting = [minor for minor, limits in ranges.items() if fits(here, f">={limits[0]},<={limits[1]}")]

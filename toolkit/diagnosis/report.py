@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO, Final
@@ -43,6 +43,7 @@ class Cause:
     match: Match
     consequence: bool  # of another failure in the same log
     facts: Mapping[str, str] = field(default_factory=dict)  # what the log says of versions
+    ran: Sequence[str] = ()  # the commands that stand in the log
 
     @property
     def row(self) -> Row:
@@ -55,7 +56,7 @@ class Cause:
     @cached_property
     def told(self) -> Answer:
         place = next((place for fact, place in PLACES_BY_FACT.items() if fact in self.facts), "")
-        return answers.tell(self.row, self.match.words, self.facts, place, self.match.told)
+        return answers.tell(self.row, self.match.words, self.facts, place, lines=self.match.told, ran=self.ran)
 
     @property
     def certainty(self) -> Certainty:
@@ -139,7 +140,12 @@ class Diagnosis:
         explained = {name for match in kept.values() for name in match.row.rank.explains}
         kept_ids = {match.row.id for match in kept.values()}
         causes = [
-            Cause(match, match.row.id in explained or bool(kept_ids & {*match.row.rank.follows}), self.found.facts)
+            Cause(
+                match,
+                match.row.id in explained or bool(kept_ids & {*match.row.rank.follows}),
+                self.found.facts,
+                tuple(self.found.ran),
+            )
             for match in kept.values()
         ]
         return sorted(causes, key=_order)

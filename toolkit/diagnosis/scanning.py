@@ -1,5 +1,6 @@
 """Scans logs for the failures of the table, once, in bounded memory. It executes and keeps nothing of a log."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -7,7 +8,7 @@ from functools import partial
 from typing import BinaryIO, Final, TypeVar
 
 from toolkit.base.errors import UsageError
-from toolkit.diagnosis import reading
+from toolkit.diagnosis import done, reading
 from toolkit.diagnosis.patterns import Filter, Pattern, Text
 from toolkit.diagnosis.reading import Block
 from toolkit.diagnosis.series import Losses
@@ -38,6 +39,10 @@ _SOURCE: Final = re.compile(
     re.IGNORECASE,
 )
 """A line of source that a traceback quotes with a text of a message: behind its number, or with a value to fill in."""
+_STOPPED: Final = re.compile(
+    r"^\s*(?:error: )?((?:[A-Za-z]:)?[^\s:(]+?)(?::\d+(?::\d+)?|\(\d+(?:,\d+)?\)): (?:fatal )?error\b", re.IGNORECASE
+)
+"""A message of a compiler, behind the file in which it stopped."""
 _REMOVED: Final = re.compile(r"(?m)^\s*uninstalling ([\w.-]+?)-(\d[\w.]*):?$")
 _INSTALLED: Final = re.compile(r"installing collected packages: [^\n]*?([\w.-]+)\s*$", re.MULTILINE)
 """What pip installs. The package that was asked for stands last, behind what it needs."""
@@ -94,7 +99,9 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 """A line that says itself that it is no error."""
 _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
 """An error that a program measures, and does not make."""
-_OF_PLACE: Final = frozenset({"statement", "removed", "holder", "raising", "generated", "answered"})
+_OF_PLACE: Final = frozenset(
+    {"statement", "removed", "holder", "raising", "generated", "answered", "stopped", "program"}
+)
 """Words of a failure that are of the lines before it, and do not count when it is told how much a line says."""
 _LAST_LINES: Final = 3
 _NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
@@ -138,6 +145,7 @@ class Scan:
     facts: dict[str, str] = field(default_factory=dict)
     errors: list[Line] = field(default_factory=list)  # the first lines that look like an error, and the last
     origin: tuple[str, ...] = ()  # where the last of these was raised: in the program, and in a library
+    ran: dict[str, None] = field(default_factory=dict)  # commands that stand in the logs
     lines: int = 0
     _logs: int = 0
     _shown: dict[str, tuple[int, Line]] = field(default_factory=dict)  # number of the log, and the line of each fact
@@ -194,6 +202,8 @@ class Scan:
         self._losses.read(block, lowered)
         if block.first <= _FIRST_LINES:
             self._search(block, text, self.table.fact_filter, partial(self._learn, source))
+        if block.first <= done.LINES:
+            self._note_commands(block.text)
         wanting = len(self.errors) < _ERRORS and (
             block.first <= _FIRST_LINES or any(word in lowered for word in _ALARMS)
         )
@@ -202,6 +212,12 @@ class Scan:
             self._search(block, text, self.table.error_filter, suspect, numbers=False)
         if last:
             self._look_at_end(source, before, block)
+
+    def _note_commands(self, text: bytes) -> None:
+        """Keep the commands that stand in the first lines of a block."""
+        first = b"\n".join(text.split(b"\n", done.LINES)[: done.LINES]).decode("utf-8", "replace")
+        for part in {first, _unescape(first)} if "\\n" in first else (first,):
+            self.ran.update(dict.fromkeys(itertools.islice(done.read(part), done.MOST - len(self.ran))))
 
     def _judge_losses(self, source: str) -> None:
         """Keep what the losses of a log show together."""
@@ -278,6 +294,8 @@ class Scan:
         if not _fits(row.sign.when, words) or not near.allows(row.sign, words):
             return True
         words = {**near.tell(row.sign, words), **words}
+        if stopped := _STOPPED.match(found.raw):
+            words["stopped"] = stopped[1]
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
         if len(words) > len(match.words.keys() - _OF_PLACE):  # a later line says more
@@ -417,6 +435,7 @@ class _Near:
         """Return the package in whose file the traceback before this line ends, its caller, and the module imported.
 
         ``generated`` is the module that protoc wrote, if it asked protobuf. ``answered``: no frame shows who asked.
+        ``program`` is the file of one's own in which it ends, if it ends in one.
         ``statement`` is the last line of source that the traceback quotes; ``removed`` is what pip replaced, and
         ``holder`` the package for which it did so.
 
@@ -432,6 +451,8 @@ class _Near:
         file = next((frame[1] for frame in reversed(frames) if not _OF_PROTOBUF.search(frame[1])), "")
         if generated := _GENERATED.search(file):
             told["generated"] = generated[0]
+        if asking and not _LIBRARY.search(asking[-1][1]):
+            told["program"] = frames[-1][1]
         # Who called what raised the error, if a function of TensorFlow stands between them.
         above = [frame[1] for frame in frames if frame[1] != frames[-1][1]]
         owners = [found[2] if (found := _PACKAGE.search(each)) else "" for each in above]

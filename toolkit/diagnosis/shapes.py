@@ -144,6 +144,13 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     ``extra`` and ``lacks`` say which dimension is too many or missing, if the others are as wanted. ``single``: the
     input is one example, whose numbers are as many as a layer behind Flatten wants of each.
     """
+    other = _read(words.get("other", ""))
+    # A layer takes no more than one dimension of unknown size in front of those that it needs.
+    batches = {"batches": "two"} if other[:2] == ["none", "none"] else {}
+    if "kernel" in words:
+        rank = len(_read(words["kernel"]))
+        told = {"ranks": f"{rank} {len(other)}"} if rank != len(other) else {}
+        return {**told, **batches, "kernel_rank": "less"} if rank == len(other) - 1 else told
     if {"wanted", "other"} <= words.keys():
         shapes = [_read(words[name]) for name in ("wanted", "other")]
         told = {"ranks": f"{len(shapes[0])} {len(shapes[1])}"} if len(shapes[0]) != len(shapes[1]) else {}
@@ -151,7 +158,8 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     if {"size", "other"} <= words.keys():
         return _find_single(words["size"], _read(words["other"]))
     if {"rank", "found"} <= words.keys():
-        return {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
+        told = {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
+        return {**told, **batches} if int(words["found"]) == int(words["rank"]) + 1 else told
     return {}
 
 

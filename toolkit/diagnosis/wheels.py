@@ -1,7 +1,7 @@
 """Says which commands the versions in a log exclude: what is there already, and what has no wheel for its Python."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,8 +32,9 @@ _THERE: Final = (
     "and remove it. Or the other package of these lines is to change: take its release for {package} {version}."
 )
 _HELD: Final = (
-    "TensorFlow {minor} wants {package}{held}, so {package}{spec} does not go with it. Update the package whose file "
-    "the traceback names, or change the program; else use {package}{spec} with the TensorFlow of its time."
+    "TensorFlow {minor} wants {package}{held}, so {package}{spec} does not go with it. Run the package or program "
+    "that asks for it in a new environment with a newer TensorFlow. To keep this one, install a release of that "
+    "package for it."
 )
 _NEWEST: Final = (
     "The log shows TensorFlow {minor}, and no newer one is known here. Update the other package of these lines, or "
@@ -50,11 +51,12 @@ class Obstacle:
 
     package: str
     remedy: str
+    anew: tuple[str, ...] = ()  # what makes an environment in which it is not
 
     @property
     def commands(self) -> tuple[str, ...]:
         module = self.package.replace("-", "_")
-        return (f"python -c 'import {module}; print({module}.__version__, {module}.__file__)'", "pip check")
+        return (*self.anew, f"python -c 'import {module}; print({module}.__version__, {module}.__file__)'", "pip check")
 
 
 def weigh(answer: Answer, facts: Facts, known: Knowledge) -> Answer | Obstacle:
@@ -82,7 +84,8 @@ def find_obstacle(command: str, facts: Facts, known: Knowledge) -> Obstacle | No
             if _RANGE.fullmatch(spec) and version and specifiers.fits(version, spec):
                 return Obstacle(package, _THERE.format(package=package, version=version, spec=spec))
             if spec and held and len(wanted) == 1 and not specifiers.overlap(spec, held):
-                return Obstacle(package, _HELD.format(minor=minor, package=package, held=held, spec=spec))
+                told = _HELD.format(minor=minor, package=package, held=held, spec=spec)
+                return Obstacle(package, told, (f"uv venv && uv pip install tensorflow '{package}{spec}'",))
     return None
 
 
@@ -185,6 +188,21 @@ def take_log_cuda(command: str, facts: Facts) -> str:
             lambda found: f"{found[1]}{'' if major == '13' and not found[2] else f'-cu{major}'}", command
         )
     return command
+
+
+def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
+    """Return the package that no channel has, what a tree of conda asks of it, and the newest Python for that."""
+    absent = next((each["absent"].lower() for each in lines if "absent" in each), "")
+    if not absent:
+        return {}
+    asked = [each["bounds"] for each in lines if each.get("absent", "").lower() == absent]
+    specs = [spec for each in asked if (spec := re.sub(r"[\s*]+$|^=\*", "", each)) and re.match("[<>=!~]", spec)]
+    bounds = sorted(constraints.intersect(specs).split(",") if specs else (), key=lambda each: each[:1] != ">")
+    told = {"absent": absent, "needed": f"{absent}{','.join(bounds)}"}
+    if absent not in known["tensorflows"]:
+        return told
+    pythons = _list_pythons("tensorflow", ",".join(bounds), known)
+    return {**told, "framework": "tensorflow", **({"python": pythons[-1]} if pythons else {})}
 
 
 def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
