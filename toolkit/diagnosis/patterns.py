@@ -104,6 +104,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "binfolder": r"(?:/usr(?:/local)?)?/s?bin/",
     "rest": r"(?:\S.*)?[^\s.]",
     "any": r".*?",
+    "unmarked": r"[^`]*?",
     "header": r"[\w./+-]+\.(?:h|hh|hpp|hxx|inc|cuh)(?=[:'\"])",
     "unread": "function(?=['\"])",
     "kerasapi": r"tensorflow\.keras(?:\.(?:layers|models|optimizers|losses|metrics|utils|callbacks|backend))?(?=['\"])",
