@@ -54,6 +54,9 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|rtx a\d000|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
+    "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
+    "dunder": "__version__",
+    "clock": r"\d\d:\d\d:\d\d\.\d{3}(?= \[)",
     "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
     "notice": r"(?:hangup|trace/breakpoint trap|aborted|bus error|floating point exception|terminated"
     r"|cpu time limit exceeded|bad system call)(?!\w)",
