@@ -82,6 +82,33 @@ def test_a_message_that_ends_the_program_is_not_hidden_by_one_that_does_not() ->
     ]
 
 
+HARMLESS = [(row, example) for row in ROWS.values() if row.rank.harmless for example in row.examples]
+
+
+@pytest.mark.parametrize(("number", "harmless", "line"), [(n, *each) for n, each in enumerate(HARMLESS)])
+def test_a_harmless_line_silences_no_failure_of_another_line(number: int, harmless: diagnosis.Row, line: str) -> None:
+    ending = [row for row in ROWS.values() if row.rank.stops and not row.rank.harmless and not row.facts]
+    for row in [*ending[number :: len(HARMLESS)][:6], ROWS["gpu-memory"], ROWS["key-missing"]]:
+        assert row.id in name(f"{line}\n{line}\n{row.examples[0]}"), (harmless.id, row.id)
+
+
+def test_a_text_beside_a_line_or_a_harmless_row_decides_for_that_line_alone() -> None:
+    note = "Allocator (GPU_0_bfc) ran out of memory. The caller indicates that this is not a failure"
+    ended = "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3199993600 bytes."
+    assert name(note) == ["first-allocation"]
+    assert name("\n".join([note] * 7 + [ended])) == ["gpu-memory"]
+    unknown = "Value 'sm_86' is not defined for option 'gpu-name'"
+    old = f"Your CUDA software stack is old. We fallback to the NVIDIA driver for some compilation. {unknown}"
+    assert name(old) == ["ptxas-old-fallback"]
+    assert name(f"{old}\nnvcc fatal   : {unknown}") == ["compiler-does-not-know-card", "ptxas-old-fallback"]
+    plan = "UserWarning: Plan failed with a cudnnException: CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: failed"
+    graph = "RuntimeError: CUDNN_BACKEND_OPERATION: cudnnFinalize Failed cudnn_status: CUDNN_STATUS_BAD_PARAM"
+    assert name(f"{plan}\n{graph}") == ["cudnn-graph"]
+    assert "display-missing" in name("ERROR: GPU:0: no display\nqt.qpa.xcb: could not connect to display")
+    refused = "failed to allocate 8.41G (9029127168 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    assert "convolution-no-algorithm" in name(f"{refused}\n{ROWS['convolution-no-algorithm'].examples[0]}")
+
+
 def test_a_log_that_was_cut_within_a_traceback_is_known_by_what_explains_it() -> None:
     cut = 'Traceback (most recent call last):\n  File "/app/run.py", line 3, in <module>'
     assert not read(f"{NO_DEVICE}\n{cut}").unknown

@@ -124,14 +124,16 @@ class Diagnosis:
             for name, match in matches.items()
             if not (match.row.rank.general and all(line.number in special for line in match.lines))
         }
-        ids = {match.row.id for match in matches.values()}
-        others = [match.row.rank for match in matches.values() if not match.row.rank.fallback]
+        silent = {name for name, match in matches.items() if _says_less(match, matches.values())}
+        others = [
+            match.row.rank for name, match in matches.items() if not match.row.rank.fallback and name not in silent
+        ]
         told = {rank.stops for rank in others if not rank.harmless}
         kept = {
             name: match
             for name, match in matches.items()
             if not (match.row.rank.fallback and (True in told or (told and not match.row.rank.stops)))
-            and not ids & {*match.row.rank.unless}
+            and name not in silent
         }
         inner = any(not match.row.rank.envelope and not match.row.rank.harmless for match in kept.values())
         kept = {name: match for name, match in kept.items() if not (inner and self._is_empty(match))}
@@ -224,6 +226,15 @@ class Diagnosis:
         parts += [f"the log speaks of {', '.join(facts)}"] if facts else []
         parts += ["\n".join(f"does not fit: {each}" for each in self.misfits)] if self.misfits else []
         return "\n\n".join(parts)
+
+
+def _says_less(match: Match, others: Iterable[Match]) -> bool:
+    """Return whether a failure that says more stands in the log. A harmless one says more of its own lines alone."""
+    better = [each for each in others if each.row.id in match.row.rank.unless]
+    if not match.row.rank.stops or not match.places:
+        return bool(better)
+    harmless = {place for each in better if each.row.rank.harmless for place in each.places}
+    return match.places <= harmless or any(not each.row.rank.harmless for each in better)
 
 
 def _order(cause: Cause) -> tuple[bool, bool, bool, bool, tuple[int, int]]:

@@ -136,6 +136,7 @@ class Match:
     lines: list[Line] = field(default_factory=list)
     count: int = 0
     told: list[Mapping[str, str]] = field(default_factory=list)  # the words of each line, up to a number of lines
+    places: set[tuple[int, int]] = field(default_factory=set)  # of all its lines, as in ``at``
 
 
 @dataclass
@@ -303,6 +304,7 @@ class Scan:
         if not match.count:
             match.words = {**near.find_place(), **match.words}
         match.count += 1
+        match.places.add((self._logs, found.number))
         if len(match.told) < _ENOUGH:
             match.told.append(words)
         self._explained.add(found.number)
@@ -400,6 +402,8 @@ class _Near:
         if sign.echoes and not any(self._echoes(text, words) for text in sign.echoes):
             return False
         if any(self.has(pattern) for pattern in sign.without):
+            return False
+        if any(pattern.stands_in(self._line) for pattern in sign.unlike):
             return False
         if sign.before and not any(self.has(pattern, after=False) for pattern in sign.before):
             return False

@@ -48,6 +48,7 @@ class Sign:
     after: tuple[Pattern, ...] = ()
     near: tuple[Pattern, ...] = ()
     without: tuple[Pattern, ...] = ()  # none of these may stand near
+    unlike: tuple[Pattern, ...] = ()  # none of these may stand in the line itself
     echoes: tuple[str, ...] = ()  # expressions, filled with the words of the line, of which one must stand near
     tells: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Such expressions for the lines ``before`` or ``near``, whose groups are words of the failure too."""
@@ -255,7 +256,7 @@ _KIND: Final[Mapping[str, Any]] = {"general": True, "fallback": True, "certainty
 _TOLD: Final = Answer(cause="{said}", remedy="{try}", commands=("{run}", "{run_also}"))
 """The last answer of a row that looks words up, unless it says itself where that holds."""
 _SIGN: Final = ("when", "each", "echoes", "tells")
-_PATTERNS: Final = ("lines", "before", "after", "near", "without")
+_PATTERNS: Final = ("lines", "before", "after", "near", "without", "unlike")
 _RANK: Final = (
     "general",
     "fallback",
