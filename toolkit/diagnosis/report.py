@@ -137,6 +137,10 @@ class Diagnosis:
         }
         inner = any(not match.row.rank.envelope and not match.row.rank.harmless for match in kept.values())
         kept = {name: match for name, match in kept.items() if not (inner and self._is_empty(match))}
+        ends = [match.at for match in kept.values() if _says_why(match)]
+        kept = {
+            name: match for name, match in kept.items() if not (match.on_the_way and any(at > match.at for at in ends))
+        }
         past = events.find_past({name: [line.text for line in match.lines] for name, match in kept.items()})
         kept = {name: match for name, match in kept.items() if name not in past}
         explained = {name for match in kept.values() for name in match.row.rank.explains}
@@ -235,6 +239,12 @@ def _says_less(match: Match, others: Iterable[Match]) -> bool:
         return bool(better)
     harmless = {place for each in better if each.row.rank.harmless for place in each.places}
     return match.places <= harmless or any(not each.row.rank.harmless for each in better)
+
+
+def _says_why(match: Match) -> bool:
+    """Return whether a match is a message that ended the program, and not only a place on the way to it."""
+    rank = match.row.rank
+    return rank.stops and not (match.on_the_way or rank.harmless or rank.fallback or rank.envelope)
 
 
 def _order(cause: Cause) -> tuple[bool, bool, bool, bool, tuple[int, int]]:

@@ -39,6 +39,10 @@ _SOURCE: Final = re.compile(
     re.IGNORECASE,
 )
 """A line of source that a traceback quotes with a text of a message: behind its number, or with a value to fill in."""
+_RAISING: Final = re.compile(r"raise\b|.*because of the following error(?: \([^()]*\))?:\s*$", re.IGNORECASE)
+"""A statement that raises, or a message that says no more than that the next line is the cause."""
+_QUOTING: Final = "> \t│|"
+"""What stands before lines that somebody quotes, or before those of a frame."""
 _STOPPED: Final = re.compile(
     r"^\s*(?:error: )?((?:[A-Za-z]:)?[^\s:(]+?)(?::\d+(?::\d+)?|\(\d+(?:,\d+)?\)): (?:fatal )?error\b", re.IGNORECASE
 )
@@ -137,6 +141,7 @@ class Match:
     count: int = 0
     told: list[Mapping[str, str]] = field(default_factory=list)  # the words of each line, up to a number of lines
     places: set[tuple[int, int]] = field(default_factory=set)  # of all its lines, as in ``at``
+    on_the_way: bool = False  # whether all lines only show where an error was raised: frames, and what they quote
 
 
 @dataclass
@@ -298,13 +303,14 @@ class Scan:
         if stopped := _STOPPED.match(found.raw):
             words["stopped"] = stopped[1]
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
-        match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number)))
+        match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number), on_the_way=True))
         if len(words) > len(match.words.keys() - _OF_PLACE):  # a later line says more
             match.words = words
         if not match.count:
             match.words = {**near.find_place(), **match.words}
         match.count += 1
         match.places.add((self._logs, found.number))
+        match.on_the_way = match.on_the_way and _is_on_the_way(found.raw)
         if len(match.told) < _ENOUGH:
             match.told.append(words)
         self._explained.add(found.number)
@@ -348,6 +354,12 @@ def _skip_wish(line: str, version: str) -> str | None:
     """Return what follows in a line on a version that it only wants, which may not be there; None if it does not."""
     before, found, after = line.partition(version) if _VERSION.fullmatch(version) else ("", "", "")
     return after if found and (_WISH.search(before) or _OR_LATER.match(after)) else None
+
+
+def _is_on_the_way(line: str) -> bool:
+    """Return whether a line of a traceback is not the message at its end."""
+    text = line.lstrip(_QUOTING)
+    return any(each.match(text) for each in (_FRAME, _CELL, _RAISING))
 
 
 def _find_origin(text: str) -> tuple[str, ...]:
