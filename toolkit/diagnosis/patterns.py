@@ -55,6 +55,8 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
     "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
+    "cudabuild": r"cuda\d[\w.]*",
+    "importerror": "importerror",
     "dunder": "__version__",
     "clock": r"\d\d:\d\d:\d\d\.\d{3}(?= \[)",
     "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
