@@ -227,6 +227,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "custom-op-symbol": packages.find_release,
     "symbol-undefined": packages.judge_extension,
     "package-wants-version": packages.find_release,
+    "torch-companions": packages.pair_with_torch,
     "requirement-absent": packages.find_part,
     "name-missing": names.date_name,
     "package-missing": names.date_name,

@@ -48,6 +48,19 @@ def find_follower(package: str, facts: Words, known: Knowledge) -> str:
     return f"=={release}.*" if release else ""
 
 
+def pair_with_torch(_words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return which torchvision goes with the torch of the log, with which the log's goes, and an index for both."""
+    here, vision = read_minor(facts.get("torch", "")), read_minor(facts.get("torchvision", ""))
+    releases = known["torch_releases"]["torchvision"]
+    if here not in releases:
+        return {}
+    cuda = facts.get("CUDA wheels", "")
+    index = f" --index-url https://download.pytorch.org/whl/cu{cuda}" if cuda else ""
+    told = {"here": here, "fit": releases[here], "index": index}
+    other = next((torch for torch, release in releases.items() if release == vision), here)
+    return told if other == here else {**told, "vision": vision, "other": other}
+
+
 def require(package: str, facts: Words, known: Knowledge) -> str:
     """Return a requirement of the release of a package that belongs to the TensorFlow of the log."""
     minor, name = read_minor(facts.get("TensorFlow", "")), normalize(package)

@@ -121,6 +121,14 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerassort": r"(?:activation|initializer|loss|metric|optimizer|regularizer|constraint)",
     "datasetstep": r"_?\w*dataset(?:v\d)?(?=['\"])",
     "jaxplatform": r"(?:tpu|rocm|metal|oneapi|interpreter|plugin)(?!\w)",
+    "visualstudio": "unsupported microsoft visual studio version",
+    "textfile": r"[\w.-]+\.(?:txt|ya?ml|toml|whl|py)(?!\w)",
+    "someversions": r"\d+(?:\.(?:\d+|\*))*",
+    "api": r"0x[0-9a-f]+",
+    "brace": r"\{(?=['\"])",
+    "environment": r"(?<![\w.-])(?!usr|local)[\w.-]+",
+    "torchname": r"(?:named_parameters|parameters|state_dict|load_state_dict|named_modules|zero_grad|requires_grad_"
+    r"|cuda|cpu|to|eval|train|half|register_buffer)(?=['\"])",
     "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
     "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
     r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
