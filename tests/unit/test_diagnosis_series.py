@@ -104,7 +104,7 @@ def test_a_loss_that_stays_the_same_is_found(log: str, cause: str) -> None:
         (write("step {n} train_loss: {loss}", [2.3, NAN]), "became NaN"),
         ("epoch 1 loss: tensor(nan, device='cuda:0')", "from the first one on"),
         ("{'loss': 2.5, 'epoch': 0.1}\n{'loss': '0.0', 'grad_norm': 'nan', 'epoch': 0.2}", "became NaN"),
-        ("epoch 7 loss: nan", "the log does not say which"),
+        ("epoch 7 loss: nan", "The log does not say which"),
         ("mixed_float16\n" + write_keras([2.3, 1.2, 0.9, 0.8, NAN]), "NaN in float16"),
     ],
 )
