@@ -536,6 +536,7 @@ Traceback (most recent call last):
         "[rank2]:[E424 01:11:21.1608 x.cpp:629] the flux",
         "2024-07-19 15:49:01.34: E external/frob/x.cc:1] the flux",
         "waiting for the flux timed out",
+        "FrobError                Traceback (most recent call last)",
     ],
 )
 def test_a_log_that_ends_in_a_failure_is_never_without_one(end: str, run: Run, tmp_path: Path) -> None:
