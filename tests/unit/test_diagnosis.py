@@ -153,9 +153,7 @@ ODD = ("0", "2.", "9999", "1.2.3.4rc1", "1e400", "none", "")
 """What a log that was cut, or another program, may have where a number is expected."""
 
 
-@pytest.mark.parametrize(
-    ("rows", "odd"), [*((rows, odd) for rows, odd in enumerate(ODD)), *(weekly(None, odd) for odd in ODD)]
-)
+@pytest.mark.parametrize(("rows", "odd"), [*enumerate(ODD), *(weekly(None, odd) for odd in ODD)])
 def test_numbers_that_are_none_leave_an_answer(rows: int | None, odd: str) -> None:
     """What is computed of a log's numbers must take any: those of all logs, or of a part of the rows for each."""
     if rows is None:

@@ -108,11 +108,11 @@ def test_no_command_works_on_what_it_may_not_have_found() -> None:
     assert [command for command in _list_all() if UNSAFE.search(command)] == []
 
 
-@pytest.mark.parametrize("command", FOUND)
-@pytest.mark.parametrize("answer", ["exit 1", "echo /nowhere"])
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [*((each, "exit 1") for each in FOUND), *((each, "echo /nowhere") for each in FOUND if "find " in each)],
+)
 def test_a_command_that_finds_nothing_fails_and_changes_nothing(command: str, answer: str, tmp_path: Path) -> None:
-    if answer != "exit 1" and "find " not in command:
-        return
     home, python = tmp_path / "home", tmp_path / "python"
     home.mkdir()
     python.write_text(f"#!/bin/sh\n{answer}\n")

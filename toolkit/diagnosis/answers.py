@@ -91,21 +91,12 @@ def tell(
 
 def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
     """Yield commands that install what goes with the versions of the log."""
-    for command in (each for whole in _bring_legacy_keras(commands) for each in wheels.fit_keras(whole, facts)):
+    for command in (each for whole in wheels.bring_legacy_keras(commands) for each in wheels.fit_keras(whole, facts)):
         # The number of a library says of itself for which CUDA it is.
         said = _OF_NO_RELEASE.sub(r"\1", command)
         said = said if "suffix" in known else wheels.take_log_cuda(said, facts)
         said = wheels.bound(said, facts, load_knowledge())
         yield wheels.take_fitting_python(said, facts, load_knowledge())
-
-
-def _bring_legacy_keras(commands: Sequence[str]) -> Iterator[str]:
-    """Yield commands, and before the one that switches to tf-keras the one that installs it."""
-    there = any(re.search(r"tf[-_]keras", each) for each in commands)
-    for command in commands:
-        if command.startswith("export TF_USE_LEGACY_KERAS=1") and not there:
-            yield "pip install tf-keras"
-        yield command
 
 
 def _fill(answer: Answer, there: Answer, general: Answer, known: Words, facts: Words) -> Answer:

@@ -8,13 +8,10 @@ from toolkit.diagnosis.specifiers import compare, read_minor
 from toolkit.versions.numbers import to_number
 from toolkit.versions.table import load_table
 
-_FIRST_OF_11: Final = "450.80.02"
-"""The first driver that runs programs of CUDA 11 by minor-version compatibility."""
-
 Words = Mapping[str, str]
 
 _OLDER: Final = {"11": "450.80.02"}
-"""The lowest driver of major versions of CUDA that the version table has not got."""
+"""The first driver that runs programs of a major version of CUDA, for those that the version table has not got."""
 
 
 def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
@@ -73,12 +70,8 @@ def _fit_framework(words: Words, facts: Words, known: Mapping[str, Any]) -> Word
     if "no TensorFlow" not in facts or not named or set(named) == {"JAX", "PyTorch"}:
         return {}
     wheels, number, here = tables[named[0]], int(words.get("number", "0")), facts.get("driver", "")
-    rows = load_table().cuda_rows.items()
-    least = {
-        "11": _FIRST_OF_11,
-        **{version.partition(".")[0]: row.driver_min for version, row in rows if row.driver_min},
-    }
-    majors = [major for major, driver in sorted(least.items()) if here and to_number(here) >= to_number(driver)]
+    least = sorted(_list_first_drivers().items())
+    majors = [major for major, driver in least if here and to_number(here) >= to_number(driver)]
     taken = f"{number // 1000}.{number % 1000 // 10}" if number else "".join(majors[-1:])
     own = read_cuda(facts)
     major = taken.partition(".")[0] or (str(int(own.partition(".")[0]) - 1) if own else "")
@@ -98,9 +91,15 @@ def _find_new_enough(words: Words, facts: Words, *, exact: bool) -> str:
         wanted = [row.driver for version, row in rows.items() if version.startswith(f"{cuda}.")]
     else:
         major = cuda.partition(".")[0] or facts.get("CUDA library", "")
-        lowest = _OLDER | {version.partition(".")[0]: row.driver_min for version, row in rows.items() if row.driver_min}
+        lowest = _list_first_drivers()
         wanted = [lowest.get(major, "")] if major else [max(lowest.values(), key=to_number)]
     return here if here and wanted and all(wanted) and to_number(here) >= max(map(to_number, wanted)) else ""
+
+
+def _list_first_drivers() -> dict[str, str]:
+    """Return the first driver that runs programs of each major version of CUDA."""
+    rows = load_table().cuda_rows.items()
+    return _OLDER | {version.partition(".")[0]: row.driver_min for version, row in rows if row.driver_min}
 
 
 def find_loaded(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:

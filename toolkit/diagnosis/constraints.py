@@ -63,6 +63,21 @@ def find_conflict(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
     return {}
 
 
+def find_clash(lines: Sequence[Words]) -> Words:
+    """Return the request of a tree of conda with which what another one requires does not go together."""
+    pins = {each["fixed"].lower(): each for each in lines if "fixed" in each}
+    wisher = next((each for each in lines if "wisher" in each), {})
+    clashes = [each for each in lines if each.get("clash", "").lower() in pins]
+    # A tree of a package with builds for the processor names its mark (pytorch-mutex) beside what it is to have.
+    plain = [each for each in clashes if not each["clash"].lower().endswith("-mutex")] or clashes
+    if not plain or not wisher:
+        return {}
+    pin = pins[plain[0]["clash"].lower()]
+    others = dict.fromkeys(each["others"].strip() for each in plain if each["clash"] == plain[0]["clash"])
+    said = " or ".join(re.sub(r"(?<=\.\*)\|.*", "", each) for each in others)
+    return {"fixed": pin["fixed"], "pin": pin["pin"].strip(), **wisher, "others": said}
+
+
 def _tell_wish(each: Words) -> str:
     return f"{each['wisher']} {each['release']} wants {each['wish']}{each['limit']}"
 

@@ -1,4 +1,4 @@
-"""Reads from a log which commands its user ran and which options and variables were set, as to advise them is vain."""
+"""Reads which commands, options and variables a log shows as used, and leaves them out of what is advised."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """Says which commands the versions in a log exclude: what is there already, and what has no wheel for its Python."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -51,7 +51,7 @@ class Obstacle:
 
     package: str
     remedy: str
-    anew: tuple[str, ...] = ()  # what makes an environment in which it is not
+    anew: tuple[str, ...] = ()  # commands for a new environment, which has no such obstacle
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -135,6 +135,15 @@ def _bound(install: re.Match[str], facts: Facts, known: Knowledge) -> str:
     return install[0].replace(what, _WANTED.sub(limit, what))
 
 
+def bring_legacy_keras(commands: Sequence[str]) -> Iterator[str]:
+    """Yield commands, and before the one that switches to tf-keras the one that installs it."""
+    there = any(re.search(r"tf[-_]keras", each) for each in commands)
+    for command in commands:
+        if command.startswith("export TF_USE_LEGACY_KERAS=1") and not there:
+            yield "pip install tf-keras"
+        yield command
+
+
 def fit_keras(command: str, facts: Facts) -> tuple[str, ...]:
     """Return a command that installs Keras again in the major version that is there, or one for each that it may be."""
     install = _INSTALL.search(command)
@@ -194,7 +203,7 @@ def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
     """Return the package that no channel has, what a tree of conda asks of it, and the newest Python for that."""
     absent = next((each["absent"].lower() for each in lines if "absent" in each), "")
     if not absent:
-        return _find_clash(lines)
+        return constraints.find_clash(lines)
     asked = [each["bounds"] for each in lines if each.get("absent", "").lower() == absent]
     specs = [spec for each in asked if (spec := re.sub(r"[\s*]+$|^=\*", "", each)) and re.match("[<>=!~]", spec)]
     bounds = sorted(constraints.intersect(specs).split(",") if specs else (), key=lambda each: each[:1] != ">")
@@ -203,21 +212,6 @@ def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
         return told
     pythons = _list_pythons("tensorflow", ",".join(bounds), known)
     return {**told, "framework": "tensorflow", **({"python": pythons[-1]} if pythons else {})}
-
-
-def _find_clash(lines: Sequence[Facts]) -> Facts:
-    """Return the request of a tree of conda with which what another one requires does not go together."""
-    pins = {each["fixed"].lower(): each for each in lines if "fixed" in each}
-    wisher = next((each for each in lines if "wisher" in each), {})
-    clashes = [each for each in lines if each.get("clash", "").lower() in pins]
-    # A tree of a package with builds for the processor names its mark (pytorch-mutex) beside what it is to have.
-    plain = [each for each in clashes if not each["clash"].lower().endswith("-mutex")] or clashes
-    if not plain or not wisher:
-        return {}
-    pin = pins[plain[0]["clash"].lower()]
-    others = dict.fromkeys(each["others"].strip() for each in plain if each["clash"] == plain[0]["clash"])
-    said = " or ".join(re.sub(r"(?<=\.\*)\|.*", "", each) for each in others)
-    return {"fixed": pin["fixed"], "pin": pin["pin"].strip(), **wisher, "others": said}
 
 
 def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
