@@ -54,6 +54,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|rtx a\d000|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
+    "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",
     "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
     "cudabuild": r"cuda\d[\w.]*",
     "importerror": "importerror",
