@@ -54,6 +54,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|rtx a\d000|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
+    "gpupackage": "tensorflow-gpu",
     "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",
     "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
     "cudabuild": r"cuda\d[\w.]*",
@@ -240,6 +241,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "vccode": "lnk1000",
     "wslcode": "0x80370102",
     "tfio": "tensorflow_io",
+    "gpupackage": "tensorflow-gpu",
     "platformtag": "linux_x86_64",
     "objectfile": "x.o",
     "optimizer": "adam",
@@ -286,7 +288,8 @@ _BYTES: Final = "latin-1"
 _RARE: Final = "*`\"&<+|%>#@j;()z[]q,=hykx'vw7b95648gd3:.21_0pmfu/s-acriltneo "
 """Characters of logs in lower case, the rarest first."""
 _PREFIX: Final = re.compile(
-    r"(?:\s|[│|>\"]|#\d+ \d+\.\d+|\[?\d{4}-\d\d-\d\d[t ][\d:.,+-]+z?\]?|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?"
+    r"(?:\s|[│|>\"]|\[rank\d+\]:|\[\d+,\d+\]<std(?:err|out)>:"
+    r"|#\d+ \d+\.\d+|\[?\d{4}-\d\d-\d\d[t ][\d:.,+-]+z?\]?|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?"
     r"|\[\s*\d+\.\d+\]|[\w.-]+(?:-\d+)?\s+\|)+"
 )
 """What engines, schedulers and CI put in front of each line."""

@@ -224,7 +224,7 @@ def _compare_linux(platform: str, facts: Words) -> Iterator[tuple[str, str]]:
 
 def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
-    if words.get("package") not in {"tensorflow", "tensorflow-cpu"}:
+    if words.get("package") not in {"tensorflow", "tensorflow-cpu", "tensorflow-gpu"}:
         return read_marker(words, facts, known)
     if asked := words.get("asked", ""):
         row = known["tensorflow"].get(read_minor(asked), {})

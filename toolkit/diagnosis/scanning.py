@@ -103,10 +103,6 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 """A line that says itself that it is no error."""
 _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
 """An error that a program measures, and does not make."""
-_OF_PLACE: Final = frozenset(
-    {"statement", "removed", "holder", "raising", "generated", "answered", "stopped", "program"}
-)
-"""Words of a failure that are of the lines before it, and do not count when it is told how much a line says."""
 _LAST_LINES: Final = 3
 _NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 """A word of the line in an expression for what stands near it."""
@@ -304,7 +300,7 @@ class Scan:
             words["stopped"] = stopped[1]
         name = f"{row.id} {words[row.sign.each].lower()}" if words.get(row.sign.each) else row.id
         match = self.matches.setdefault(name, Match(row, words, (self._logs, found.number), on_the_way=True))
-        if len(words) > len(match.words.keys() - _OF_PLACE):  # a later line says more
+        if len(words) > max(map(len, match.told), default=0):  # a later line says more
             match.words = words
         if not match.count:
             match.words = {**near.find_place(), **match.words}
