@@ -95,7 +95,7 @@ def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
         # The number of a library says of itself for which CUDA it is.
         said = _OF_NO_RELEASE.sub(r"\1", command)
         said = said if "suffix" in known else wheels.take_log_cuda(said, facts)
-        said = wheels.bound(said, facts, load_knowledge())
+        said = wheels.bound(wheels.take_old_jax(said, facts), facts, load_knowledge())
         yield wheels.take_fitting_python(said, facts, load_knowledge())
 
 
@@ -222,6 +222,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "requirement-absent": packages.find_part,
     "name-missing": names.date_name,
     "package-missing": names.date_name,
+    "jax-name-frames": names.date_name,
     "object-attribute": names.date_attribute,
     "keras-internals": names.date_name,
     "pip-version-too-old": pythons.find_pythons,
@@ -264,6 +265,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "shapes-differ": shapes.compare,
     "gpu-memory": shapes.measure,
     "weights-shape": shapes.judge_weights,
+    "checkpoint-differs": shapes.judge_weights,
     "convolution-no-algorithm": shapes.measure_operands,
     "xla-autotuning": shapes.measure_operands,
 }

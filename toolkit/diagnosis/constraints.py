@@ -60,7 +60,12 @@ def find_conflict(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
         for other in wishes[number + 1 :]:
             if each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
                 return {"wanting": f"{_tell_wish(each)}, and {_tell_wish(other)}"}
-    return {}
+    alone = next((each["alone"] for each in lines if "alone" in each), "")
+    if not alone or asked:
+        return {}
+    told = {"alone": alone}
+    wanted = {f"{each['wish']}{each['limit']}": each["wish"] for each in wishes}
+    return {**told, "sole": next(iter(wanted)), "unmet": wishes[0]["wish"]} if len(wanted) == 1 else told
 
 
 def find_clash(lines: Sequence[Words]) -> Words:

@@ -420,13 +420,16 @@ class _Near:
         return not sign.near or any(self.has(pattern) for pattern in sign.near)
 
     def tell(self, sign: Sign, words: Mapping[str, str]) -> dict[str, str]:
-        """Return the words that expressions of a failure find in the lines around this one."""
+        """Return the words that expressions of a failure find in the lines around this one, or in this one itself."""
         told: dict[str, str] = {}
         for text in sign.tells.get("before", ()):
             told |= self._find(text, words, self._before())
         for text in sign.tells.get("near", ()):
-            told |= self._find(text, words, self._before()) or self._find(text, words, self._after())
+            told |= next(filter(None, (self._find(text, words, part) for part in self._around())), {})
         return told
+
+    def _around(self) -> tuple[str, str, str]:
+        return self._before(), self._after(), self._line
 
     def _echoes(self, text: str, words: Mapping[str, str]) -> bool:
         return any(_expand(text, words).search(part) for part in (self._before(), self._after()))

@@ -29,6 +29,12 @@ _FILLS: Final = 1 << 30
 """Bytes of one operation's arrays from which on its trials may fill a card."""
 _ARRAY: Final = re.compile(r"\b(?:pred|(?:b?f|[suc])(\d+)(?:e\w+)?)\[([\d,]*)\]")
 """An array in a line of XLA: the bits of a number, and the sizes."""
+_SLOT: Final = re.compile(
+    r"(?:^|[/`' ])(?:adam\w*|nadam|rmsprop|sgd|ada(?:grad|delta)|ftrl|momentum|lion|optimizer|training)/"
+    r"|/(?:adam\w*|rmsprop|momentum|ada(?:grad|delta))(?:_\d+)?(?::0)?$|/\.OPTIMIZER_SLOT/",
+    re.IGNORECASE,
+)
+"""The name of a variable of an optimizer."""
 _LABELS: Final = frozenset({"classes", "columns", "steps", "results"})
 _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
@@ -37,7 +43,10 @@ _ALL: Final = 2048
 
 
 def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return where two shapes differ: ``batch``, ``last``, ``channels`` or ``size``; nothing if that is unclear."""
+    """Return where two shapes differ: ``batch``, ``last``, ``channels`` or ``size``; nothing if that is unclear.
+
+    ``narrow``: the labels or the results lack a last dimension of 1 alone.
+    """
     told: dict[str, str] = {}
     if {"logits", "labels"} <= words.keys():
         told = {"one": words["logits"], "other": words["labels"]}
@@ -46,6 +55,9 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     elif {"left", "right"} <= words.keys():
         told = {"one": words["left"], "other": words["right"]}
     one, other = (_read({**words, **told}.get(name, "")) for name in ("one", "other"))
+    few, many = sorted((one, other), key=len)
+    if "labels" in words and [*few, "1"] == many:
+        return {**told, "narrow": "labels" if many is one else "logits"}
     if len(one) != len(other) or len(one) < 2 or one == other:
         return told
     if told and len(one) == 2 and one[0] == other[0] and "1" in (one[1], other[1]) and not told.keys() & _LABELS:
@@ -107,9 +119,11 @@ def _compare_depth(logits: list[str], labels: list[str]) -> Words:
 def judge_weights(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return how saved weights differ from those of a model: in batch, outputs, order of axes, or by another layer.
 
-    ``plain``: they are no weights of a layer.
+    ``plain``: they are no weights of a layer. ``slot``: the optimizer keeps them.
     """
-    variable, layer = words.get("variable", ""), words.get("layer", "")
+    variable, layer = words.get("variable", "") or words.get("key", ""), words.get("layer", "")
+    if _SLOT.search(variable):
+        return {"slot": variable}
     if not layer and re.fullmatch(r"variable(?:_\d+)?(?::0)?", variable, re.IGNORECASE):
         return {"plain": "variable"}  # the name of one that a program makes itself
     return _compare_weights(words, variable, layer)

@@ -24,6 +24,12 @@ _AGAIN: Final = re.compile(r"--(?:force-reinstall|no-cache-dir)\b")
 _CUDNN: Final = "nvidia-cudnn"
 _FOR_CUDA: Final = re.compile(r"\b(nvidia-(?:(cudnn|nccl|cusparselt|nvshmem|cudss)|[\w-]+?))-cu12\b")
 """NVIDIA's packages for CUDA 12. Of those for CUDA 13 a few have a number in their name."""
+_HASHED: Final = re.compile(r"[ *=]\*?((?:\w+_)?(?:py\d+)?h[0-9a-f]{5,}_\d+)\b")
+"""The build of a package of conda."""
+_JAX: Final = re.compile(r"(?<=pip install )--upgrade 'jax\[cuda\d+\]'$")
+_JAX_PAGE: Final = "https://storage.googleapis.com/jax-releases/jax_cuda_releases.html"
+_LAST_JAX: Final = {"3.7": "'jax[cuda]==0.3.25'", "3.8": "'jax[cuda12_pip]==0.4.13'"}
+"""The last JAX with CUDA by Pythons that newer ones do not take."""
 _AND_CUDA: Final = ">=2.14"
 """The releases of TensorFlow that have this extra."""
 _RANGE: Final = re.compile(r"(?:[<>]=?[\w.]+,? ?)+")
@@ -199,6 +205,12 @@ def take_log_cuda(command: str, facts: Facts) -> str:
     return command
 
 
+def take_old_jax(command: str, facts: Facts) -> str:
+    """Return a command with the last JAX for CUDA that has wheels for an old Python of the log."""
+    last = _LAST_JAX.get(specifiers.read_minor(facts.get("Python", "")), "")
+    return _JAX.sub(f"{last} -f {_JAX_PAGE}", command) if last else command
+
+
 def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
     """Return the package that no channel has, what a tree of conda asks of it, and the newest Python for that."""
     absent = next((each["absent"].lower() for each in lines if "absent" in each), "")
@@ -208,6 +220,8 @@ def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
     specs = [spec for each in asked if (spec := re.sub(r"[\s*]+$|^=\*", "", each)) and re.match("[<>=!~]", spec)]
     bounds = sorted(constraints.intersect(specs).split(",") if specs else (), key=lambda each: each[:1] != ">")
     told = {"absent": absent, "needed": f"{absent}{','.join(bounds)}"}
+    hashed = [found[1] for each in asked if (found := _HASHED.search(each))]
+    told |= {"hashed": hashed[0]} if hashed else {}
     if absent not in known["tensorflows"]:
         return told
     pythons = _list_pythons("tensorflow", ",".join(bounds), known)
