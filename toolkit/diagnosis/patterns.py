@@ -347,7 +347,7 @@ class Pattern:
     def literals(self) -> tuple[str, ...]:
         """Texts in lower case of which one stands in every line that matches: those that logs have most seldom."""
         plain = self.text.removeprefix("^").removesuffix("$")
-        best = _choose(list(_list_runs(plain)))
+        best = _choose(list(_list_runs(plain))) if _PIECE.search(plain) else (plain.lower(),)
         if plain == self._inner:
             return best
         runs = list(_list_runs(self._inner))  # a run in more languages is not more usual
