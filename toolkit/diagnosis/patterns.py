@@ -54,6 +54,8 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|rtx a\d000|tesla [kmpvt]\d+"
     r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
+    "kerasmetric": r"(?:mean(?:absoluteerror|squarederror|iou)?|sum|accuracy|(?:sparse)?(?:topk)?categoricalaccuracy"
+    r"|binaryaccuracy|precision|recall|auc|rootmeansquarederror|[tf](?:rue|alse)(?:positives|negatives))(?!\w)",
     "gpupackage": "tensorflow-gpu",
     "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",
     "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
@@ -246,6 +248,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "objectfile": "x.o",
     "optimizer": "adam",
     "kerassort": "loss",
+    "kerasmetric": "Mean",
     "kerasoption": "fused",
     "jaxplatform": "tpu",
     "datasetstep": "_MapDataset",

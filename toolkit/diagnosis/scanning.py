@@ -60,8 +60,12 @@ _GETTER: Final = re.compile(r"_*getattr(?:ibute)?_*|_\w*deprecat\w*")
 """A function that answers for a name that a module or object does not have, and so raises what its caller asked for."""
 _GENERATED: Final = re.compile(r"[^/\\]+_pb2(?:_grpc)?\.py$")
 _OF_PROTOBUF: Final = re.compile(r"[/\\]google[/\\](?:protobuf|_upb)[/\\]")
-_COMPILED: Final = re.compile(r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]")
-"""The folder into which pip unpacks the sources of a package, to compile them."""
+_COMPILED: Final = re.compile(
+    r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]"
+    r"|(?m:^ *(?:Using cached|Downloading) ([\w.-]+?)-\d[\w.]*\.(?:zip|tar\.gz)\b)",
+    re.IGNORECASE,
+)
+"""The folder into which pip unpacks the sources of a package, to compile them, and the file in which they come."""
 _STATEMENT: Final = re.compile(r"(?m)^(?:-+> *\d+ |[│ ]*❱ *\d+ [│ ]*|(?= {4}))([^\n]*\w[^\n]*)")
 """A line of source that a traceback quotes: behind the arrow of a notebook or of rich, or by its indent."""
 _IMPORT: Final = re.compile(
@@ -474,7 +478,7 @@ class _Near:
         caller = next((each for each in reversed(owners) if each not in {"tensorflow", "tensorflow_core"}), "")
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
-            told["compiled"] = compiled[-1]
+            told["compiled"] = next(filter(None, compiled[-1]))
         if removed := _REMOVED.findall(self._before()):
             told["removed"] = " ".join(f"{name}=={version}" for name, version in removed)
             told |= {"holder": asked[-1]} if (asked := _INSTALLED.findall(self._before())) else {}

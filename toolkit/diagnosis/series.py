@@ -48,7 +48,7 @@ _CLASSES: Final = 20
 _LOSS: Final = re.compile(
     rb"(?<![\w/.-])((?:(?:train(?:ing)?|total|avg|average|mean|running|epoch|batch)[_/])*"
     rb"loss(?:[_/](?:train|total|epoch|step))?|cost)\\?['\"]?(?: is)?[ \t]*[:=|]?[ \t]*"
-    rb"(?:tensor\(|np\.float\d+\(|\[|\(|')*([-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)(?!\w|\.\d))"
+    rb"(?:tensor\(|np\.float\d+\(|\[|\(|')*([-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)(?!(?!batch \d)\w|\.\d))"
 )
 _BEFORE: Final = re.compile(rb"([a-z][a-z/_-]*)[ \t]+\Z")
 _OF_TRAINING: Final = frozenset(
