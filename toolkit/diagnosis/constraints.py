@@ -76,7 +76,8 @@ def find_clash(lines: Sequence[Words]) -> Words:
     # A tree of a package with builds for the processor names its mark (pytorch-mutex) beside what it is to have.
     plain = [each for each in clashes if not each["clash"].lower().endswith("-mutex")] or clashes
     if not plain or not wisher:
-        return {}
+        sides = [next((each[name] for each in lines if name in each), "") for name in ("kept", "refused")]
+        return dict(zip(("kept", "refused"), sides, strict=True)) if all(sides) else {}
     pin = pins[plain[0]["clash"].lower()]
     others = dict.fromkeys(each["others"].strip() for each in plain if each["clash"] == plain[0]["clash"])
     said = " or ".join(re.sub(r"(?<=\.\*)\|.*", "", each) for each in others)

@@ -134,6 +134,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "torchname": r"(?:named_parameters|parameters|state_dict|load_state_dict|named_modules|zero_grad|requires_grad_"
     r"|cuda|cpu|to|eval|train|half|register_buffer)(?=['\"])",
     "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
+    "intname": r"u?int\w*_t(?=['\"])",
     "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
     r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
     "tfio": "tensorflow_io",
@@ -220,6 +221,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "cardname": "geforce gtx 1080",
     "cudalibrary": "libcublas.so",
     "cachefolder": "/.cache",
+    "intname": "uint32_t",
     "systemname": "cudatoolkit",
     "number": "3",
     "python": "3.11",
