@@ -225,6 +225,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "jax-name-frames": names.date_name,
     "object-attribute": names.date_attribute,
     "keras-internals": names.date_name,
+    "keras-object": names.find_inner,
     "pip-version-too-old": pythons.find_pythons,
     "pip-version-too-new": pythons.find_pythons,
     "python-not-accepted": pythons.fit_python,

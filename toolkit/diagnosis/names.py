@@ -125,6 +125,16 @@ def date_attribute(words: Words, facts: Words, known: Knowledge) -> Words:
     return {**told, "symbolic": holder[0]} if holder and told.get("member", "").lower().endswith(holder[1]) else told
 
 
+def find_inner(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return as ``inner`` a name of Keras' own that an object lacks, if it is not known as one that Keras 3 lost.
+
+    Where the log shows a Keras 2, each such name is one that the code of one Keras asks of another.
+    """
+    name = words.get("name", "")
+    early = any(facts.get(each) == "yes" for each in ("Keras 2", "private Keras", _CORE))
+    return {"inner": name} if name.startswith("_") and (early or name not in known["keras_objects"]) else {}
+
+
 def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
     """Yield a row for each module of which names are known to be lost or got; of a whole one the name is ``*``."""
     for row in known["names"]:

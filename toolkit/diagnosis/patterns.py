@@ -141,12 +141,26 @@ _KINDS: Final[Mapping[str, str]] = {
     "platformtag": r"(?:linux|manylinux|musllinux|macosx|win|any)[\w.]*",
     "objectfile": r"(?:\[code=\d+\] )?[\w./+@-]*\.(?:c|cc|cpp|cu|o|obj|so|a|lib|dll|pyd|h|stamp)(?![\w.])",
     "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
+    "flaxerror": r"(?:scope(?:param|collection|variable)\w+|applyscopeinvalid\w+|invalidrngerror"
+    r"|modifyscopevariableerror|immutablevariableerror|jaxtransformerror|nameinuseerror|multiplemethodscompacterror|assignsubmoduleerror"
+    r"|setattribute(?:in|frozen)module\w*error|reservedmoduleattributeerror|incorrectpostinitoverrideerror"
+    r"|descriptorattributeerror|invalidinstancemoduleerror|call\w+unboundmoduleerror|mpa(?:checkpointing|restore)\w+error"
+    r"|invalidcheckpointerror|tracecontexterror)",
+    "jaxmodule": r"jax(?:\.[a-z_]\w*)*",
+    "streampart": r"(?:write|writelines|flush|isatty|fileno)(?=')",
+    "tfjspart": r"(?:model_config|producer|weightsmanifest)(?=')",
     "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
     "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
 }
 _ESCAPED: Final = re.compile(r"\\+[nrt\"'][\\nrt\"': ]*(?:unknown)?\Z")
 """How engines end a message of another program that they quote in one of their own."""
 _FIXED: Final = {
+    "flaxerror": (
+        *("scopeparam", "scopecollection", "scopevariable", "applyscopeinvalid", "invalidrngerror", "nameinuseerror"),
+        *("modifyscopevariable", "immutablevariable", "jaxtransformerror", "multiplemethodscompact", "setattribute"),
+        *("assignsubmodule", "reservedmoduleattribute", "incorrectpostinit", "descriptorattribute", "unboundmodule"),
+        *("invalidinstancemodule", "mpacheckpointing", "mparestore", "invalidcheckpoint", "tracecontexterror"),
+    ),
     "code": ("cuda_error_", "cudnn_status_", "cublas_status_", "cusolver_status_", "cusparse_status_", "cufft_"),
     "ntstatus": ("0xc0000", "-10737", "322122"),
     "wslcode": ("0x8037", "0x800701bc", "0x8007019e", "0x80040326"),
@@ -242,6 +256,10 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "kerasapi": "tensorflow.keras",
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
+    "flaxerror": "TraceContextError",
+    "jaxmodule": "jax.core",
+    "streampart": "write",
+    "tfjspart": "producer",
     "vccode": "lnk1000",
     "wslcode": "0x80370102",
     "tfio": "tensorflow_io",

@@ -38,6 +38,8 @@ _SLOT: Final = re.compile(
 _LABELS: Final = frozenset({"classes", "columns", "steps", "results"})
 _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
+_PIXELS: Final = 8192
+"""More are the points of pictures that were joined into one dimension."""
 _ALL: Final = 2048
 """Examples of one tensor from which on they are more than a batch."""
 
@@ -46,6 +48,7 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return where two shapes differ: ``batch``, ``last``, ``channels`` or ``size``; nothing if that is unclear.
 
     ``narrow``: the labels or the results lack a last dimension of 1 alone.
+    The batch is ``empty``, if one has none, and ``pixels`` in place of examples, if there are very many.
     """
     told: dict[str, str] = {}
     if {"logits", "labels"} <= words.keys():
@@ -70,7 +73,10 @@ def _find_place(one: list[str], other: list[str]) -> Words:
     if not {value for i in places for value in (one[i], other[i])}.isdisjoint({"1", "none"}):
         return {}
     if places == [0]:
-        return {"differ": "batch"}
+        sizes = int(one[0]), int(other[0])
+        if min(sizes) == 0:
+            return {"differ": "empty"}
+        return {"differ": "pixels" if len(one) == 2 and min(sizes) > _PIXELS else "batch"}
     if places == [len(one) - 1]:
         return {"differ": "last"}
     if places == [1] and len(one) == 4 and one[2] == one[3]:  # channels before two sides that are the same
