@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from toolkit import diagnosis
-from toolkit.diagnosis import answers, packages, places, specifiers, wheels
+from toolkit.diagnosis import answers, packages, places, pythons, specifiers, wheels
 from toolkit.diagnosis.table import Answer
 
 ROWS = diagnosis.load().rows
@@ -324,9 +324,9 @@ def list_excluded(command: str, facts: Mapping[str, str]) -> Iterator[str]:
         wanted = list(wheels._WANTED.finditer(asked["what"]))
         renewed = any(each["name"] in KNOWN["tensorflows"] for each in wanted)
         for name, spec in ((each["name"], (each["spec"] or "").strip()) for each in wanted):
-            pythons = wheels._list_pythons(name, re.sub("^=(?!=)", "==", spec), KNOWN)
+            fitting = pythons.list_pythons(name, re.sub("^=(?!=)", "==", spec), KNOWN)
             held = packages.find_wish(name, facts, KNOWN) if name != "python" and not renewed else ""
-            if (python and pythons and python not in pythons) or (held and spec and not specifiers.overlap(spec, held)):
+            if (python and fitting and python not in fitting) or (held and spec and not specifiers.overlap(spec, held)):
                 yield f"{name}{spec}"
 
 

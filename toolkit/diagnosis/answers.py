@@ -232,6 +232,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "uv-no-wheel": pythons.read_tags,
     "poetry-no-wheel": pythons.find_wheels,
     "pip-no-wheel": pythons.find_wheels,
+    "pip-builds-from-source": pythons.find_source_release,
     "tensorflow-gpu-package": pythons.find_wheels,
     "pip-unsatisfiable": pythons.read_requirement,
     "nvidia-package-platform": pythons.read_marker,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from toolkit.diagnosis import packages
-from toolkit.diagnosis.specifiers import compare, fits, read_minor, step_below
+from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor, step_below
 from toolkit.versions import numbers
 
 _SYSTEMS: Final = {"linux": "linux", "windows": "win32", "win32": "win32", "darwin": "darwin"}
@@ -25,15 +25,43 @@ Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
 
 
+def list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
+    """Return the Pythons for which some release of a package within a specifier has wheels, the oldest first."""
+    package = {"tensorflow-cpu": "tensorflow", "tensorflow-gpu": "tensorflow"}.get(package, package)
+    if package != "tensorflow":
+        spans = known["pythons"].get(packages.normalize(package), {})
+        return [python for python, releases in spans.items() if overlap(releases, spec.strip(" ,"))]
+    found: set[int] = set()
+    for minor, row in known["tensorflow"].items():
+        if any(fits(f"{minor}.{patch}", spec.strip(" ,")) for patch in (0, 1, 9)):
+            first, _, last = row["python"].partition(" to ")
+            found |= {*range(_order(first), _order(last or first) + 1)}
+    return [f"3.{each % 100}" for each in sorted(found)]
+
+
+def _span(package: str, release: str, known: Knowledge) -> Words:
+    """Return for which Pythons a release of a package has wheels, and the newest of them."""
+    if package.startswith("tensorflow") and package not in known["pythons"]:
+        row = known["tensorflow"].get(read_minor(release), {})
+        return {"pythons": row["python"], "newest": _end(row["python"])} if "python" in row else {}
+    listed = list_pythons(package, f"=={release}", known)
+    return {"pythons": " to ".join(dict.fromkeys([listed[0], listed[-1]])), "newest": listed[-1]} if listed else {}
+
+
+def find_source_release(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return for which Pythons a release has wheels that pip compiled from its sources, if this is another one."""
+    told = _span(words.get("compiled", words.get("package", "")), words.get("release", "none"), known)
+    here = read_minor(facts.get("Python", ""))
+    return {} if told and here and _has(told["pythons"], here) else told
+
+
 def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
-    """Return the Pythons for which a TensorFlow that pip does not find has wheels."""
-    package, row = words["package"], known["tensorflow"].get(read_minor(words["asked"]), {})
+    """Return the Pythons for which a release that pip does not find has wheels."""
+    package = words["package"]
     told = {**read_marker(words, facts, known), **_find_neighbours(words, known)}
     if package == "tensorflow" and "upper" not in told:
         told |= _read_list(words, known)
-    if not package.startswith("tensorflow") or "python" not in row or "upper" in told:
-        return told
-    return {**told, "pythons": row["python"], "newest": _end(row["python"])}
+    return told if "upper" in told else {**told, **_span(package, words["asked"], known)}
 
 
 def _end(pythons: str) -> str:

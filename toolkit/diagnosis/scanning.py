@@ -62,7 +62,7 @@ _GENERATED: Final = re.compile(r"[^/\\]+_pb2(?:_grpc)?\.py$")
 _OF_PROTOBUF: Final = re.compile(r"[/\\]google[/\\](?:protobuf|_upb)[/\\]")
 _COMPILED: Final = re.compile(
     r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]"
-    r"|(?m:^ *(?:Using cached|Downloading) ([\w.-]+?)-\d[\w.]*\.(?:zip|tar\.gz)\b)",
+    r"|(?m:^ *(?:Using cached|Downloading) ([\w.-]+?)-(\d[\w.]*?)\.(?:zip|tar\.gz)\b)",
     re.IGNORECASE,
 )
 """The folder into which pip unpacks the sources of a package, to compile them, and the file in which they come."""
@@ -478,7 +478,8 @@ class _Near:
         caller = next((each for each in reversed(owners) if each not in {"tensorflow", "tensorflow_core"}), "")
         told |= {"caller": caller} if caller else {}
         if compiled := _COMPILED.findall(self._before()):
-            told["compiled"] = next(filter(None, compiled[-1]))
+            folder, package, release = compiled[-1]
+            told |= {"compiled": package, "release": release} if package else {"compiled": folder}
         if removed := _REMOVED.findall(self._before()):
             told["removed"] = " ".join(f"{name}=={version}" for name, version in removed)
             told |= {"holder": asked[-1]} if (asked := _INSTALLED.findall(self._before())) else {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from toolkit.diagnosis import cards, constraints, packages, specifiers
+from toolkit.diagnosis import cards, constraints, packages, pythons, specifiers
 from toolkit.diagnosis.table import Answer
 
 _INSTALL: Final = re.compile(
@@ -101,7 +101,7 @@ def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
     if not python or install is None or "--python" in command or not _BEFORE_NEW.fullmatch(command[: install.start()]):
         return command
     asked = [
-        _list_pythons(
+        pythons.list_pythons(
             each["name"],
             f"{_AND_CUDA},{each['spec'] or ''}" if each["extra"] == "[and-cuda]" else each["spec"] or "",
             known,
@@ -224,16 +224,5 @@ def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
     told |= {"hashed": hashed[0]} if hashed else {}
     if absent not in known["tensorflows"]:
         return told
-    pythons = _list_pythons("tensorflow", ",".join(bounds), known)
-    return {**told, "framework": "tensorflow", **({"python": pythons[-1]} if pythons else {})}
-
-
-def _list_pythons(package: str, spec: str, known: Knowledge) -> list[str]:
-    """Return the Pythons for which some release of a package within a specifier has wheels."""
-    releases = known.get({"tensorflow-cpu": "tensorflow"}.get(package, package), {})
-    found: set[int] = set()
-    for minor, row in releases.items() if package in {"tensorflow", "tensorflow-cpu", "numpy"} else ():
-        if any(specifiers.fits(f"{minor}.{patch}", spec.strip(" ,")) for patch in (0, 1, 9)):
-            first, _, last = row["python"].partition(" to ")
-            found |= {*range(int(first.partition(".")[2]), int((last or first).partition(".")[2]) + 1)}
-    return [f"3.{minor}" for minor in sorted(found)]
+    listed = pythons.list_pythons("tensorflow", ",".join(bounds), known)
+    return {**told, "framework": "tensorflow", **({"python": listed[-1]} if listed else {})}
