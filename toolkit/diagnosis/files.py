@@ -27,6 +27,9 @@ def read_file(words: Words, facts: Words, known: Knowledge) -> Words:
         told |= {"plugin": "yes", **known["plugins"][plugin[1]]}
     if facts.get("L4T of the image", here := facts.get("L4T", "")) != here:
         told |= {"image": facts["L4T of the image"], "board": here} if here else {}
+    framework = facts.get("CUDA wheels", "")[:2]
+    if framework and (wanted := _find_cuda(told["file"], known).partition(".")[0]) not in {"", framework}:
+        told |= {"foreign_cuda": wanted, "framework_cuda": framework}
     asked = words.get("asked", "").rpartition("/")[2]
     if asked and asked != told["file"]:
         here, wanted = facts.get("CUDA library", ""), _find_cuda(told["file"], known)

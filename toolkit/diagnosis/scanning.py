@@ -61,7 +61,7 @@ _GETTER: Final = re.compile(r"_*getattr(?:ibute)?_*|_\w*deprecat\w*")
 _GENERATED: Final = re.compile(r"[^/\\]+_pb2(?:_grpc)?\.py$")
 _OF_PROTOBUF: Final = re.compile(r"[/\\]google[/\\](?:protobuf|_upb)[/\\]")
 _COMPILED: Final = re.compile(
-    r"[/\\]pip-(?:install|wheel|req-build)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]"
+    r"[/\\]pip-(?:install|wheel)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]"
     r"|(?m:^ *(?:Using cached|Downloading) ([\w.-]+?)-(\d[\w.]*?)\.(?:zip|tar\.gz)\b)",
     re.IGNORECASE,
 )
