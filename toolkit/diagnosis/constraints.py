@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolkit.diagnosis.packages import normalize
-from toolkit.diagnosis.specifiers import compare, overlap
+from toolkit.diagnosis.specifiers import compare, overlap, read_minor
 
 _CENTRES: Final = frozenset({"torch", "jax", "jaxlib"})
 """Packages to whose release others belong, besides TensorFlow."""
@@ -48,7 +48,7 @@ def _say(who: str, wish: Words) -> str:
     return f"{asker} wants {wish['package']}{wish['spec'].strip()} ({wish['found']} is here)"
 
 
-def find_conflict(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
+def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     """Return which packages want what the requirements do not name, or what excludes each other, as pip lists it."""
     asked = {normalize(name): each["asked"] for each in lines if (name := each.get("asked", "").partition("==")[0])}
     wishes = [{**each, "limit": each["limit"].strip().replace(" and ", ",")} for each in lines if "wisher" in each]
@@ -59,13 +59,28 @@ def find_conflict(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
     for number, each in enumerate(wishes):
         for other in wishes[number + 1 :]:
             if each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
-                return {"wanting": f"{_tell_wish(each)}, and {_tell_wish(other)}"}
+                wanting = f"{_tell_wish(each)}, and {_tell_wish(other)}"
+                return {"wanting": wanting, **_find_fitting(wishes, each["wish"], known)}
     alone = next((each["alone"] for each in lines if "alone" in each), "")
     if not alone or asked:
         return {}
     told = {"alone": alone}
     wanted = {f"{each['wish']}{each['limit']}": each["wish"] for each in wishes}
     return {**told, "sole": next(iter(wanted)), "unmet": wishes[0]["wish"]} if len(wanted) == 1 else told
+
+
+def _find_fitting(wishes: Sequence[Words], package: str, known: Mapping[str, Any]) -> Words:
+    """Return the newest TensorFlow that takes what another package wants, and its Pythons, if pip tried none such."""
+    limits = {each["wisher"]: each["limit"] for each in wishes if each["wish"] == package}
+    others = [(asker, limit) for asker, limit in limits.items() if asker != "tensorflow"]
+    if "tensorflow" not in limits or len(others) != 1:
+        return {}
+    asker, limit = others[0]
+    rows = {minor: row for minor, row in known["tensorflow"].items() if overlap(row.get(package, "<0"), limit)}
+    if not rows or {*rows} & {read_minor(each["release"]) for each in wishes if each["wisher"] == "tensorflow"}:
+        return {}
+    minor, row = [*rows.items()][-1]
+    return {"fitting": minor, "asker": asker, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
 
 
 def find_clash(lines: Sequence[Words]) -> Words:
