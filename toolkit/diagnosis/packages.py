@@ -100,6 +100,9 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     return {**told, "release": release, "minor": minor} if release else told
 
 
+_LINKS: Final = "https://download.pytorch.org/whl/torch_stable.html"
+
+
 def read_local(words: Words, facts: Words) -> Words:
     """Return where a build of PyTorch's packages is that a requirement names, as +cpu, and whether the log names it."""
     found = re.match(r"(torch|torchvision|torchaudio)==([\d.]+)\+(cpu|xpu|cu\d+|rocm[\d.]+)$", words.get("local", ""))
@@ -107,6 +110,10 @@ def read_local(words: Words, facts: Words) -> Words:
         return {}
     named = facts.get("index of PyTorch", "") in {found[3], "torch_stable.html"}
     told = {"library": found[1], "release": found[2], "index": f"https://download.pytorch.org/whl/{found[3]}"}
+    # Builds before torch 1.11 are on one page of links for all.
+    since = {"torch": "1.11", "torchvision": "0.12", "torchaudio": "0.11"}[found[1]]
+    old = compare(found[2], f">={since}") == "old"
+    told["page"] = f"-f {_LINKS}" if old else f"--extra-index-url {told['index']}"
     return {**told, "named": "yes" if named else "no"}
 
 

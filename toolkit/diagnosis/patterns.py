@@ -134,6 +134,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "torchname": r"(?:named_parameters|parameters|state_dict|load_state_dict|named_modules|zero_grad|requires_grad_"
     r"|cuda|cpu|to|eval|train|half|register_buffer)(?=['\"])",
     "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
+    "localbuild": r"(?:torch|torchvision|torchaudio)==[\d.]+\+[a-z][\w.]*",
     "intname": r"u?int\w*_t(?=['\"])",
     "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
     r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
@@ -236,6 +237,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "cudalibrary": "libcublas.so",
     "cachefolder": "/.cache",
     "intname": "uint32_t",
+    "localbuild": "torch==1.2.3+cu118",
     "systemname": "cudatoolkit",
     "number": "3",
     "python": "3.11",
