@@ -180,8 +180,8 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         return {"hollow": top}
     if not top or top[0].isupper():
         return {}
-    shrinks = any(fnmatchcase(module, each) for each in known["shrinking"])
-    return {"guess": package if top in known["shared"] else top, **({"shrinking": module} if shrinks else {})}
+    trends = [trend for trend in ("shrinking", "growing") if any(fnmatchcase(module, each) for each in known[trend])]
+    return {"guess": package if top in known["shared"] else top, **dict.fromkeys(trends, module)}
 
 
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:

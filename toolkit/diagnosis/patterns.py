@@ -147,6 +147,9 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|setattribute(?:in|frozen)module\w*error|reservedmoduleattributeerror|incorrectpostinitoverrideerror"
     r"|descriptorattributeerror|invalidinstancemoduleerror|call\w+unboundmoduleerror|mpa(?:checkpointing|restore)\w+error"
     r"|invalidcheckpointerror|tracecontexterror)",
+    "cudnnop": r"cudnn\w+",
+    "rfunction": r"(?:(?:keras|layer|optimizer|callback|dataset|application|loss|metric|k|op|random|use|install|flow_images"
+    r"|image|text|timeseries|tf)_\w+|fit|compile|evaluate|to_categorical|pad_sequences|predict_\w+|fit_\w+)(?=\")",
     "jaxmodule": r"jax(?:\.[a-z_]\w*)*",
     "streampart": r"(?:write|writelines|flush|isatty|fileno)(?=')",
     "tfjspart": r"(?:model_config|producer|weightsmanifest)(?=')",
@@ -259,6 +262,8 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "gpu": "sm_1",
     "ntstatus": "0xc0000409",
     "flaxerror": "TraceContextError",
+    "cudnnop": "CudnnRNN",
+    "rfunction": "layer_dense",
     "jaxmodule": "jax.core",
     "streampart": "write",
     "tfjspart": "producer",
