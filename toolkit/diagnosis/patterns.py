@@ -148,8 +148,9 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|descriptorattributeerror|invalidinstancemoduleerror|call\w+unboundmoduleerror|mpa(?:checkpointing|restore)\w+error"
     r"|invalidcheckpointerror|tracecontexterror)",
     "cudnnop": r"cudnn\w+",
-    "rfunction": r"(?:(?:keras|layer|optimizer|callback|dataset|application|loss|metric|k|op|random|use|install|flow_images"
-    r"|image|text|timeseries|tf)_\w+|fit|compile|evaluate|to_categorical|pad_sequences|predict_\w+|fit_\w+)(?=\")",
+    "rfunction": r"(?:(?:keras|layer|optimizer|callback|dataset|application|loss|metric|k|op|random|use|install"
+    r"|flow_images|image|text|timeseries|tf)_\w+|fit|compile|evaluate|to_categorical|pad_sequences|predict_\w+|fit_\w+)(?=\")",
+    "kerastype": r"(?:tensorflow\.python\.|tf_)?keras\.[\w.]+",
     "jaxmodule": r"jax(?:\.[a-z_]\w*)*",
     "streampart": r"(?:write|writelines|flush|isatty|fileno)(?=')",
     "tfjspart": r"(?:model_config|producer|weightsmanifest)(?=')",
@@ -263,6 +264,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "ntstatus": "0xc0000409",
     "flaxerror": "TraceContextError",
     "cudnnop": "CudnnRNN",
+    "kerastype": "keras.engine.sequential.Sequential",
     "rfunction": "layer_dense",
     "jaxmodule": "jax.core",
     "streampart": "write",
