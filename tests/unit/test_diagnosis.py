@@ -367,6 +367,23 @@ def test_the_command_reads_files(run: Run, tmp_path: Path) -> None:
     assert run("diagnose", str(log), "--last").returncode == 2
 
 
+def list_own_commands() -> list[str]:
+    """Return the commands of the toolkit in all answers that can be run as they stand."""
+    said = [answer for row in ROWS.values() for answer in (row, *row.answers, *row.places.values())]
+    commands = {command for answer in said for command in answer.commands if command.startswith("toolkit ")}
+    return sorted(command for command in commands if not re.search(r"[…{|]|\b[A-Z]{4,}\b", command))
+
+
+@pytest.mark.parametrize("command", list_own_commands())
+def test_a_command_of_the_toolkit_in_an_answer_is_one_that_it_takes(run: Run, command: str) -> None:
+    name, *options = command.split()[1:]
+    if name == "build-wheel":
+        done = run(name, *options, "--dry-run")
+        assert done.returncode == 0, done.stderr
+    helped = run(name, "--help").stdout
+    assert [each for each in options if each.startswith("--") and each not in helped] == []
+
+
 def test_an_unknown_error_is_shown_and_not_guessed_at(run: Run, tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("fine\nFrobnicationError: \x1b]0;title\x07the \x9bflux is out of range\nmore\n")
