@@ -135,6 +135,11 @@ def find_inner(words: Words, facts: Words, known: Knowledge) -> Words:
     return {"inner": name} if name.startswith("_") and (early or name not in known["keras_objects"]) else {}
 
 
+def _list_tops(known: Knowledge) -> Iterator[str]:
+    """Yield the packages of which names are known to be lost or got, as programs import them."""
+    yield from (str(row["module"]).partition(".")[0] for row in list_rows(known))
+
+
 def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
     """Yield a row for each module of which names are known to be lost or got; of a whole one the name is ``*``."""
     for row in known["names"]:
@@ -169,7 +174,9 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         and module.rpartition(".")[2] in known["always"].get(top, ())
     ):
         return {"hollow": top}
-    if name == _ANY and {module, module.rpartition(".")[0]} & {top, *known["shared"]} - {""}:
+    # Python that finds no part of a package has found the package.
+    found = "." in module and top not in known["shared"] and top in {*known["foundations"], *_list_tops(known)}
+    if name == _ANY and not found and {module, module.rpartition(".")[0]} & {top, *known["shared"]} - {""}:
         follower = package in known["followers"]
         required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
         return {"whole": module, **required}
