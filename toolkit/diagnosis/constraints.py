@@ -58,9 +58,13 @@ def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
             return {"named": named, "wisher": each["wisher"], "wanting": _tell_wish(each)}
     for number, each in enumerate(wishes):
         for other in wishes[number + 1 :]:
-            if each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
+            apart = normalize(each["wisher"]) != normalize(other["wisher"])  # pip tries several releases of one package
+            if apart and each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
                 wanting = f"{_tell_wish(each)}, and {_tell_wish(other)}"
                 return {"wanting": wanting, **_find_fitting(wishes, each["wish"], known)}
+    if len({(each["wisher"], each["wish"]) for each in wishes}) == 1 and len({each["release"] for each in wishes}) > 1:
+        tried = sorted({f"{each['wish']}{each['limit']}" for each in wishes})
+        return {"tried": wishes[0]["wisher"], "attempts": " or ".join(tried), "unmet": wishes[0]["wish"]}
     alone = next((each["alone"] for each in lines if "alone" in each), "")
     if not alone or asked:
         return {}
