@@ -179,7 +179,7 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
     if name == _ANY and not found and {module, module.rpartition(".")[0]} & {top, *known["shared"]} - {""}:
         follower = package in known["followers"]
         required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
-        return {"whole": module, **required}
+        return {"whole": module, **required, **({"folder": top} if top.lower() in known["own_folders"] else {})}
     for kind, modules in (("plain", _TYPES), ("stdlib", sys.stdlib_module_names)):
         if top in modules:
             return {kind: top}
