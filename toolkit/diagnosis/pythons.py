@@ -61,7 +61,9 @@ def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
     told = {**read_marker(words, facts, known), **_find_neighbours(words, known)}
     if package == "tensorflow" and "upper" not in told:
         told |= _read_list(words, known)
-    return told if "upper" in told else {**told, **_span(package, words["asked"], known)}
+    if "upper" in told:
+        return told
+    return {**told, **_span(package, words["asked"], known), **_judge_intel_list(words, facts, known)}
 
 
 def _end(pythons: str) -> str:
@@ -303,4 +305,22 @@ def read_tags(words: Words, facts: Words, known: Knowledge) -> Words:
     hint = " On a Mac with Apple's processor this Python is one for Intel: use one for arm64." if on_intel else ""
     if "manylinux" in system and "manylinux" in words.get("platforms", ""):
         hint = " Where the numbers differ, wheels want a newer C library: use a newer distribution, or an image of one."
-    return {**told, "system": system, "hint": hint}
+    return {**told, "system": system, "hint": hint, **(_judge_intel(words, known) if on_intel else {})}
+
+
+def _judge_intel(words: Words, known: Knowledge) -> Words:
+    """Return the last release for Macs with Intel's processor of a package, if a newer one is wanted."""
+    last = known["intel_macs"].get(words.get("package", ""), {})
+    if not last or fits(words.get("asked", "9999"), f"<={last['intel']}"):
+        return {}
+    return {**last, "intel_newest": _span(words["package"], last["intel"], known)["newest"]}
+
+
+def _judge_intel_list(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return the same where pip's list ends as on such a Mac, and as for no Python elsewhere."""
+    if words["package"] == "tensorflow" or ("macOS" not in facts and {"Linux", "Windows"} & facts.keys()):
+        return {}
+    listed = re.findall(r"\d+\.\d[\w.+]*", words.get("listed", ""))
+    told = _judge_intel(words, known)
+    ends = [limits.rpartition("=")[2] for limits in known["pythons"].get(words["package"], {}).values()]
+    return told if told and listed and listed[-1] == told["intel"] and told["intel"] not in ends else {}
