@@ -233,6 +233,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "poetry-no-wheel": pythons.find_wheels,
     "pip-no-wheel": pythons.find_wheels,
     "pip-builds-from-source": pythons.find_source_release,
+    "release-not-found": pythons.find_wanted,
     "tensorflow-gpu-package": pythons.find_wheels,
     "pip-unsatisfiable": pythons.read_requirement,
     "nvidia-package-platform": pythons.read_marker,

@@ -55,6 +55,15 @@ def find_source_release(words: Words, facts: Words, known: Knowledge) -> Words:
     return {} if told and here and _has(told["pythons"], here) else told
 
 
+def find_wanted(words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return for which Pythons there are wheels of what a requirement asks for, if this is another one."""
+    wanted = re.match(r"([\w.-]+?)(?:\[.*\])? ?([<>=!~].*)$", words["wanted"])
+    listed = list_pythons(wanted[1], wanted[2], known) if wanted and "+" not in wanted[2] else []
+    if not listed or read_minor(facts.get("Python", "")) in listed:
+        return {}
+    return {"pythons": " to ".join(dict.fromkeys([listed[0], listed[-1]])), "newest": listed[-1]}
+
+
 def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the Pythons for which a release that pip does not find has wheels."""
     package = words["package"]
