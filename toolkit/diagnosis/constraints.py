@@ -51,7 +51,18 @@ def _say(who: str, wish: Words) -> str:
 def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     """Return which packages want what the requirements do not name, or what excludes each other, as pip lists it."""
     asked = {normalize(name): each["asked"] for each in lines if (name := each.get("asked", "").partition("==")[0])}
-    wishes = [{**each, "limit": each["limit"].strip().replace(" and ", ",")} for each in lines if "wisher" in each]
+    # Poetry writes a single version without ==.
+    wishes = [
+        {**each, "limit": re.sub(r"^(?=\d)", "==", each["limit"].strip().replace(" and ", ","))}
+        for each in lines
+        if "wisher" in each and "|" not in each["limit"]
+    ]
+    requested = [each["asked"] for each in lines if "==" in each.get("asked", "")]
+    twice = next((one for one in requested for other in requested if _names_again(one, other)), "")
+    if twice:
+        name = twice.partition("==")[0]
+        both = dict.fromkeys(each for each in requested if each.partition("==")[0] == name)
+        return {"twice": name, "both": " and ".join(both)}
     for each in wishes:
         named = asked.get(normalize(each["wish"]), "")
         if "==" in named and compare(named.partition("==")[2], each["limit"]):
@@ -71,6 +82,10 @@ def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     told = {"alone": alone}
     wanted = {f"{each['wish']}{each['limit']}": each["wish"] for each in wishes}
     return {**told, "sole": next(iter(wanted)), "unmet": wishes[0]["wish"]} if len(wanted) == 1 else told
+
+
+def _names_again(one: str, other: str) -> bool:
+    return one != other and normalize(one.partition("==")[0]) == normalize(other.partition("==")[0])
 
 
 def _find_fitting(wishes: Sequence[Words], package: str, known: Mapping[str, Any]) -> Words:

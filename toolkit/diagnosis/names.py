@@ -59,6 +59,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     plain = top == "keras" and not _OF_TENSORFLOW.match(module)
     told = {
         **({"apart": "yes"} if plain else {}),
+        **({"contrib": "yes"} if "tensorflow.contrib." in f"{module}.{name}." else {}),
         "module": module or "a package",
         "top": top,
         "package": package,

@@ -56,6 +56,9 @@ _KINDS: Final[Mapping[str, str]] = {
     "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
     "kerasmetric": r"(?:mean(?:absoluteerror|squarederror|iou)?|sum|accuracy|(?:sparse)?(?:topk)?categoricalaccuracy"
     r"|binaryaccuracy|precision|recall|auc|rootmeansquarederror|[tf](?:rue|alse)(?:positives|negatives))(?!\w)",
+    "poetrylimits": r"[\w.,<>=!~^* |-]+",
+    "dottedmodule": r"[a-z_]\w*(?:\.[a-z_]\w*)+",
+    "notnumber": r"[a-z][\w. ]*",
     "gpupackage": "tensorflow-gpu",
     "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",
     "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
@@ -278,6 +281,7 @@ _SAMPLES: Final[Mapping[str, str]] = {
     "optimizer": "adam",
     "kerassort": "loss",
     "kerasmetric": "Mean",
+    "dottedmodule": "jax.x",
     "kerasoption": "fused",
     "jaxplatform": "tpu",
     "datasetstep": "_MapDataset",
