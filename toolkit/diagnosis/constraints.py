@@ -119,7 +119,8 @@ def find_clash(lines: Sequence[Words]) -> Words:
 
 
 def _tell_wish(each: Words) -> str:
-    return f"{each['wisher']} {each['release']} wants {each['wish']}{each['limit']}"
+    asker = f"{each['wisher']} {each.get('release', '')}".strip()
+    return f"{asker} wants {each['wish']}{each['limit']}"
 
 
 def list_systems(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:

@@ -58,6 +58,7 @@ _KINDS: Final[Mapping[str, str]] = {
     r"|binaryaccuracy|precision|recall|auc|rootmeansquarederror|[tf](?:rue|alse)(?:positives|negatives))(?!\w)",
     "poetrylimits": r"[\w.,<>=!~^* |-]+",
     "dottedmodule": r"[a-z_]\w*(?:\.[a-z_]\w*)+",
+    "driveletter": r"[a-z]:(?=\\[^<>|]*>\s?\w)",
     "notnumber": r"[a-z][\w. ]*",
     "gpupackage": "tensorflow-gpu",
     "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",

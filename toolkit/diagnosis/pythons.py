@@ -162,8 +162,13 @@ def read_marker(words: Words, facts: Words, _known: Knowledge) -> Words:
 
 
 def read_requirement(words: Words, facts: Words, known: Knowledge) -> Words:
-    """Return what the marker of a requirement says, and where the build of PyTorch is that it names."""
-    return {**read_marker(words, facts, known), **packages.read_local(words, facts)}
+    """Return what the marker of a requirement says, and where the build of PyTorch is that it names.
+
+    ``circular``: the package that wants something is the one that the requirements name.
+    """
+    asker, asked = (re.split(r"[\[<>=!~]", words.get(name, ""))[0] for name in ("who", "asked"))
+    told = {"circular": "yes"} if asker and asker == asked else {}
+    return {**read_marker(words, facts, known), **packages.read_local(words, facts), **told}
 
 
 def judge_systems(known: Words, facts: Words) -> Words:

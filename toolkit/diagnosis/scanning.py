@@ -108,6 +108,8 @@ _NOTE: Final = re.compile(r"^[^A-Za-z]*[IW](?:\d* |: )|\b(?:info|warning|warn|de
 _MEASURED: Final = re.compile(r"\berror: ?\d+\.\d+(?:e[-+]?\d+)?%?(?=\s|[,;|)]|$)", re.IGNORECASE)
 """An error that a program measures, and does not make."""
 _LAST_LINES: Final = 3
+_ESCAPED_END: Final = re.compile(r"((?<!\w)[a-z]:\\(?!\\)[^\s\"'<>|*?]*)|\\[rnt]", re.IGNORECASE)
+"""A path of Windows, or what stands for the end of a line in a string of JSON."""
 _NAMED: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 """A word of the line in an expression for what stands near it."""
 _OTHERS: Final = ("JAX", "PyTorch", "CuPy", "numba")
@@ -398,7 +400,8 @@ class _Found:
 
 
 def _unescape(text: str) -> str:
-    text = text.replace("\\r", "\n").replace("\\n", "\n").replace("\\t", "\t")
+    """Return a text with its escaped line ends and tabs as such, but for the folders of a path of Windows."""
+    text = _ESCAPED_END.sub(lambda found: found[1] or ("\t" if found[0] == "\\t" else "\n"), text)
     return _QUOTE.sub('"', text)
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from math import prod
+from math import prod, sqrt
 from typing import Any, Final
 
 Words = Mapping[str, str]
@@ -176,7 +176,7 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
         told = {"ranks": f"{len(shapes[0])} {len(shapes[1])}"} if len(shapes[0]) != len(shapes[1]) else {}
         return {**told, **_find_axis(*shapes)}
     if {"size", "other"} <= words.keys():
-        return _find_single(words["size"], _read(words["other"]))
+        return _find_single(words["size"], _read(words["other"])) or _find_picture(words)
     if {"rank", "found"} <= words.keys():
         told = {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
         return {**told, **batches} if int(words["found"]) == int(words["rank"]) + 1 else told
@@ -187,6 +187,16 @@ def _find_single(size: str, sizes: list[str]) -> Words:
     """Return the number of a layer's inputs if the shape that it gets is one example of as many numbers."""
     whole = len(sizes) > 1 and "none" not in sizes and prod(map(int, sizes)) == int(size)
     return {"single": size} if whole else {}
+
+
+def _find_picture(words: Words) -> Words:
+    """Return the size of the pictures for which a layer behind Flatten was made, by the size of those that come."""
+    *_, came = _read(words["other"])
+    if "height" not in words or not came.isdigit():
+        return {}
+    scale = sqrt(int(words["size"]) / int(came))
+    sides = [int(words[name]) * scale for name in ("height", "width")]
+    return {"built": " x ".join(f"{side:.0f}" for side in sides)} if all(side % 1 == 0 for side in sides) else {}
 
 
 def _read(shape: str) -> list[str]:
