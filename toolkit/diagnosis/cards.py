@@ -157,11 +157,31 @@ def _say_size(size: int) -> str:
 
 
 def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
-    """Return the numbers of the cards on which not even a context could be made, as their memory is full."""
+    """Return the numbers of the cards on which not even a context could be made, as their memory is full.
+
+    ``held``: what others hold of a card, if that is most of it, and ``own`` what PyTorch itself holds.
+    """
+    if holder := next((found for each in lines if (found := _find_holder(each))), None):
+        return holder
     told = [each for each in lines if each.keys() & {"ordinal", "opened"}]
     numbers = sorted({int(each["ordinal"]) for each in told if "ordinal" in each})
     cards = f"GPU {' and '.join(map(str, numbers))}" if numbers else "the GPU"
     return {"full": cards} if told and told[0] == lines[0] else {}
+
+
+def _find_holder(words: Words) -> Words:
+    """Return how much of a card's memory others hold than the PyTorch that reports it, if that is more than half."""
+    sizes = {name: _read_size(words[name]) for name in ("total", "free", "own", "allocated", "spare") if name in words}
+    if not {"total", "free"} <= sizes.keys():
+        return {}
+    own = sizes.get("own", sizes.get("allocated", 0) + sizes.get("spare", 0))
+    held = sizes["total"] - sizes["free"] - own
+    return {"own": _say_size(own), "held": _say_size(held)} if held > sizes["total"] / 2 else {}
+
+
+def _read_size(text: str) -> int:
+    number, _, unit = text.partition(" ")
+    return int(float(number) * 1024 ** " KMGT".find(unit[0].upper()) if unit[0] in "KMGTkmgt" else float(number))
 
 
 def judge_head(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
