@@ -73,7 +73,8 @@ def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
             if apart and each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
                 wanting = f"{_tell_wish(each)}, and {_tell_wish(other)}"
                 return {"wanting": wanting, **_find_fitting(wishes, each["wish"], known)}
-    if len({(each["wisher"], each["wish"]) for each in wishes}) == 1 and len({each["release"] for each in wishes}) > 1:
+    pairs, releases = {(each["wisher"], each["wish"]) for each in wishes}, {each.get("release") for each in wishes}
+    if len(pairs) == 1 and len(releases) > 1:
         tried = sorted({f"{each['wish']}{each['limit']}" for each in wishes})
         return {"tried": wishes[0]["wisher"], "attempts": " or ".join(tried), "unmet": wishes[0]["wish"]}
     alone = next((each["alone"] for each in lines if "alone" in each), "")
@@ -96,7 +97,7 @@ def _find_fitting(wishes: Sequence[Words], package: str, known: Mapping[str, Any
         return {}
     asker, limit = others[0]
     rows = {minor: row for minor, row in known["tensorflow"].items() if overlap(row.get(package, "<0"), limit)}
-    if not rows or {*rows} & {read_minor(each["release"]) for each in wishes if each["wisher"] == "tensorflow"}:
+    if not rows or {*rows} & {read_minor(each.get("release", "")) for each in wishes if each["wisher"] == "tensorflow"}:
         return {}
     minor, row = [*rows.items()][-1]
     return {"fitting": minor, "asker": asker, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor
 
+_LINKS: Final = "https://download.pytorch.org/whl/torch_stable.html"
+"""The page of all builds of PyTorch before 1.11."""
 _FACTS: Final = {"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras", "python": "Python"}
 """Facts whose name is not that of the package."""
 
@@ -98,9 +100,6 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     release = minor if package == "tensorflow-text" else known["releases"].get(package, {}).get(minor, "")
     told = {"package": package, "spec": words.get("spec", "").strip(), **judge_release(words, facts, known)}
     return {**told, "release": release, "minor": minor} if release else told
-
-
-_LINKS: Final = "https://download.pytorch.org/whl/torch_stable.html"
 
 
 def read_local(words: Words, facts: Words) -> Words:

@@ -60,8 +60,6 @@ _KINDS: Final[Mapping[str, str]] = {
     "dottedmodule": r"[a-z_]\w*(?:\.[a-z_]\w*)+",
     "driveletter": r"[a-z]:(?=\\[^<>|]*>\s?\w)",
     "memory": r"\d+(?:\.\d+)? (?:[kmgt]i?b|bytes)",
-    "optimizerslot": r"(?:training/)?(?:adam\w*|nadam|rmsprop|sgd|adagrad|lamb|lion)"
-    r"/(?:m|v|vhat|momentum|velocity|rms|accumulator)/[\w/:.]*\w",
     "notnumber": r"[a-z][\w. ]*",
     "gpupackage": "tensorflow-gpu",
     "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",

@@ -270,8 +270,7 @@ def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
     if "local" in words:
         told = packages.read_local(words, facts)
-        rows = known["torch_pythons"] if told.get("library") == "torch" else []
-        pythons = next((row["pythons"] for row in rows if re.match(row["match"], told["release"])), "")
+        pythons = _span(told["library"], told["release"], known).get("pythons", "") if told else ""
         return {**told, "limits": f"torch {told['release']} has wheels for Python {pythons}. " if pythons else ""}
     if words.get("package") not in {"tensorflow", "tensorflow-cpu", "tensorflow-gpu"}:
         return read_marker(words, facts, known)
