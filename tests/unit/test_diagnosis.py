@@ -674,7 +674,7 @@ def test_what_is_known_of_each_tensorflow_is_what_the_version_table_says() -> No
 
 def test_a_card_has_by_its_name_the_capability_of_the_list_of_devices() -> None:
     rows, real = answers.load_knowledge()["card_names"], defaultdict(set)
-    pattern = re.compile(patterns._KINDS["cardname"])
+    pattern = re.compile(patterns._WORDS["cardname"]["is"])
     for entries in cards._load_index().spelled.values():
         for entry in entries:
             if (match := pattern.search(f"nvidia {entry.name}".lower())) and (chip := cards.find_chip(entry.code)):

@@ -5,7 +5,8 @@ A pattern is a part of a line, written as programs print it. Upper and lower cas
 Quotation marks of any kind count as one outside of ``<…|…>``, as compilers, web pages and releases write others. One
 that ends a pattern may be missing at the end of a line. A word between grave accents may also stand there bare.
 ``{name}`` stands for a word that the cause and the remedy may repeat. ``{name:version}``, ``{name:number}`` and
-``{name:tag}`` stand for such words alone, and ``{name=some text}`` for this text with the rest of the line.
+``{name:tag}`` stand for such words alone, which ``words.yaml`` describes. ``{name=some text}`` stands for this text and
+the rest of the line.
 """
 
 import re
@@ -15,9 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate, chain, filterfalse
-from typing import Final, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from toolkit.diagnosis.languages import translate
+from toolkit.versions.table import read_yaml
 
 _PIECE: Final = re.compile(
     r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}|[`'\"\u2018\u2019\u201c\u201d]"
@@ -28,272 +31,18 @@ _TOOLS: Final = (
     *("python", "realpath", "squashfs"),
 )
 _ABSENT: Final = (": command not found", ": not found", " not found")
-_KINDS: Final[Mapping[str, str]] = {
-    "word": r"\w(?:[\w.+/@:-]*\w)?",
-    "version": r"\d+(?:\.\d+)+\w*",
-    "blanks": " *",
-    "release": r"\d+(?:\.\d+)+",
-    "number": r"\d+",
-    "python": r"[23]\.\d{1,2}(?:\.\d+)?(?![\d.])",
-    "three": "3",
-    "zero": r"0(?!\d)",
-    "tornbuild": "bazel-out|pybind11_protobuf",
-    "newstring": r"(?=\w*(?:tensorflow|3tsl|4absl|google8protobuf|3xla|stream_executor))_z\w*(?:b5cxx11|__cxx11)\w*",
-    "oldstring": r"(?=\w*(?:tensorflow|3tsl|4absl|google8protobuf|3xla|stream_executor))_z\w*[ek]ss\w*",
-    "delegate": r"tflite(?:xnnpack|gpu|nnapi|hexagon|coreml)delegate\w*",
-    "pointer": r"(?:ve?|vers|ion ?)(?=['\"])",
-    "markup": r"(?:<|<!|<h|<!do|<htm|ctyp|tml)(?=['\">])",
-    "filename": r"(?:(?!\. )[^\s'\"`])*",
-    "cudasymbol": r"(?:__)?cuda[a-z]\w+|(?:cudnn|cublas|cufft|curand|cusolver|cusparse|nccl)[a-z]\w+",
-    "cachefolder": r"(?:[^\s'\"]*/\.cache/(?:huggingface|torch|torch_extensions|matplotlib|jax|keras|triton|uv|numba"
-    r"|pip|fontconfig|kagglehub)|/\.(?:cache|config|local|keras|triton|nv|numba|matplotlib|cupy|kaggle|jupyter|ipython)"
-    r"|/nonexistent|/home/sbx_user|[^\s'\"]*/\.(?:keras|triton|cupy|nv|theano|kaggle)(?![\w.-]))[^\s'\"]*",
-    "cudalibrary": r"lib(?:cublas(?:lt)?|cufft|curand|cusolver|cusparse|cudnn\w*|cupti|nccl|nvjitlink|nvrtc)"
-    r"\.so(?:\.\d+)*",
-    "cardname": r"(?:geforce (?:gtx|rtx|gt) ?\d{3,4}|quadro (?:rtx )?[a-z]*\d+|(?:rtx|gtx) ?\d{4}(?:[ -]ada)?"
-    r"|rtx a\d000|tesla [kmpvt]\d+"
-    r"|nvidia (?:a10|a16|a30|a40|a100|h100|h200|h800|h20|l4|l40s?|b200|b300|gb200))(?!\d)",
-    "kerastwo": r"(?:tensorflow\.python\.)?(?:tf_)?keras\.(?:src\.)?engine\.(?:sequential|functional|training)\.\w+",
-    "kerasmetric": r"(?:mean(?:absoluteerror|squarederror|iou)?|sum|accuracy|(?:sparse)?(?:topk)?categoricalaccuracy"
-    r"|binaryaccuracy|precision|recall|auc|rootmeansquarederror|[tf](?:rue|alse)(?:positives|negatives))(?!\w)",
-    "poetrylimits": r"[\w.,<>=!~^* |-]+",
-    "dottedmodule": r"[a-z_]\w*(?:\.[a-z_]\w*)+",
-    "driveletter": r"[a-z]:(?=\\[^<>|]*>\s?\w)",
-    "memory": r"\d+(?:\.\d+)? (?:[kmgt]i?b|bytes)",
-    "notnumber": r"[a-z][\w. ]*",
-    "gpupackage": "tensorflow-gpu",
-    "savedmodel": r"[^\s'\"]+(?=/\{saved_model)",
-    "ioscheme": r"(?:s3e?|hdfs|viewfs|har|azfs|az|abfss?|wasbs?|oss|https?|gs)(?=')",
-    "cudabuild": r"cuda\d[\w.]*",
-    "importerror": "importerror",
-    "dunder": "__version__",
-    "clock": r"\d\d:\d\d:\d\d\.\d{3}(?= \[)",
-    "exitsignal": r"(?:129|13[0-79]|141|143|152|159|241|245|247|249|250|252)(?!\d)",
-    "notice": r"(?:hangup|trace/breakpoint trap|aborted|bus error|floating point exception|terminated"
-    r"|cpu time limit exceeded|bad system call)(?!\w)",
-    "standard": r"(?:std::)?(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?int(?:ptr|max)_t|s?size_t|ptrdiff_t|nullptr_t"
-    r"|numeric_limits|unique_ptr|shared_ptr|make_unique|optional|nullopt|variant|string_view|runtime_error|logic_error"
-    r"|invalid_argument|out_of_range|setw|setprecision|setfill|stringstream|ostringstream|istringstream|mem(?:cpy|set|cmp)"
-    r"|strlen|strcmp|strerror|isnan|isinf|accumulate|iota|exchange|condition_variable|this_thread|bit_cast)(?!\w)",
-    "systemname": r"(?:cuda-?toolkit|cuda-\w+|cudnn(?==)|cucim|cudf|cuml|cugraph|cupy|pytorch-cuda|nccl|rapids|triton"
-    r"|faiss-gpu|lib(?:gcc|stdcxx)(?:-ng)?|lib(?:gomp|gfortran-ng|protobuf|uuid|nsl|cxx)|ld_impl_linux-64|_libgcc_mutex"
-    r"|_openmp_mutex|intel-openmp|mkl(?:[_-]\w+)?|vs2015_runtime|vc14_runtime|pywin(?:32|pty)|wincertstore|win_inet_pton|ucrt"
-    r"|m2w64-[\w-]+|readline|ncurses|dbus|tensorflow-(?:gpu|macos|deps|metal)|coin-or-cbc|sysroot_linux-64|appnope|samtools|pysam)(?![\w-])",
-    "removed": r"cusparse[sdcz](?:csrgemm2?|csrmm2?|csrmv(?:_mp)?|csr2csc|gthr|sctr|axpyi|doti|bsrmm)\w*",
-    "driver": r"\d{3}(?:\.\d{1,6}){1,3}",
-    "tag": r"[\w.]+",
-    "exception": r"[\w.]*(?:error|exception)",
-    "gpu": r"(?:sm|compute)_\d*[af]?",
-    "card": r"\w[\w .()/-]*",
-    "library": r"(?:[a-z]:[\w .~\\+-]*\\|[\w@./+-]*/)?"
-    r"(?:lib[\w.+-]+?\.(?:so|dylib)(?:\.\d+)*|[\w.-]+\.dll|[\w.-]+\.so)",
-    "dotted": r"[a-z_]\w*(?:\.\w+)*",
-    "topmost": r"[a-z_]\w*",
-    "package": r"[a-z0-9](?:[\w.-]*[a-z0-9])?",
-    "spec": r" ?[<>=!~]=?[\w.,<>=!~* ]*[\w*]",
-    "limits": r" ?[<>=!~]=?(?:[\w.,<>=!~* ]|and)*[\w*]",
-    "path": r"[^\s'\"`:]*[^\s'\"`:.,;)]",
-    "virtual": r"__[a-z]+",
-    "code": r"(?:cuda_error|cudnn_status|cublas_status|cusolver_status|cusparse_status|cufft)_[a-z_]+",
-    "option": r"-{1,2}[\w-]+",
-    "shape": r"[\[(][\d, none?]*[\])]",
-    "tool": rf"(?:{'|'.join(_TOOLS)}|python3?\.\d+)",
-    "container": r"[0-9a-f]{12}",
-    "cxx": r"3\.\d+(?:\.\d+)*",
-    "httpcode": r"[45]\d\d(?!\d)",
-    "httpanswer": "401(?= unauthorized)|403(?= forbidden)|404(?= not found)|410(?= gone)",
-    "absent": rf"(?:{'|'.join(_TOOLS)})(?={'|'.join(_ABSENT)})",
-    "buildkit": r"#\d+ \d+\.\d+ (?:traceback|\w*error|collecting|get:|running|building|cmake|/bin/sh)",
-    "requirement": r"[a-z0-9](?:[\w.\[\],<>=!~+-]*[\w\]])?",
-    "clang": "clang",
-    "tcc": r"(?:tcc|gcc|cl\.exe).*returned non-zero exit status",
-    "kerasmodule": r"(?:tensorflow\.)?keras(?:\.\w+)*",
-    "keraspart": r"keras(?:\.\w+)+",
-    "kerasinner": r"tensorflow\._api\.v\d(?:\.compat\.v\d)?\.(?:(?:__)?internal(?:__)?|keras)(?:\.\w+)*"
-    r"|tensorflow\.compat\.v\d\.keras(?:\.\w+)*|tensorflow\.python\.keras(?:\.\w+)*",
-    "quoted": r"[^'\"`\u2018\u2019\u201c\u201d]+",
-    "namespace": r"\w+(?:::\w+)*",
-    "systemfolder": r"(?<![\w.-])/(?:usr/)?lib(?:64|32|/[a-z0-9_]+-linux-gnu)?/",
-    "branch": r"(?:master|main|develop)(?=\.)",
-    "binfolder": r"(?:/usr(?:/local)?)?/s?bin/",
-    "rest": r"(?:\S.*)?[^\s.]",
-    "any": r".*?",
-    "unmarked": r"[^`]*?",
-    "header": r"[\w./+-]+\.(?:h|hh|hpp|hxx|inc|cuh)(?=[:'\"])",
-    "unread": "function(?=['\"])",
-    "kerasapi": r"tensorflow\.keras(?:\.(?:layers|models|optimizers|losses|metrics|utils|callbacks|backend))?(?=['\"])",
-    "marker": r"(?: ?;.*?)?(?: \(from (?!versions).*?\)+)?",
-    "kerasname": r"(?:load_model|save_model|model_from_json|clone_model|dense|conv2d|lstm|flatten|dropout|embedding"
-    r"|adamw?|sgd|rmsprop|to_categorical|plot_model|image_dataset_from_directory|get_file|earlystopping|modelcheckpoint"
-    r"|load_img|img_to_array|pad_sequences)(?!\w)",
-    "kerasoption": r"(?:time_major|fused|renorm)(?=')",
-    "kerassort": r"(?:activation|initializer|loss|metric|optimizer|regularizer|constraint)",
-    "datasetstep": r"_?\w*dataset(?:v\d)?(?=['\"])",
-    "jaxplatform": r"(?:tpu|rocm|metal|oneapi|interpreter|plugin)(?!\w)",
-    "visualstudio": "unsupported microsoft visual studio version",
-    "textfile": r"[\w.-]+\.(?:txt|ya?ml|toml|whl|py)(?!\w)",
-    "someversions": r"\d+(?:\.(?:\d+|\*))*",
-    "api": r"0x[0-9a-f]+",
-    "brace": r"\{(?=['\"])",
-    "environment": r"(?<![\w.-])(?!usr|local)[\w.-]+",
-    "torchname": r"(?:named_parameters|parameters|state_dict|load_state_dict|named_modules|zero_grad|requires_grad_"
-    r"|cuda|cpu|to|eval|train|half|register_buffer)(?=['\"])",
-    "optimizer": r"(?:adam|adamw|adamax|nadam|adagrad|adadelta|sgd|rmsprop|ftrl)(?=['\"])",
-    "localbuild": r"(?:torch|torchvision|torchaudio)==[\d.]+\+[a-z][\w.]*",
-    "intname": r"u?int\w*_t(?=['\"])",
-    "submodule": r"(?:[^'\"`]*/)?(?:dependencies|third[_-]?party|3rdparty|external|submodules|extern)/[^'\"`]+"
-    r"\.(?:c|cc|cpp|cxx|cu|h|hpp)(?=['\"])",
-    "tfio": "tensorflow_io",
-    "platformtag": r"(?:linux|manylinux|musllinux|macosx|win|any)[\w.]*",
-    "objectfile": r"(?:\[code=\d+\] )?[\w./+@-]*\.(?:c|cc|cpp|cu|o|obj|so|a|lib|dll|pyd|h|stamp)(?![\w.])",
-    "wslcode": "0x8037[0-9a-f]{4}|0x800701bc|0x8007019e|0x80040326",
-    "flaxerror": r"(?:scope(?:param|collection|variable)\w+|applyscopeinvalid\w+|invalidrngerror"
-    r"|modifyscopevariableerror|immutablevariableerror|jaxtransformerror|nameinuseerror|multiplemethodscompacterror|assignsubmoduleerror"
-    r"|setattribute(?:in|frozen)module\w*error|reservedmoduleattributeerror|incorrectpostinitoverrideerror"
-    r"|descriptorattributeerror|invalidinstancemoduleerror|call\w+unboundmoduleerror|mpa(?:checkpointing|restore)\w+error"
-    r"|invalidcheckpointerror|tracecontexterror)",
-    "cudnnop": r"cudnn\w+",
-    "rfunction": r"(?:(?:keras|layer|optimizer|callback|dataset|application|loss|metric|k|op|random|use|install"
-    r"|flow_images|image|text|timeseries|tf)_\w+|fit|compile|evaluate|to_categorical|pad_sequences|predict_\w+|fit_\w+)(?=\")",
-    "kerastype": r"(?:tensorflow\.python\.|tf_)?keras\.[\w.]+",
-    "jaxmodule": r"jax(?:\.[a-z_]\w*)*",
-    "streampart": r"(?:write|writelines|flush|isatty|fileno)(?=')",
-    "tfjspart": r"(?:model_config|producer|weightsmanifest)(?=')",
-    "vccode": r"(?:lnk(?!2019|2001|1120)|[cd])\d{4}",
-    "ntstatus": r"(?<!\w)(?:0xc0000[0-9a-f]{3}|-10737\d{5}|322122[5-6]\d{3})(?!\w)",
+_WORDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    **read_yaml(Path(__file__).with_name("words.yaml").read_bytes()),
+    "tool": {"is": rf"(?:{'|'.join(_TOOLS)}|python3?\.\d+)"},
+    "absent": {
+        "is": rf"(?:{'|'.join(_TOOLS)})(?={'|'.join(_ABSENT)})",
+        "sample": "nvcc: command not found",
+        "has": [f"{tool}{words}" for tool in _TOOLS for words in _ABSENT],
+    },
 }
+"""The kinds of words in patterns, as `words.yaml` describes them."""
 _ESCAPED: Final = re.compile(r"\\+[nrt\"'][\\nrt\"': ]*(?:unknown)?\Z")
 """How engines end a message of another program that they quote in one of their own."""
-_FIXED: Final = {
-    "flaxerror": (
-        *("scopeparam", "scopecollection", "scopevariable", "applyscopeinvalid", "invalidrngerror", "nameinuseerror"),
-        *("modifyscopevariable", "immutablevariable", "jaxtransformerror", "multiplemethodscompact", "setattribute"),
-        *("assignsubmodule", "reservedmoduleattribute", "incorrectpostinit", "descriptorattribute", "unboundmodule"),
-        *("invalidinstancemodule", "mpacheckpointing", "mparestore", "invalidcheckpoint", "tracecontexterror"),
-    ),
-    "code": ("cuda_error_", "cudnn_status_", "cublas_status_", "cusolver_status_", "cusparse_status_", "cufft_"),
-    "ntstatus": ("0xc0000", "-10737", "322122"),
-    "wslcode": ("0x8037", "0x800701bc", "0x8007019e", "0x80040326"),
-    "vccode": ("lnk", *(f"{letter}{digit}" for letter in "cd" for digit in range(10))),
-    "absent": tuple(f"{tool}{words}" for tool in _TOOLS for words in _ABSENT),
-    "cxx": ("3.",),
-    "systemname": (
-        *(
-            "cu",
-            "pytorch-cuda",
-            "nccl",
-            "rapids",
-            "faiss-gpu",
-            "triton",
-            "lib",
-            "ld_impl",
-            "_libgcc",
-            "_openmp",
-            "intel-openmp",
-            "mkl",
-        ),
-        *("vs2015", "vc14", "pywin", "wincert", "win_inet", "ucrt", "m2w64", "readline", "ncurses", "dbus", "coin-or"),
-        *(
-            "tensorflow-gpu",
-            "tensorflow-macos",
-            "tensorflow-deps",
-            "tensorflow-metal",
-            "sysroot",
-            "appnope",
-            "samtools",
-            "pysam",
-        ),
-    ),
-    "cardname": (
-        "geforce ",
-        "rtx",
-        "gtx",
-        "quadro ",
-        "tesla ",
-        "nvidia a",
-        "nvidia h",
-        "nvidia l",
-        "nvidia b",
-        "nvidia gb",
-    ),
-    "cudalibrary": (
-        *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse", "libcudnn", "libcupti", "libnccl"),
-        *("libnvjitlink", "libnvrtc"),
-    ),
-    "notice": (
-        *("hangup", "trace/breakpoint trap", "aborted", "bus error", "floating point exception", "terminated"),
-        *("cpu time limit exceeded", "bad system call"),
-    ),
-    "exitsignal": ("129", "13", "14", "152", "159", "24", "25"),
-    "httpcode": ("4", "5"),
-    "httpanswer": ("401 unauthorized", "403 forbidden", "404 not found", "410 gone"),
-    "buildkit": tuple(f"#{digit}" for digit in range(10)),
-}
-"""Texts of which each word of a kind has one."""
-_SAMPLES: Final[Mapping[str, str]] = {
-    "version": "1.2.3",
-    "cxx": "3.4.32",
-    "httpcode": "403",
-    "httpanswer": "403 Forbidden",
-    "absent": "nvcc: command not found",
-    "buildkit": "#1 2.3 error",
-    "release": "1.2.3",
-    "standard": "uint32_t",
-    "kerastwo": "keras.engine.training.Model",
-    "notice": "Bus error",
-    "exitsignal": "134",
-    "cardname": "geforce gtx 1080",
-    "cudalibrary": "libcublas.so",
-    "cachefolder": "/.cache",
-    "intname": "uint32_t",
-    "localbuild": "torch==1.2.3+cu118",
-    "systemname": "cudatoolkit",
-    "number": "3",
-    "python": "3.11",
-    "three": "3",
-    "zero": "0",
-    "tornbuild": "bazel-out",
-    "newstring": "_ZN10tensorflow3fooB5cxx11Ev",
-    "oldstring": "_ZN10tensorflow3fooERKSs",
-    "delegate": "TfLiteXNNPackDelegate",
-    "pointer": "v'",
-    "markup": "<'",
-    "path": "x.h",
-    "systemfolder": "/lib64/",
-    "rest": "of x",
-    "marker": "; x",
-    "header": "x.h",
-    "unread": "function",
-    "kerasapi": "tensorflow.keras",
-    "gpu": "sm_1",
-    "ntstatus": "0xc0000409",
-    "flaxerror": "TraceContextError",
-    "cudnnop": "CudnnRNN",
-    "kerastype": "keras.engine.sequential.Sequential",
-    "rfunction": "layer_dense",
-    "jaxmodule": "jax.core",
-    "streampart": "write",
-    "tfjspart": "producer",
-    "vccode": "lnk1000",
-    "wslcode": "0x80370102",
-    "tfio": "tensorflow_io",
-    "gpupackage": "tensorflow-gpu",
-    "platformtag": "linux_x86_64",
-    "objectfile": "x.o",
-    "optimizer": "adam",
-    "kerassort": "loss",
-    "kerasmetric": "Mean",
-    "dottedmodule": "jax.x",
-    "kerasoption": "fused",
-    "jaxplatform": "tpu",
-    "datasetstep": "_MapDataset",
-    "submodule": "extern/x.c",
-    "kerasname": "load_model",
-    "kerasmodule": "keras.x",
-    "keraspart": "keras.x",
-    "kerasinner": "tensorflow.compat.v2.keras",
-}
-"""Words of kinds that ``x`` is not one of."""
 _COMMON: Final = re.compile(
     r"not found|(?<![a-z])(?:argument|attribute|but|channels|code|command|directory|does|environment|error|expected"
     r"|failed|fetch|file|found|function|gone|gradient|has|http|implementation|include|incompatible|installed|invalid|is"
@@ -357,7 +106,7 @@ class Pattern:
             elif match[1] is not None:
                 sources[-1] += f"(?:{'|'.join(re.escape(word.lower()) for word in match[1].split('|'))})"
             else:
-                sources[-1] += f"(?P<{match[2]}>{_KINDS[match[3] or 'word']})"
+                sources[-1] += f"(?P<{match[2]}>{_WORDS[match[3] or 'word']['is']})"
         sources[-1] += re.escape(text[position:].lower())
         sources[-1] += r"\s*\Z" if self.text.endswith("$") else ""
         return tuple(re.compile(source) for source in sources)
@@ -430,7 +179,7 @@ def _close(word: str) -> str:
 def _give_sample(piece: re.Match[str]) -> str:
     if re.fullmatch(_QUOTE, piece[0]):
         return piece[0]
-    return piece[1].split("|")[0] if piece[1] else piece[4] or piece[6] or _SAMPLES.get(piece[3], "x")
+    return piece[1].split("|")[0] if piece[1] else piece[4] or piece[6] or _WORDS.get(piece[3], {}).get("sample", "x")
 
 
 def _list_runs(text: str) -> Iterator[tuple[str, ...]]:
@@ -441,7 +190,7 @@ def _list_runs(text: str) -> Iterator[tuple[str, ...]]:
     for match in _PIECE.finditer(inner):
         run = tuple(word + inner[position : match.start()] for word in run)
         position = match.end()
-        words = tuple(match[1].split("|")) if match[1] is not None else _FIXED.get(match[3], ())
+        words = tuple(match[1].split("|")) if match[1] is not None else tuple(_WORDS.get(match[3], {}).get("has", ()))
         words = (match[6],) if match[6] is not None else words
         joined = tuple(start + word for start in run for word in words)
         if match[1] is not None and len(joined) <= _PRODUCT:
