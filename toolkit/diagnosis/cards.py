@@ -172,12 +172,13 @@ def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
 def _find_holder(words: Words) -> Words:
     """Return how much of a card's memory others hold than the PyTorch that reports it, if that is more than half.
 
-    ``beyond``: a single request is more than the whole card has.
+    ``beyond``: a single request is more than half of the card, and more than is left.
     """
     sizes = {name: _read_size(words[name]) for name in ("total", "free", "own", "allocated", "spare") if name in words}
     if not {"total", "free"} <= sizes.keys():
         return {}
-    if "need" in words and _read_size(words["need"]) > sizes["total"]:
+    need = _read_size(words.get("need", "0 B"))
+    if need > max(sizes["total"] / 2, sizes["free"] + sizes.get("spare", 0)):
         return {"beyond": "yes"}
     own = sizes.get("own", sizes.get("allocated", 0) + sizes.get("spare", 0))
     held = sizes["total"] - sizes["free"] - own

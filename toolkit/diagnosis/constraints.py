@@ -92,12 +92,13 @@ def _names_again(one: str, other: str) -> bool:
 def _find_fitting(wishes: Sequence[Words], package: str, known: Mapping[str, Any]) -> Words:
     """Return the newest TensorFlow that takes what another package wants, and its Pythons, if pip tried none such."""
     limits = {each["wisher"]: each["limit"] for each in wishes if each["wish"] == package}
-    others = [(asker, limit) for asker, limit in limits.items() if asker != "tensorflow"]
-    if "tensorflow" not in limits or len(others) != 1:
+    others = [(asker, limit) for asker, limit in limits.items() if asker not in known["tensorflows"]]
+    if len(others) != 1 or len(others) == len(limits):
         return {}
     asker, limit = others[0]
     rows = {minor: row for minor, row in known["tensorflow"].items() if overlap(row.get(package, "<0"), limit)}
-    if not rows or {*rows} & {read_minor(each.get("release", "")) for each in wishes if each["wisher"] == "tensorflow"}:
+    tried = {read_minor(each.get("release", "")) for each in wishes if each["wisher"] in known["tensorflows"]}
+    if not rows or {*rows} & tried:
         return {}
     minor, row = [*rows.items()][-1]
     return {"fitting": minor, "asker": asker, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}

@@ -171,9 +171,9 @@ class Pattern:
 
 
 def _close(word: str) -> str:
-    """Return a word without what is not of the message at its end: a grave accent of the page, escapes of engines."""
+    """Return a word without what is not of the message: escapes of engines at its end, half of a pair of accents."""
     word = _ESCAPED.sub("", word)
-    return word[:-1] if word.endswith("`") and word.count("`") % 2 else word
+    return word.replace("`", "") if word.count("`") % 2 else word
 
 
 def _give_sample(piece: re.Match[str]) -> str:

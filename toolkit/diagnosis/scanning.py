@@ -56,7 +56,7 @@ _LIBRARY: Final = re.compile(
 )
 """A file that is not the user's."""
 _PACKAGE: Final = re.compile(r"(?:site|dist)-packages[/\\]((\w+)[/\\][\w/\\]*)", re.IGNORECASE)
-_GETTER: Final = re.compile(r"_*getattr(?:ibute)?_*|_\w*deprecat\w*")
+_GETTER: Final = re.compile(r"(?:[\w<>]+\.)*(?:_*getattr(?:ibute)?_*|_\w*deprecat\w*)")
 """A function that answers for a name that a module or object does not have, and so raises what its caller asked for."""
 _GENERATED: Final = re.compile(r"[^/\\]+_pb2(?:_grpc)?\.py$")
 _OF_PROTOBUF: Final = re.compile(r"[/\\]google[/\\](?:protobuf|_upb)[/\\]")

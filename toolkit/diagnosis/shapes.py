@@ -192,7 +192,7 @@ def _find_single(size: str, sizes: list[str]) -> Words:
 def _find_picture(words: Words) -> Words:
     """Return the size of the pictures for which a layer behind Flatten was made, by the size of those that come."""
     *_, came = _read(words["other"])
-    if "height" not in words or not came.isdigit():
+    if "height" not in words or came == "none" or not int(came):
         return {}
     scale = sqrt(int(words["size"]) / int(came))
     sides = [int(words[name]) * scale for name in ("height", "width")]
