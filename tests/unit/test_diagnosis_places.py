@@ -581,19 +581,21 @@ def test_a_jax_for_cuda_12_is_for_a_driver_that_takes_it(lines: str, commands: l
 
 
 AGAIN = "pip install --force-reinstall"
+OLDER = f"{AGAIN} 'keras==2.NUMBER.*'    # with TensorFlow 2.NUMBER before 2.16"
 
 
 @pytest.mark.parametrize(
     ("command", "facts", "said"),
     [
         (f"{AGAIN} keras", {"Keras": "2.15.0"}, [f"{AGAIN} 'keras==2.15.*'"]),
-        (f"{AGAIN} keras", {"Keras 2": "yes"}, [f"{AGAIN} 'keras<3'"]),
+        (f"{AGAIN} keras", {"Keras 2": "yes"}, [OLDER]),
+        (f"{AGAIN} keras", {"Python": "3.8"}, [OLDER]),
         (
             f"{AGAIN} keras",
             {},
             [
                 f"{AGAIN} 'keras>=3'    # with TensorFlow 2.16 or later",
-                f"{AGAIN} 'keras<3'    # with TensorFlow before 2.16",
+                OLDER,
             ],
         ),
         (f"{AGAIN} keras", {"TensorFlow": "2.12.0"}, [f"{AGAIN} keras"]),  # bounded by its TensorFlow

@@ -160,10 +160,9 @@ def fit_keras(command: str, facts: Facts) -> tuple[str, ...]:
     start = command.rpartition("keras")[0]
     if here := specifiers.read_minor(facts.get("Keras", "")):
         return (f"{start}'keras=={here}.*'",)
-    older = f"{start}'keras<3'"
-    if "Keras 2" in facts:
-        return (older,)
-    return (f"{start}'keras>=3'    # with TensorFlow 2.16 or later", f"{older}    # with TensorFlow before 2.16")
+    older = f"{start}'keras==2.NUMBER.*'    # with TensorFlow 2.NUMBER before 2.16"
+    early = "Keras 2" in facts or specifiers.fits(facts.get("Python", ""), "<3.9")  # Keras 3 begins with Python 3.9.
+    return (older,) if early else (f"{start}'keras>=3'    # with TensorFlow 2.16 or later", older)
 
 
 def _find_limits(package: str, spec: str, facts: Facts, known: Knowledge) -> str:
