@@ -95,8 +95,9 @@ def _suit(commands: Sequence[str], known: Words, facts: Words) -> Iterator[str]:
         # The number of a library says of itself for which CUDA it is.
         said = _OF_NO_RELEASE.sub(r"\1", command)
         said = said if "suffix" in known else wheels.take_log_cuda(said, facts)
-        said = wheels.bound(wheels.take_old_jax(said, facts), facts, load_knowledge())
-        yield wheels.take_fitting_python(said, facts, load_knowledge())
+        for fit in (wheels.take_old_jax, wheels.bound, wheels.take_fitting_python):
+            said = fit(said, facts, load_knowledge())
+        yield said
 
 
 def _fill(answer: Answer, there: Answer, general: Answer, known: Words, facts: Words) -> Answer:

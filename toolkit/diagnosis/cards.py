@@ -159,20 +159,20 @@ def _say_size(size: int) -> str:
 def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
     """Return the numbers of the cards on which not even a context could be made, as their memory is full.
 
-    ``held``: what others hold of a card, if that is most of it, and ``own`` what PyTorch itself holds.
+    Where PyTorch tells who holds what, that is what is returned.
     """
-    if holder := next((found for each in lines if (found := _find_holder(each))), None):
-        return holder
+    if shares := next((found for each in lines if (found := _find_shares(each))), None):
+        return shares
     told = [each for each in lines if each.keys() & {"ordinal", "opened"}]
     numbers = sorted({int(each["ordinal"]) for each in told if "ordinal" in each})
     cards = f"GPU {' and '.join(map(str, numbers))}" if numbers else "the GPU"
     return {"full": cards} if told and told[0] == lines[0] else {}
 
 
-def _find_holder(words: Words) -> Words:
-    """Return how much of a card's memory others hold than the PyTorch that reports it, if that is more than half.
+def _find_shares(words: Words) -> Words:
+    """Return what PyTorch itself (``own``) and others (``held``) hold of a card, if others hold more than half.
 
-    ``beyond``: a single request is more than half of the card, and more than is left.
+    ``beyond`` is returned in their place if a single request is more than half of the card, and more than is left.
     """
     sizes = {name: _read_size(words[name]) for name in ("total", "free", "own", "allocated", "spare") if name in words}
     if not {"total", "free"} <= sizes.keys():

@@ -27,9 +27,6 @@ _FOR_CUDA: Final = re.compile(r"\b(nvidia-(?:(cudnn|nccl|cusparselt|nvshmem|cuds
 _HASHED: Final = re.compile(r"[ *=]\*?((?:\w+_)?(?:py\d+)?h[0-9a-f]{5,}_\d+)\b")
 """The build of a package of conda."""
 _JAX: Final = re.compile(r"(?<=pip install )--upgrade 'jax\[cuda\d+\]'$")
-_JAX_PAGE: Final = "https://storage.googleapis.com/jax-releases/jax_cuda_releases.html"
-_LAST_JAX: Final = {"3.7": "'jax[cuda]==0.3.25'", "3.8": "'jax[cuda12_pip]==0.4.13'"}
-"""The last JAX with CUDA by Pythons that newer ones do not take."""
 _AND_CUDA: Final = ">=2.14"
 """The releases of TensorFlow that have this extra."""
 _RANGE: Final = re.compile(r"(?:[<>]=?[\w.]+,? ?)+")
@@ -204,10 +201,10 @@ def take_log_cuda(command: str, facts: Facts) -> str:
     return command
 
 
-def take_old_jax(command: str, facts: Facts) -> str:
+def take_old_jax(command: str, facts: Facts, known: Knowledge) -> str:
     """Return a command with the last JAX for CUDA that has wheels for an old Python of the log."""
-    last = _LAST_JAX.get(specifiers.read_minor(facts.get("Python", "")), "")
-    return _JAX.sub(f"{last} -f {_JAX_PAGE}", command) if last else command
+    last = known["last_jax"].get(specifiers.read_minor(facts.get("Python", "")), "")
+    return _JAX.sub(last, command) if last else command
 
 
 def find_absent(lines: Sequence[Facts], known: Knowledge) -> Facts:
