@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor
 
-_LINKS: Final = "https://download.pytorch.org/whl/torch_stable.html"
-"""The page of all builds of PyTorch before 1.11."""
 _FACTS: Final = {"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras", "python": "Python"}
 """Facts whose name is not that of the package."""
 
@@ -102,17 +100,16 @@ def find_release(words: Words, facts: Words, known: Knowledge) -> Words:
     return {**told, "release": release, "minor": minor} if release else told
 
 
-def read_local(words: Words, facts: Words) -> Words:
+def read_local(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return where a build of PyTorch's packages is that a requirement names, as +cpu, and whether the log names it."""
     found = re.match(r"(torch|torchvision|torchaudio)==([\d.]+)\+(cpu|xpu|cu\d+|rocm[\d.]+)$", words.get("local", ""))
     if found is None:
         return {}
-    named = facts.get("index of PyTorch", "") in {found[3], "torch_stable.html"}
+    old = known["torch_old_builds"]
+    named = facts.get("index of PyTorch", "") in {found[3], old["page"].rpartition("/")[2]}
     told = {"library": found[1], "release": found[2], "index": f"https://download.pytorch.org/whl/{found[3]}"}
-    # Builds before torch 1.11 are on one page of links for all.
-    since = {"torch": "1.11", "torchvision": "0.12", "torchaudio": "0.11"}[found[1]]
-    old = compare(found[2], f">={since}") == "old"
-    told["page"] = f"-f {_LINKS}" if old else f"--extra-index-url {told['index']}"
+    on_page = compare(found[2], f">={old['until'][found[1]]}") == "old"
+    told["page"] = f"-f {old['page']}" if on_page else f"--extra-index-url {told['index']}"
     return {**told, "named": "yes" if named else "no"}
 
 

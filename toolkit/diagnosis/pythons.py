@@ -168,7 +168,7 @@ def read_requirement(words: Words, facts: Words, known: Knowledge) -> Words:
     """
     asker, asked = (re.split(r"[\[<>=!~]", words.get(name, ""))[0] for name in ("who", "asked"))
     told = {"circular": "yes"} if asker and asker == asked else {}
-    return {**read_marker(words, facts, known), **packages.read_local(words, facts), **told}
+    return {**read_marker(words, facts, known), **packages.read_local(words, facts, known), **told}
 
 
 def judge_systems(known: Words, facts: Words) -> Words:
@@ -269,7 +269,7 @@ def _compare_linux(platform: str, facts: Words) -> Iterator[tuple[str, str]]:
 def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return for which Pythons and systems a TensorFlow has wheels, or which releases have some for this Python."""
     if "local" in words:
-        told = packages.read_local(words, facts)
+        told = packages.read_local(words, facts, known)
         pythons = _span(told["library"], told["release"], known).get("pythons", "") if told else ""
         return {**told, "limits": f"torch {told['release']} has wheels for Python {pythons}. " if pythons else ""}
     if words.get("package") not in {"tensorflow", "tensorflow-cpu", "tensorflow-gpu"}:

@@ -1,6 +1,18 @@
-"""Compares versions with the specifiers of requirements."""
+"""Compares versions with the specifiers of requirements, and tells those that are there from those that are wanted."""
 
 import re
+from typing import Final
+
+_VERSION: Final = re.compile(r"\d+(?:\.\d+)+\w*")
+_WISH: Final = re.compile(
+    r"(?i:\b(?:requires?|needs?|wants?|expects?|at least|minimum|works with"
+    r"|(?:upgrade|update|downgrade) to)\b(?:(?!\b(?:but|have|has|found|detected|installed)\b|[;,]).){0,40})$"
+)
+"""How a line goes on to a version that it wants."""
+_OR_LATER: Final = re.compile(
+    r"(?i:\s*(?:\+(?!\w)|(?:or|and) (?:higher|newer|later|above|greater|up)\b|is (?:required|needed)\b))"
+)
+"""How a line goes on behind one."""
 
 
 def compare(found: str, spec: str) -> str:
@@ -49,3 +61,9 @@ def read_minor(version: str) -> str:
 def step_below(version: str) -> str:
     major, _, minor = version.partition(".")
     return f"{major}.{int(minor) - 1}"
+
+
+def skip_wish(line: str, version: str) -> str | None:
+    """Return what follows in a line on a version that it only wants, which may not be there; None if it does not."""
+    before, found, after = line.partition(version) if _VERSION.fullmatch(version) else ("", "", "")
+    return after if found and (_WISH.search(before) or _OR_LATER.match(after)) else None
