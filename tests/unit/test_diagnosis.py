@@ -589,6 +589,13 @@ def test_a_message_in_another_language_is_searched_no_more_often_than_in_english
     )
 
 
+def test_headline_of_a_pattern_leaves_open_what_differs_from_log_to_log():
+    assert patterns.Pattern("package {name:package} has*wheels for <cp311|cp312>").headline == (
+        "package … has … wheels for cp311"
+    )
+    assert patterns.Pattern("needs ptxas {wanted:version}").headline == "needs ptxas 1.2.3"
+
+
 @pytest.mark.parametrize(
     "line", ["Invalid frob: --barn", "frob: barn is not installed", "FrobNotFound: barn", "frob cannot barn it"]
 )

@@ -26,6 +26,8 @@ _PIECE: Final = re.compile(
     r"\*|<([^<>|]*(?:\|[^<>|]*)+)>|\{(\w+)(?::(\w+))?\}|`([^`*<>{}]+)`|\{(\w+)=([^{}]+)\}|[`'\"\u2018\u2019\u201c\u201d]"
 )
 _QUOTE: Final = r"[`'\"\u2018\u2019\u201c\u201d]"
+_PLACEHOLDER: Final = re.compile(r"(?<!\w)x(?!\w)")
+"""How the sample of a kind of words reads that is no word of its own."""
 _TOOLS: Final = (
     *("bazelisk", "bazel", "docker", "ffmpeg", "mksquashfs", "nvcc", "nvidia-smi", "patchelf", "protoc", "python3"),
     *("python", "realpath", "squashfs"),
@@ -127,6 +129,11 @@ class Pattern:
         return _PIECE.sub(_give_sample, self._inner)
 
     @property
+    def headline(self) -> str:
+        """The line as people see it, with ``…`` for what differs from log to log."""
+        return re.sub(r" {2,}", " ", _PIECE.sub(_give_headline, self._inner)).strip()
+
+    @property
     def _anchored(self) -> bool:
         return self.text.startswith("^")
 
@@ -180,6 +187,13 @@ def _give_sample(piece: re.Match[str]) -> str:
     if re.fullmatch(_QUOTE, piece[0]):
         return piece[0]
     return piece[1].split("|")[0] if piece[1] else piece[4] or piece[6] or _WORDS.get(piece[3], {}).get("sample", "x")
+
+
+def _give_headline(piece: re.Match[str]) -> str:
+    if piece[0] == "*":
+        return " … "
+    sample = _give_sample(piece)
+    return "…" if piece[2] and _PLACEHOLDER.search(sample) else sample
 
 
 def _list_runs(text: str) -> Iterator[tuple[str, ...]]:

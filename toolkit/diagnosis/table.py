@@ -279,9 +279,12 @@ def _build(row: Mapping[str, Any]) -> Row:
     answers = tuple(_answer(answer) for answer in row.get("answers", ()))
     tells = "look_up" in row and all(answer.cause != _TOLD.cause for answer in answers)
     given["answers"] = (*answers, _TOLD) if tells else answers
-    if "examples" not in given:
-        given["examples"] = ("\n".join([Pattern(row["lines"][0]).sample, *row.get("near", ())]),)
-    given.setdefault("title", given["examples"][0].partition("\n")[0].strip())
+    if "examples" in given:
+        given.setdefault("title", given["examples"][0].partition("\n")[0].strip())
+    else:
+        line = Pattern(row["lines"][0])
+        given["examples"] = ("\n".join([line.sample, *row.get("near", ())]),)
+        given.setdefault("title", line.headline)
     return Row(**given, sign=Sign(**sign), rank=Rank(**rank))
 
 
