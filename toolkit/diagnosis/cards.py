@@ -26,8 +26,22 @@ def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
     if "since" in row and not ("gone" in row and here and compare(here, f"<{row['gone']}") == "new"):
         # The toolkit builds TensorFlow with CUDA up to 12.8.
         built = {"built": "yes"} if compare(row["since"], "<=12.8") == "" else {}
-        return {**told, "since": str(row["since"]), **built}
+        older = _find_newest(here, int(number[0]), known) if here else ""
+        return {**told, "since": str(row["since"]), **built, **({"older": older, "here": here} if older else {})}
     return {**told, "gone": str(row["gone"])} if "gone" in row else told
+
+
+def _find_newest(cuda: str, below: int, known: Mapping[str, Any]) -> str:
+    """Return the newest capability below one that the compiler of a CUDA knows, without those of Jetson boards."""
+    fitting = [
+        number
+        for number, row in known["cards"].items()
+        if number < below
+        and number % 10 in {0, 5, 6, 9}
+        and compare(cuda, f">={row.get('since', '9.0')}") == ""
+        and compare(cuda, f"<{row.get('gone', '99')}") == ""
+    ]
+    return f"{max(fitting) // 10}.{max(fitting) % 10}" if fitting else ""
 
 
 def read_cuda(facts: Words) -> str:

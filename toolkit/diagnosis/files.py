@@ -6,6 +6,9 @@ from typing import Any, Final
 
 from toolkit.diagnosis.packages import find_distribution
 
+_NAMED_PARTS: Final = {"cudnn": "CUDNN", "nccl": "NCCL", "nvinfer": "TENSORRT"}
+"""Parts of CUDA whose versions a build of TensorFlow names apart, by how their headers begin."""
+
 Words = Mapping[str, str]
 Knowledge = Mapping[str, Any]
 
@@ -115,3 +118,21 @@ def read_path(words: Words, _facts: Words, _known: Knowledge) -> Words:
     if words.get("file", "x") == "":
         return {"nothing": "yes"}
     return {"folder": words["file"]} if _FOLDER.fullmatch(words.get("file", "x")) else {}
+
+
+def find_headers(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the variable that names the version of which a build of TensorFlow wants headers, and their package."""
+    file, wanted = words.get("file", ""), words.get("wanted", "")
+    part = next((each for each in ("cudnn", "nccl", "nvinfer", "cu") if file.lower().startswith(each)), "")
+    if not part:
+        return {}
+    told = {"variable": f"TF_{_NAMED_PARTS.get(part, 'CUDA')}_VERSION"}
+    major = wanted.partition(".")[0]
+    if part == "cudnn" and major in {"7", "8"}:
+        return {**told, "debian": f"libcudnn{major}-dev"}
+    if part == "cudnn" and wanted:
+        return {**told, "debian": f"libcudnn{major}-dev-cuda-12"}
+    if part == "nccl":
+        return {**told, "debian": "libnccl-dev"}
+    numbered = re.fullmatch(r"(\d+)\.(\d+)(?:\.\d+)*", wanted)
+    return {**told, "debian": f"cuda-toolkit-{numbered[1]}-{numbered[2]}"} if part == "cu" and numbered else told

@@ -13,6 +13,8 @@ _TABLES: Final = re.compile("vtable for ")
 """What stands before the name of a class whose virtual functions are not found."""
 _BUILT: Final = re.compile(r"(?:^|/)(?:build[\w.-]*|cmake-build[\w-]*|bazel-out)/|^(?:\.\./)*(?:lib|bin)/")
 """A folder into which a build writes."""
+_TREE: Final = frozenset({"tensorflow", "tsl", "xla", "stream_executor", "mlir", "toco", "tflite"})
+"""Namespaces of the sources of TensorFlow."""
 _STRINGS: Final = re.compile(r"__cxx11|\[abi:cxx11\]")
 
 Words = Mapping[str, str]
@@ -21,6 +23,7 @@ Words = Mapping[str, str]
 def read_symbol(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
     """Return the name of a symbol without types, arguments and access, and its outermost namespace.
 
+    ``own``: it is of the sources of TensorFlow.
     ``home``: the library that lacks the symbol, if a build has just made it and it is the one that should define it.
     """
     symbol = words.get("exported", words.get("symbol", "")).lstrip('"')
@@ -30,6 +33,7 @@ def read_symbol(words: Words, _facts: Words, known: Mapping[str, Any]) -> Words:
     table = _TABLES.match(symbol)
     told = {"bare": f"{table[0] if table else ''}{name}", **({"exported": name} if "exported" in words else {})}
     told |= {"space": space} if space not in {"", "std"} else {}
+    told |= {"own": "yes"} if space in _TREE else {}
     path = words.get("object", "")
     file = path.rpartition("/")[2]
     owners = (row for row in known["namespaces"] if "library" in row and re.match(row["library"], file))

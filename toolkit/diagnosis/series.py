@@ -34,6 +34,8 @@ _GROWTH: Final = 100
 """Factor by which the last losses must exceed the first ones."""
 _LARGE: Final = 10
 """Loss below which growth may be noise."""
+_UNSCALED: Final = 1000
+"""Loss from which on the squares of inputs or targets that nobody scaled are the reason."""
 _EPOCHS: Final = 3
 """Epochs that show growth."""
 _STEPS: Final = 10
@@ -188,11 +190,13 @@ class _Run:
     @property
     def breaks(self) -> Words:
         """The words of a loss that is no number any more."""
+        told = {"infinite": "yes", "became": "infinite"} if "inf" in self.broken else {"became": "NaN"}
         if not self.steps.kept:
-            return {"never": "yes"} if self.early else {}
-        told = {"before": f"{self.steps.kept[-1]:.3g}", "first": f"{self.steps.kept[0]:.3g}"}
+            return {**told, "never": "yes"} if self.early else {}
+        told |= {"before": f"{self.steps.kept[-1]:.3g}", "first": f"{self.steps.kept[0]:.3g}"}
         grown = self.steps.kept[-1] > max(_LARGE, 10 * min(self.steps.kept)) and min(self.steps.kept) >= 0
-        return {**told, **({"grown": "yes"} if grown else {"sudden": "yes"} if self.steps.count > 2 else {})}
+        how = "grown" if grown else "unscaled" if self.steps.kept[-1] > _UNSCALED else "sudden"
+        return {**told, how: "yes"}
 
 
 @dataclass

@@ -40,6 +40,16 @@ _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
 _PIXELS: Final = 8192
 """More are the points of pictures that were joined into one dimension."""
+_COLUMNS: Final = 1000
+"""Most columns of a table. More numbers of each example are of pictures."""
+_LISTED: Final = 5
+"""Arrays from which on they are samples that nobody joined, and no inputs of a model."""
+_WINDOW: Final = 128
+"""Most samples that a window of steps before each one takes from a series."""
+_PARTS: Final = (0.1, 0.15, 0.2, 0.25, 0.3, 1 / 3, 0.33, 0.4)
+"""Usual shares of the data for a test."""
+_TESTS: Final = ((10000, 60000), (10000, 50000))
+"""Numbers of samples for test and training of MNIST and CIFAR."""
 _ALL: Final = 2048
 """Examples of one tensor from which on they are more than a batch."""
 
@@ -59,16 +69,23 @@ def compare(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
         told = {"one": words["left"], "other": words["right"]}
     one, other = (_read({**words, **told}.get(name, "")) for name in ("one", "other"))
     few, many = sorted((one, other), key=len)
+    if len(many) == len(few) + 1 and few != [*many[:-1]]:
+        spare = [at for at, size in enumerate(many) if size == "1" and _agree([*many[:at], *many[at + 1 :]], few)]
+        if spare and 0 < spare[0] < len(few):
+            return {**told, "spare": "yes", "fat": words.get("left" if many is one else "right", "")}
     if "labels" in words and [*few, "1"] == many:
         return {**told, "narrow": "labels" if many is one else "logits"}
     if len(one) != len(other) or len(one) < 2 or one == other:
         return told
     if told and len(one) == 2 and one[0] == other[0] and "1" in (one[1], other[1]) and not told.keys() & _LABELS:
         return {**told, **_compare_columns(one, other, {**told, **words})}
-    return {**told, **_find_place(one, other)}
+    found = _find_place(one, other)
+    if found.get("differ") == "last" and "labels" in words:
+        found |= {"told_classes": "yes", "outputs": one[-1], "label_width": other[-1]}
+    return {**told, **found}
 
 
-def _find_place(one: list[str], other: list[str]) -> Words:
+def _find_place(one: list[str], other: list[str]) -> dict[str, str]:
     places = [i for i, (first, second) in enumerate(zip(one, other, strict=True)) if first != second]
     if not {value for i in places for value in (one[i], other[i])}.isdisjoint({"1", "none"}):
         return {}
@@ -103,6 +120,8 @@ def _compare_labels(logits: list[str], labels: list[str]) -> Words:
             return {"columns": logits[-1]}
         if labels in ([*logits[:-1], "1"], logits[:-1]):
             return {"classes": logits[-1]}
+    if len(logits) == 2 and labels == ["1", logits[0]] and logits[1] != "1":
+        return {"classes": logits[-1]}
     if len(labels) == 1 < len(logits) and {logits[0], labels[0]}.isdisjoint({"0", "none"}):
         few, many = sorted((int(logits[0]), int(labels[0])))
         steps, rest = divmod(many, few) if few else (1, 0)
@@ -153,6 +172,38 @@ def _compare_weights(words: Words, variable: str, layer: str) -> Words:
     return {}
 
 
+def compare_lengths(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return what the numbers of samples say that Keras prints of inputs (``xs``) and labels (``ys``).
+
+    ``listed``: one of the two is a list of samples, each taken for an input of its own. ``once``: it is one sample.
+    ``own``: the inputs differ among themselves. ``parts``: the two are parts of one data set, for training and a test.
+    """
+    sizes = {name: re.findall(r"\d+", words.get(name, "")) for name in ("xs", "ys")}
+    if not all(sizes.values()) or any("0" in each for each in sizes.values()):
+        return {}
+    for side, other in (("xs", "ys"), ("ys", "xs")):
+        if len(sizes[side]) >= _LISTED:
+            return {"listed": side[0], "items": str(len(sizes[side])), "item": sizes[side][0]}
+        if sizes[side] == ["1"] != sizes[other]:
+            return {"once": side[0], "many": max(sizes[other], key=int)}
+    if len({*sizes["xs"]}) > 1:
+        return {"own": ", ".join(sizes["xs"]), "least": min([*sizes["xs"], *sizes["ys"]], key=int)}
+    first, second = (int(sizes[name][0][:_DIGITS]) for name in ("xs", "ys"))
+    return _compare_numbers(first, second, len(sizes["xs"]))
+
+
+def _compare_numbers(one: int, other: int, inputs: int) -> Words:
+    told = {"x_size": str(one), "y_size": str(other)}
+    least, most = sorted((one, other))
+    if most <= least + _WINDOW and most < 2 * least:
+        return {**told, "over": str(most - least), "longer": "x" if one > other else "y"}
+    if most % least == 0 and inputs == most // least:
+        return {**told, "joined": str(most // least)}
+    share = least / (one + other)
+    parted = any(abs(share - part) * (one + other) <= 1 for part in _PARTS) or (least, most) in _TESTS
+    return {**told, "parted": "yes"} if parted else told
+
+
 def find_cut(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return that the validation was cut short, if the steps of the epoch before it were all done."""
     return {"cut": "validation"} if "done" in words and words["done"] == words["steps"] else {}
@@ -174,9 +225,9 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     if {"wanted", "other"} <= words.keys():
         shapes = [_read(words[name]) for name in ("wanted", "other")]
         told = {"ranks": f"{len(shapes[0])} {len(shapes[1])}"} if len(shapes[0]) != len(shapes[1]) else {}
-        return {**told, **_find_axis(*shapes)}
+        return {**told, **(_find_axis(*shapes) or _find_other_size(*shapes))}
     if {"size", "other"} <= words.keys():
-        return _find_single(words["size"], _read(words["other"])) or _find_picture(words)
+        return _find_single(words["size"], other) or _find_picture(words) or _find_last(words["size"], other)
     if {"rank", "found"} <= words.keys():
         told = {"ranks": f"{words['rank']} {words['found']}"} if words["rank"] != words["found"] else {}
         return {**told, **batches} if int(words["found"]) == int(words["rank"]) + 1 else told
@@ -186,7 +237,17 @@ def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
 def _find_single(size: str, sizes: list[str]) -> Words:
     """Return the number of a layer's inputs if the shape that it gets is one example of as many numbers."""
     whole = len(sizes) > 1 and "none" not in sizes and prod(map(int, sizes)) == int(size)
-    return {"single": size} if whole else {}
+    # One square picture whose rows were taken for a batch of examples.
+    square = len(sizes) == 2 and sizes[1] != "none" and int(sizes[1]) > 1 and int(sizes[1]) ** 2 == int(size)
+    return {"single": size} if whole or (square and sizes[0] in {"none", sizes[1]}) else {}
+
+
+def _find_last(size: str, other: list[str]) -> Words:
+    """Return what the last size of data is that a layer refuses: the colours of pictures, or features of a table."""
+    if len(other) == 4 and size in {"1", "3", "4"}:
+        return {"differ": "colours", "channels": size}
+    table = len(other) == 2 and other[1] != "none" and max(int(size), int(other[1])) <= _COLUMNS
+    return {"differ": "features", "features": size} if table else {}
 
 
 def _find_picture(words: Words) -> Words:
@@ -201,6 +262,23 @@ def _find_picture(words: Words) -> Words:
 
 def _read(shape: str) -> list[str]:
     return re.findall(r"\d+|none", shape.lower().replace("?", "none"))
+
+
+def _find_other_size(wanted: list[str], other: list[str]) -> Words:
+    """Return which sizes of data are not those of the model: of a picture, its colours, steps or features."""
+    if len(wanted) != len(other) or len(wanted) < 2:
+        return {}
+    pairs = enumerate(zip(wanted, other, strict=True))
+    places = [at for at, pair in pairs if pair[0] != pair[1] and "none" not in pair]
+    if len(wanted) == 4 and wanted[3] in {"1", "3"} and other[1] == wanted[3] != other[3]:
+        return {"differ": "turned"}
+    if places == [3] and len(wanted) == 4:
+        return {"differ": "colours", "channels": wanted[3]}
+    if places and {1, 2} >= {*places} and len(wanted) == 4 and "none" not in wanted[1:3]:
+        return {"differ": "picture", "sides": " x ".join(wanted[1:3]), "sides_argument": ", ".join(wanted[1:3])}
+    if places == [len(wanted) - 1]:
+        return {"differ": "features", "features": wanted[-1]}
+    return {"differ": "steps", "steps": wanted[1]} if places == [1] and len(wanted) == 3 else {}
 
 
 def _find_axis(wanted: list[str], other: list[str]) -> Words:

@@ -35,6 +35,27 @@ def find_listed(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words
     return _find(words.get("refused", words.get("value", "")), _NAME.findall(words.get("allowed", "")))
 
 
+def find_logged(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the name in the logs of an epoch that a callback means by another, or why the logs have none for it.
+
+    ``unvalidated``: they have no values of a validation at all. ``empty``: they have no losses.
+    """
+    asked, held = words.get("asked", ""), _NAME.findall(words.get("held", ""))
+    if "held" not in words or not asked:
+        return {}
+    if not any("loss" in each for each in held):
+        return {"empty": "yes"}
+    short = re.sub(r"_\d+$", "", asked.lower().replace("accuracy", "acc"))
+    alike = [each for each in held if re.sub(r"_\d+$", "", each.lower().replace("accuracy", "acc")) == short]
+    if alike:
+        return {"numbered" if re.search(r"_\d+$", alike[-1]) else "meant": alike[-1]}
+    if asked.startswith("val_") and not any(each.startswith("val_") for each in held):
+        return {"unvalidated": "yes"}
+    # Where a metric has another name, only one of the same side can be meant: val_f1 is none of the training.
+    side = [each for each in held if each.startswith("val_") == asked.startswith("val_")]
+    return _find(asked, side)
+
+
 def _find(name: str, names: Iterable[str]) -> Words:
     wrong = _reduce(name)
     by_form = {_reduce(each): each for each in names if each != name}
