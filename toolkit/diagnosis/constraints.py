@@ -50,39 +50,118 @@ def _say(who: str, wish: Words) -> str:
 
 def find_conflict(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
     """Return which packages want what the requirements do not name, or what excludes each other, as pip lists it."""
-    asked = {normalize(name): each["asked"] for each in lines if (name := each.get("asked", "").partition("==")[0])}
-    # Poetry writes a single version without ==.
     wishes = [
-        {**each, "limit": re.sub(r"^(?=\d)", "==", each["limit"].strip().replace(" and ", ","))}
-        for each in lines
+        {**each, "limit": _read_limit(each["limit"].strip())}
+        for each in map(_read_uv, lines)
         if "wisher" in each and "|" not in each["limit"]
     ]
-    requested = [each["asked"] for each in lines if "==" in each.get("asked", "")]
-    twice = next((one for one in requested for other in requested if _names_again(one, other)), "")
-    if twice:
+    requested = [_join(f"{each['asked']}{each.get('further', '')}") for each in lines if "asked" in each]
+    where = next(({"file": each["file"], "number": each["number"]} for each in lines if "file" in each), {})
+    exact = [each for each in requested if "==" in each]
+    if twice := next((one for one in exact for other in exact if _names_again(one, other)), ""):
         name = twice.partition("==")[0]
-        both = dict.fromkeys(each for each in requested if each.partition("==")[0] == name)
+        both = dict.fromkeys(each for each in exact if each.partition("==")[0] == name)
         return {"twice": name, "both": " and ".join(both)}
+    told = _find_refused(wishes, requested, where.get("file", "requirements.txt"), known)
+    told = told or _find_pair(wishes, known) or _find_tried(wishes, lines)
+    pinned = next((each["pinned"] for each in lines if "pinned" in each), "")
+    if not told and where and pinned and not wishes and not requested:
+        return {**where, "pinned": pinned, "held": _read_name(pinned)}
+    alone = next((each["alone"] for each in lines if "alone" in each), "")
+    if told or not alone or requested:
+        return told
+    wanted = {f"{each['wish']}{each['limit']}": each["wish"] for each in wishes}
+    sole = {"sole": next(iter(wanted)), "unmet": wishes[0]["wish"]} if len(wanted) == 1 else {}
+    return {"alone": alone, **sole}
+
+
+def _find_refused(wishes: Sequence[Words], requested: Sequence[str], file: str, known: Mapping[str, Any]) -> Words:
+    """Return which package does not take what the requirements name, and what all of them take."""
+    asked = {normalize(_read_name(each)): each for each in requested}
     for each in wishes:
         named = asked.get(normalize(each["wish"]), "")
-        if "==" in named and compare(named.partition("==")[2], each["limit"]):
-            return {"named": named, "wisher": each["wisher"], "wanting": _tell_wish(each)}
+        limit = named[len(_read_name(named)) :]
+        if limit and not overlap(limit, each["limit"]):
+            told = {"named": named, "wisher": each["wisher"], "wanting": _tell_wish(each), "list": file}
+            return {**told, **_find_common(wishes, each["wish"]), **_find_newest(wishes, each, limit, known)}
+    return {}
+
+
+def _find_pair(wishes: Sequence[Words], known: Mapping[str, Any]) -> Words:
+    """Return two packages that exclude each other by what they want of a third one."""
     for number, each in enumerate(wishes):
         for other in wishes[number + 1 :]:
             apart = normalize(each["wisher"]) != normalize(other["wisher"])  # pip tries several releases of one package
             if apart and each["wish"] == other["wish"] and not overlap(each["limit"], other["limit"]):
                 wanting = f"{_tell_wish(each)}, and {_tell_wish(other)}"
-                return {"wanting": wanting, **_find_fitting(wishes, each["wish"], known)}
+                return {"wanting": wanting, **_find_fitting(wishes, each["wish"], known), **_judge_cuda(each["wish"])}
+    return {}
+
+
+def _find_tried(wishes: Sequence[Words], lines: Sequence[Words]) -> Words:
+    """Return the one package of which each release was tried in vain."""
     pairs, releases = {(each["wisher"], each["wish"]) for each in wishes}, {each.get("release") for each in wishes}
-    if len(pairs) == 1 and len(releases) > 1:
-        tried = sorted({f"{each['wish']}{each['limit']}" for each in wishes})
-        return {"tried": wishes[0]["wisher"], "attempts": " or ".join(tried), "unmet": wishes[0]["wish"]}
-    alone = next((each["alone"] for each in lines if "alone" in each), "")
-    if not alone or asked:
+    listed = {each["plenty"] for each in lines if "plenty" in each} & {_read_name(wisher) for wisher, _ in pairs}
+    if len(pairs) != 1 or (len(releases) == 1 and not listed):
         return {}
-    told = {"alone": alone}
-    wanted = {f"{each['wish']}{each['limit']}": each["wish"] for each in wishes}
-    return {**told, "sole": next(iter(wanted)), "unmet": wishes[0]["wish"]} if len(wanted) == 1 else told
+    tried = sorted({f"{each['wish']}{each['limit']}" for each in wishes})
+    unmet = wishes[0]["wish"]
+    told = {"tried": _read_name(wishes[0]["wisher"]), "attempts": " or ".join(tried), "unmet": unmet}
+    return {**told, **_judge_cuda(unmet)}
+
+
+def _judge_cuda(package: str) -> Words:
+    """Return whether a package is one of CUDA's libraries, of which frameworks ask for exact releases."""
+    return {"of_cuda": package} if re.match(r"nvidia-\w[\w-]*-cu1\d$", package) else {}
+
+
+def _read_uv(line: Words) -> Words:
+    """Return the words of a line of uv's, in which a package and its version stand together, as those of pip's."""
+    wanted = line.get("dependency", "") or f"{line.get('package', '')}{line.get('spec', '')}"
+    if "who" not in line or "asked" not in line:
+        return line
+    wish, asker = _read_name(wanted), line["who"]
+    exact = {"wisher": _read_name(asker), "release": asker.partition("==")[2]} if "==" in asker else {"wisher": asker}
+    return {**line, **exact, "wish": wish, "limit": wanted[len(wish) :]}
+
+
+def _read_limit(text: str) -> str:
+    """Return the specifiers at the start of a text. Poetry writes a single version without ==."""
+    limit = re.split(r" (?=[a-z])(?!and [<>=!~])", text)[0]
+    return f"=={limit}" if limit[:1].isdigit() else _join(limit)
+
+
+def _join(specifiers: str) -> str:
+    """Return specifiers as they are written in requirements: pip lists them with "and" between."""
+    return specifiers.replace(" and ", ",")
+
+
+def _read_name(requirement: str) -> str:
+    return re.split(r"[\[<>=!~; ]", requirement)[0]
+
+
+def _find_common(wishes: Sequence[Words], package: str) -> Words:
+    """Return what all packages of a list take of another one, or which two of them exclude each other."""
+    first = {each["wisher"]: each for each in reversed(wishes) if each["wish"] == package}  # pip tries older ones later
+    limits = [*dict.fromkeys(each["limit"] for each in first.values())]
+    if common := intersect(limits):
+        return {"common": f"{package}{common}"}
+    pairs = ((one, other) for one in first.values() for other in first.values())
+    apart = next((pair for pair in pairs if not overlap(pair[0]["limit"], pair[1]["limit"])), None)
+    return {"apart": f"{_tell_wish(apart[0])}, and {_tell_wish(apart[1])}"} if apart else {}
+
+
+def _find_newest(wishes: Sequence[Words], refused: Words, limit: str, known: Mapping[str, Any]) -> Words:
+    """Return the newest TensorFlow that takes the release of a package that the requirements name."""
+    if refused["wisher"] not in known["tensorflows"]:
+        return {}
+    tried = {read_minor(each.get("release", "")) for each in wishes if each["wisher"] == refused["wisher"]}
+    rows = known["tensorflow"].items()
+    taking = {minor: row for minor, row in rows if overlap(row.get(refused["wish"], "<0"), limit)}
+    if not taking or {*taking} & tried:
+        return {}
+    minor, row = [*taking.items()][-1]
+    return {"taking": minor, "pythons": row["python"], "newest": row["python"].rpartition(" ")[2]}
 
 
 def _names_again(one: str, other: str) -> bool:

@@ -86,8 +86,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         told |= {"internal": name} if row is None and "program" in words and re.match("_(?!_)", name) else {}
         return {**told, **hidden, **old, **({} if inner else _guess(module, name, package, facts, known))}
     package = str(row["package"])
-    use = row["names"].get(name, "") if isinstance(row["names"], dict) else row.get("instead", "")
-    use = use or (hidden.get("public", "") if "gone" in row else "")
+    use = _find_use(row, module, name) or (hidden.get("public", "") if "gone" in row else "")
     held = find_wish(package, facts, known)
     told |= {
         "package": package,
@@ -102,7 +101,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         back = str(row.get("back", ""))
         again = {"again": back} if package == "keras" and back.startswith("2.") else {}
         until = f"and later, before {back}," if back else "and later"
-        return {**told, **again, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
+        dated = {**again, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
+        return {**told, **dated, **_judge_keras(row, module, use), "sought": module if name == _ANY else name}
     since = str(row["since"])
     stays = held and not overlap(f">={since}", held)
     if package == "keras" and since.startswith("2."):
@@ -110,6 +110,24 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if early and package == "tensorflow":
         told |= {"early": "yes", "wanted": f">={since}{_limit(words.get('culprit', ''), known)}"}
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _find_use(row: Mapping[str, Any], module: str, name: str) -> str:
+    """Return what takes the place of a name or module that a package lost."""
+    part = module.rpartition(".")[2] if name == _ANY else name
+    return str(row["names"].get(part, "") if isinstance(row["names"], dict) else row.get("instead", ""))
+
+
+def _judge_keras(row: Mapping[str, Any], module: str, use: str) -> Words:
+    """Return whether what a Keras 2 lost was never in TensorFlow, or is had again by an older TensorFlow."""
+    gone = str(row["gone"])
+    if row["package"] != "keras" or not fits(gone, "<3"):
+        return {}
+    if row.get("inner") and module.startswith("tensorflow.keras"):
+        public = re.sub(r"(?<![\w.])keras\.", "tensorflow.keras.", use)
+        return {"never": "yes", "below_gone": step_below(gone), "instead": f"In its place use {public}. "}
+    # Until 2.3 Keras computes by itself, and from 2.5 on its number is that of TensorFlow.
+    return {"paired": "yes"} if fits(gone, ">=2.5") else {"early_keras": "yes"}
 
 
 def _limit(package: str, known: Knowledge) -> str:

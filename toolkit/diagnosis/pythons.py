@@ -57,17 +57,37 @@ def find_source_release(words: Words, facts: Words, known: Knowledge) -> Words:
 
 def find_wanted(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return for which Pythons there are wheels of what a requirement asks for, if this is another one."""
+    told = {"offered": _shorten_list(words["listed"].rstrip(")"))} if "listed" in words else {}
+    # pip names the way to a requirement as "wisher==1.2->-r list.txt (line 3)".
+    asker = words.get("who", "").partition("->")[0].strip()
+    if re.match(r"[a-z0-9]", asker, re.IGNORECASE):
+        told |= {"asker": asker, "who_name": re.split(r"[\[<>=!~; ]", asker)[0]}
     wanted = re.match(r"([\w.-]+?)(?:\[.*\])? ?([<>=!~].*)$", words["wanted"])
-    listed = list_pythons(wanted[1], wanted[2], known) if wanted and "+" not in wanted[2] else []
+    if wanted is None or "+" in wanted[2]:
+        return told
+    least = re.search(r"(?:>=|==|~=)([\d.]+)", wanted[2])
+    asked = {"package": wanted[1], "first": "", "asked": least[1] if least else "9999", "listed": words["listed"]}
+    if intel := _judge_intel_list(asked, facts, known):
+        return {**told, **intel, "package": wanted[1]}
+    listed = list_pythons(wanted[1], wanted[2], known)
     if not listed or read_minor(facts.get("Python", "")) in listed:
-        return {}
-    return {"pythons": " to ".join(dict.fromkeys([listed[0], listed[-1]])), "newest": listed[-1]}
+        return told
+    return {**told, "pythons": " to ".join(dict.fromkeys([listed[0], listed[-1]])), "newest": listed[-1]}
+
+
+def _shorten_list(listed: str) -> str:
+    """Return a list of releases by its ends, if it is long."""
+    each = [release.strip() for release in listed.split(",")]
+    return listed if len(each) < 6 else f"{each[0]} to {each[-1]}"
 
 
 def find_pythons(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the Pythons for which a release that pip does not find has wheels."""
     package = words["package"]
     told = {**read_marker(words, facts, known), **_find_neighbours(words, known)}
+    if pinner := re.search(r"\(from ([a-z0-9][\w.\[\]<>=!~,-]*)(?:->|\))", words.get("marker", ""), re.IGNORECASE):
+        told |= {"pinner": pinner[1], "pinner_name": re.split(r"[\[<>=!~]", pinner[1])[0]}
+    told |= {"empty": "yes"} if packages.normalize(package) == "tensorflow-intel" and words["first"] == "0.0.1" else {}
     if package == "tensorflow" and "upper" not in told:
         told |= _read_list(words, known)
     if "upper" in told:
@@ -168,6 +188,7 @@ def read_requirement(words: Words, facts: Words, known: Knowledge) -> Words:
     """
     asker, asked = (re.split(r"[\[<>=!~]", words.get(name, ""))[0] for name in ("who", "asked"))
     told = {"circular": "yes"} if asker and asker == asked else {}
+    told["pytorch"] = f"https://download.pytorch.org/whl/{facts.get('index of PyTorch', 'cu128')}"
     return {**read_marker(words, facts, known), **packages.read_local(words, facts, known), **told}
 
 
@@ -277,13 +298,15 @@ def find_wheels(words: Words, facts: Words, known: Knowledge) -> Words:
     if asked := words.get("asked", ""):
         row = known["tensorflow"].get(read_minor(asked), {})
         systems = next((text for spec, text in known["tensorflow_systems"].items() if fits(asked, spec)), "")
-        pythons = str(row.get("python", ""))
+        pythons = str(row.get("python", "") or ("3.5 to 3.6" if fits(asked, "<1.13") else ""))
         if not pythons:
             return {}
         first, _, last = pythons.partition(" to ")
         here = read_minor(facts.get("Python", ""))
         told = {"pythons": pythons, "newest": last, "systems": systems}
-        told |= {"python_fits": "yes"} if fits(here, f">={first},<={last or first}") else {}
+        other = {"other": here} if here else {}
+        told |= {"python_fits": "yes"} if fits(here, f">={first},<={last or first}") else other
+        told |= {"apple": "yes"} if "Apple's processor" in facts and fits(asked, "<2.13") else {}
         return {**told, "asked_minor": read_minor(asked)}
     here = read_minor(facts.get("Python", ""))
     ranges = {minor: row["python"].split(" to ") for minor, row in known["tensorflow"].items()}
@@ -301,6 +324,8 @@ def read_tags(words: Words, facts: Words, known: Knowledge) -> Words:
         told["pytorch"] = words["registry"]
     if "here" in words:
         told["here"] = f"{words['here'][0]}.{words['here'][1:]}"
+    if "active" in words and "here" in told:
+        told["bound"] = f">={words['active']},<{told['here']}"
     if listed := numbers.find_pythons(words.get("tags", "")):
         return {**told, "listed": ", ".join(listed), "newest": listed[-1]}
     if "here" in words and "asked" in words:

@@ -49,7 +49,8 @@ def overlap(one: str, other: str) -> bool:
         return True
     limits = {Version(Version(each.version.removesuffix(".*")).base_version) for each in both}
     near = {Version(f"{limit}.{tail}") for limit in limits for tail in ("0", "1", "post1")}
-    below = {Version(f"{limit.major}.{max(limit.minor - 1, 0)}") for limit in limits}
+    below = {Version(f"{limit.major}.{limit.minor - 1}") for limit in limits if limit.minor}
+    below |= {Version(f"{limit.major - 1}.99") for limit in limits if limit.major and not limit.minor}
     return any(version in both for version in limits | near | below)
 
 
