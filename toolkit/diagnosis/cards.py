@@ -12,6 +12,10 @@ Words = Mapping[str, str]
 
 _OLDER: Final = {"11": "450.80.02"}
 """The first driver that runs programs of a major version of CUDA, for those that the version table has not got."""
+_DIGITS: Final = 9
+"""Digits that are read of a number."""
+_FEW: Final = 5
+"""Others count from this part of a card's memory on: a context and the screen take less."""
 
 
 def date_card(words: Words, facts: Words, known: Mapping[str, Any]) -> Words:
@@ -166,6 +170,19 @@ def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Wo
     return {**told, **sizes, "room": "little" if free < 2**30 else "enough"}
 
 
+def fit_cudnn(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return what pip is to install for a cuDNN that is not older than the one of the build, nor of another major one.
+
+    ``old``: the build is one for CUDA 11, as TensorFlow before 2.14 is.
+    """
+    built = words.get("built", "")
+    major, minor = (int(each[:_DIGITS]) for each in built.split(".")[:2]) if built else (0, 0)
+    if major < 8:
+        return {"ancient": "yes"} if built else {}
+    old = {"old": "yes"} if (major, minor) < (8, 7) else {}
+    return {"spec": f"nvidia-cudnn-cu{'11' if (major, minor) < (8, 8) else '12'}>={built},<{major + 1}", **old}
+
+
 def _say_size(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
 
@@ -186,17 +203,27 @@ def list_full(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
 def _find_shares(words: Words) -> Words:
     """Return what PyTorch itself (``own``) and others (``held``) hold of a card, if others hold more than half.
 
-    ``beyond`` is returned in their place if a single request is more than half of the card, and more than is left.
+    In their place stands ``beyond`` if a single request is more than half of the card, and more than is left,
+    ``pieces`` if what PyTorch has in reserve would be enough for it, and ``alone`` if next to nothing is of ``others``.
     """
-    sizes = {name: _read_size(words[name]) for name in ("total", "free", "own", "allocated", "spare") if name in words}
+    names = ("total", "free", "own", "allocated", "spare", "process")
+    sizes = {name: _read_size(words[name]) for name in names if name in words}
     if not {"total", "free"} <= sizes.keys():
         return {}
     need = _read_size(words.get("need", "0 B"))
-    if need > max(sizes["total"] / 2, sizes["free"] + sizes.get("spare", 0)):
-        return {"beyond": "yes"}
     own = sizes.get("own", sizes.get("allocated", 0) + sizes.get("spare", 0))
+    spare = own - sizes.get("allocated", own)
+    if need > max(sizes["total"] / 2, sizes["free"] + spare):
+        return {"beyond": "yes"}
+    own = max(own, sizes.get("process", 0))
     held = sizes["total"] - sizes["free"] - own
-    return {"own": _say_size(own), "held": _say_size(held)} if held > sizes["total"] / 2 else {}
+    if held > sizes["total"] / 2:
+        return {"own": _say_size(own), "held": _say_size(held)}
+    if spare >= need > 0:
+        return {"pieces": _say_size(spare)}
+    if held < sizes["total"] / _FEW:
+        return {"alone": _say_size(own)}
+    return {"own": _say_size(own), "others": _say_size(held)}
 
 
 def _read_size(text: str) -> int:

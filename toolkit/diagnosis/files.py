@@ -70,6 +70,21 @@ def find_majors(lines: Sequence[Words], known: Knowledge) -> Words:
     )
 
 
+def date_missing(lines: Sequence[Words], known: Knowledge) -> Words:
+    """Return of which CUDA the libraries are that a TensorFlow before 2.14 lacks, or that it is cuDNN 8 alone.
+
+    Later ones do not name them.
+    """
+    asked = [each["asked"].lower() for each in lines if "asked" in each]
+    if asked and all(each.startswith("libcudnn") for each in asked):
+        return {"lone": "cuDNN 8"} if ".so.8" in asked[0] else {}
+    exact = [found[1] for each in asked if (found := re.search(r"\.so\.(10\.\d)$", each))]
+    if exact or any(each.startswith("libcudnn.so.7") for each in asked):
+        return {"era": exact[0] if exact else "10.1"}
+    cudas = {_find_cuda(each, known) for each in asked}
+    return {"era": "11"} if "11" in cudas or any(each.startswith("libcudnn.so.8") for each in asked) else {}
+
+
 def find_own(words: Words, _facts: Words, known: Knowledge) -> Words:
     """Return whether the file that was imported as a module is one of one's own."""
     file = words.get("file", "")

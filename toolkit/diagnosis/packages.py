@@ -6,6 +6,14 @@ from typing import Any, Final
 
 from toolkit.diagnosis.specifiers import compare, fits, overlap, read_minor
 
+_LIBRARIES: Final = {
+    "CUDA": "cuda-runtime",
+    "cuDNN": "cudnn",
+    "cuFFT": "cufft",
+    "cuSOLVER": "cusolver",
+    "cuSPARSE": "cusparse",
+}
+"""Packages of the libraries whose numbers are read."""
 _FACTS: Final = {"tensorflow": "TensorFlow", "numpy": "NumPy", "keras": "Keras", "python": "Python"}
 """Facts whose name is not that of the package."""
 
@@ -157,6 +165,31 @@ def judge_extension(words: Words, facts: Words, known: Knowledge) -> Words:
     if not owner or owner in known["foundations"]:
         return told
     return {**told, "follower" if package in known["torch_releases"] else "foreign": package}
+
+
+def keep_jax(_words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return the release of JAX that a log shows, if its plugin for CUDA of the same release is in the index."""
+    here = facts.get("jax", "")
+    return {"kept": here} if here and compare(here, ">=0.4.30") == "" else {}
+
+
+def read_library(words: Words, facts: Words, _known: Knowledge) -> Words:
+    """Return which library of NVIDIA JAX wants, its least release, and what pip is to install for that.
+
+    The numbers are those that NVIDIA's headers make of a release: 8906 is 8.9.6 for cuDNN, 91002 is 9.10.2.
+    """
+    what, said = words.get("library") or words.get("outdated", ""), words.get("least") or words.get("built", "")
+    major = facts.get("CUDA of jaxlib") or facts.get("CUDA library") or "12"
+    if what not in _LIBRARIES or not said or major not in {"11", "12"}:
+        return {}
+    number, wide = int(said[:9]), int(said[:9]) >= 10_000 and what == "cuDNN"
+    parts = [number // 10_000, number // 100 % 100] if wide else [number // 1000, number // 100 % 10]
+    parts += [number % 100]
+    if what == "CUDA":
+        major, parts = str(number // 1000), [number // 1000, number % 1000 // 10]
+    wanted = ".".join(map(str, parts))
+    below = f",<{parts[0] + 1}" if what == "cuDNN" else ""
+    return {"what": what, "wanted": wanted, "spec": f"nvidia-{_LIBRARIES[what]}-cu{major}>={wanted}{below}"}
 
 
 def compare_protobuf(words: Words, _facts: Words, _known: Knowledge) -> Words:

@@ -23,6 +23,12 @@ _DIGITS: Final = 18
 """Digits that are read of a number."""
 _LITTLE: Final = 64
 """A request of fewer MiB fails only where the memory is full."""
+_SCANT: Final = 1_000
+"""MB of which TensorFlow gets more on the smallest card in use."""
+_VAST: Final = 1 << 37
+"""Bytes that few machines have."""
+_HALVES: Final = {"float64": "float32", "int64": "int32", "complex128": "complex64"}
+"""Types of numbers that take half the room."""
 _LARGE: Final = 1 << 28
 """Bytes from which on one tensor says more of the data than of what else fills the memory."""
 _FILLS: Final = 1 << 30
@@ -314,17 +320,37 @@ def count_processes(words: Words, _facts: Words, _known: Mapping[str, Any]) -> W
     return {} if joined == size else {"more" if joined > size else "fewer": words["joined"]}
 
 
-def measure(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+def measure(words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return how much room a large tensor takes, and whether it is of a ``single`` example or of the ``whole`` data.
 
-    ``little`` is a request so small that it says nothing of the data.
+    ``little`` is a request so small that it says nothing of the data. ``scant`` is what TensorFlow got of the card,
+    and ``compiled`` says that XLA asked.
     """
+    taken = facts.get("GPU memory of TensorFlow", "")
+    if taken and int(taken[:_DIGITS]) < _SCANT:
+        return {"scant": f"{taken} MB"}
     if "bytes" in words:
         request = int(words["bytes"][:_DIGITS]) >> 20
-        return {"little": f"{max(request, 1)} MiB"} if request < _LITTLE else {}
+        return {"little": f"{max(request, 1)} MiB"} if request < _LITTLE else {"compiled": "yes"}
     sizes = [int(size) for size in re.findall(r"\d+", words.get("shape", ""))]
     room = prod(sizes) * _BYTES.get(words.get("type", "").lower(), 0)
     if room < _LARGE or len(sizes) < 3:
         return {}
     told = {"tensor": f"{room / 2**30:.1f} GiB", "batch": str(sizes[0])}
     return {**told, **({"single": "yes"} if sizes[0] == 1 else {"whole": "yes"} if sizes[0] >= _ALL else {})}
+
+
+def measure_array(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return whether an array for which there is no room is so large that it can not be meant, or says nothing.
+
+    ``half`` is the type of numbers by which it takes half the room.
+    """
+    number, _, unit = words.get("need", "").partition(" ")
+    size = float(number) * 1024 ** " KMGT".find(unit[0].upper()) if unit else int(words.get("bytes", "0")[:_DIGITS])
+    said = words.get("need") or f"{size / 2**30:.1f} GiB"
+    if size >= _VAST:
+        return {"vast": said}
+    if 0 < size < _LITTLE << 20:
+        return {"few": words.get("need") or f"{size / 2**20:.1f} MiB"}
+    half = _HALVES.get(words.get("dtype", ""), "")
+    return {"half": half} if half else {}
