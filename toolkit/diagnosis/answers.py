@@ -140,6 +140,8 @@ def gather(row: Row, words: Words, facts: Words, lines: Sequence[Words] = ()) ->
     if raiser and "answered" not in words and raiser not in load_knowledge()["foundations"]:
         file = words.get("raising", "") if raiser == words["raiser"] else raiser
         known["culprit"] = packages.find_distribution(file or raiser, load_knowledge())
+    if (asker := words.get("caller", "")) and asker not in load_knowledge()["foundations"]:
+        known["asker"] = packages.find_distribution(asker, load_knowledge())
     known["applicant"] = known.get("culprit", "the program")
     known |= _find_ended(words, facts)
     if compute := _COMPUTED.get(row.id):
@@ -266,6 +268,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "libcuda-missing": cards.find_loaded,
     "gpu-error-shown": cards.judge_head,
     "data-ran-out": shapes.find_cut,
+    "label-range": shapes.judge_label,
     "torch-rendezvous": shapes.count_processes,
     "shape-of-input": shapes.ranks,
     "session-feed": shapes.ranks,

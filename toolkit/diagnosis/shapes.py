@@ -46,6 +46,8 @@ _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
 _PIXELS: Final = 8192
 """More are the points of pictures that were joined into one dimension."""
+_GREYS: Final = 255
+"""The white of a picture."""
 _COLUMNS: Final = 1000
 """Most columns of a table. More numbers of each example are of pictures."""
 _LISTED: Final = 5
@@ -211,8 +213,21 @@ def _compare_numbers(one: int, other: int, inputs: int) -> Words:
 
 
 def find_cut(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
-    """Return that the validation was cut short, if the steps of the epoch before it were all done."""
-    return {"cut": "validation"} if "done" in words and words["done"] == words["steps"] else {}
+    """Return whether the training or the validation after it was cut short, by the steps of the epoch."""
+    if "done" not in words:
+        return {}
+    return {"cut": "validation" if words["done"] == words["steps"] else "training"}
+
+
+def judge_label(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return how a label lies beside the classes: ``next_to`` them, or as the grey of a ``mask``."""
+    if "classes" not in words or not words.get("label", "").isdigit():
+        return {}
+    label, classes = (int(words[name][:_DIGITS]) for name in ("label", "classes"))
+    told = {"last": str(classes - 1)}
+    if label == classes > 1:
+        return {**told, "next_to": str(classes)}
+    return {**told, "mask": "yes"} if label == _GREYS > classes > 1 else told
 
 
 def ranks(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
