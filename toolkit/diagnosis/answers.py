@@ -261,6 +261,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "nvcc-and-host-compiler": cards.name_older_compiler,
     "cudnn-handle": cards.measure_memory,
     "cudnn-older": cards.fit_cudnn,
+    "pytorch-card": cards.find_torch_index,
     "keras-private": packages.judge_copy,
     "driver-too-old": cards.find_driver,
     "ptx-newer-than-ptxas": cards.find_driver,

@@ -170,6 +170,13 @@ def measure_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Wo
     return {**told, **sizes, "room": "little" if free < 2**30 else "enough"}
 
 
+def find_torch_index(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the index of PyTorch whose builds have code for a card that newer ones leave out."""
+    number = re.search(r"\d+", words.get("card", ""))
+    capability = int(number[0]) if number else 0
+    return {"index": "cu126" if capability >= 50 else "cu118"} if 35 <= capability < 75 else {}
+
+
 def fit_cudnn(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return what pip is to install for a cuDNN that is not older than the one of the build, nor of another major one.
 
