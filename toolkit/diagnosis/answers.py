@@ -214,6 +214,8 @@ _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Wor
 _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]]] = {
     "versions-exclude": packages.weigh,
     "own-module": files.find_own,
+    "numpy-import": packages.name_builder,
+    "torch-without-cuda": packages.choose_torch,
     "link-undefined": linking.read_symbol,
     "library-missing": files.read_file,
     "wheel-other-python": pythons.compare_tag,

@@ -84,7 +84,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
             {"early": "yes", "wanted": f">=2.2{limit}"} if early and top == "tensorflow" and "culprit" in words else {}
         )
         told |= {"internal": name} if row is None and "program" in words and re.match("_(?!_)", name) else {}
-        return {**told, **hidden, **old, **({} if inner else _guess(module, name, package, facts, known))}
+        apart = _find_submodule(words, module, name, known)
+        return {**told, **hidden, **old, **apart, **({} if inner else _guess(module, name, package, facts, known))}
     package = str(row["package"])
     use = _find_use(row, module, name) or (hidden.get("public", "") if "gone" in row else "")
     held = find_wish(package, facts, known)
@@ -99,9 +100,13 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if "gone" in row:
         gone = str(row["gone"])
         back = str(row.get("back", ""))
-        again = {"again": back} if package == "keras" and back.startswith("2.") else {}
         until = f"and later, before {back}," if back else "and later"
-        dated = {**again, "gone": gone, "until": until, "below": step_below(gone) if package == "Python" else ""}
+        dated = {
+            **({"again": back} if package == "keras" and back.startswith("2.") else {}),
+            "gone": gone,
+            "until": until,
+            "below": step_below(gone) if package == "Python" else "",
+        }
         return {**told, **dated, **_judge_keras(row, module, use), "sought": module if name == _ANY else name}
     since = str(row["since"])
     stays = held and not overlap(f">={since}", held)
@@ -110,6 +115,12 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     if early and package == "tensorflow":
         told |= {"early": "yes", "wanted": f">={since}{_limit(words.get('culprit', ''), known)}"}
     return {**told, "since": since, **({"held": held} if stays else {})}
+
+
+def _find_submodule(words: Words, module: str, name: str, known: Knowledge) -> Words:
+    """Return a module that its package does not import by itself, where it was asked for as an attribute."""
+    apart = "looked" in words and name in known["submodules"].get(module, ())
+    return {"submodule": f"{module}.{name}"} if apart else {}
 
 
 def _find_use(row: Mapping[str, Any], module: str, name: str) -> str:

@@ -69,6 +69,29 @@ def pair_with_torch(_words: Words, facts: Words, known: Knowledge) -> Words:
     return told if other == here else {**told, "vision": vision, "other": other}
 
 
+def name_builder(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the package of the file in which the traceback ends."""
+    raiser = words.get("raiser", "")
+    return {"builder": find_distribution(raiser, known)} if raiser and raiser != "numpy" else {}
+
+
+def choose_torch(_words: Words, facts: Words, known: Knowledge) -> Words:
+    """Return the torch of the log, its torchvision, and a build of them for CUDA that its driver takes."""
+    release, named = facts.get("torch", ""), facts.get("index of PyTorch", "")
+    minor, driver = read_minor(release), facts.get("driver", "")
+    minor = minor if fits(minor, ">=1.11") else ""  # older ones are not in an index, but on a page of links
+    vision = known["torch_releases"]["torchvision"].get(minor, "")
+    pair = f"'torch=={release}' " + (f"'torchvision=={vision}.*'" if vision else "torchvision")
+    build = next((each for spec, each in known["torch_builds"].items() if minor and fits(minor, spec)), "cu126")
+    if driver and fits(driver, "<525"):
+        newer = not minor or fits(minor, ">=2.8")
+        return {"pair": "'torch<2.8' 'torchvision<0.23'" if newer else pair, "build": "cu118"}
+    if "Blackwell" in facts:
+        return {"pair": pair if minor and fits(minor, ">=2.7") else "torch torchvision", "build": "cu128"}
+    build = named if re.match(r"cu\d+$", named) else build
+    return {"pair": pair if minor else "torch torchvision", "build": build}
+
+
 def require(package: str, facts: Words, known: Knowledge) -> str:
     """Return a requirement of the release of a package that belongs to the TensorFlow of the log."""
     minor, name = read_minor(facts.get("TensorFlow", "")), normalize(package)

@@ -16,7 +16,7 @@ _INSTALLED: Final = re.compile(r"installing collected packages: [^\n]*?([\w.-]+)
 """What pip installs. The package that was asked for stands last, behind what it needs."""
 _COMPILED: Final = re.compile(
     r"[/\\]pip-(?:install|wheel)-\w+[/\\]([\w.-]+?)(?:_[0-9a-f]{32})?[/\\]"
-    r"|(?m:^ *(?:Using cached|Downloading) ([\w.-]+?)-(\d[\w.]*?)\.(?:zip|tar\.gz)\b)",
+    r"|(?m:^ *(?:Using cached|Downloading) (?:https?://\S*/)?([\w.-]+?)-(\d[\w.]*?)\.(?:zip|tar\.gz)\b)",
     re.IGNORECASE,
 )
 """The folder into which pip unpacks the sources of a package, to compile them, and the file in which they come."""

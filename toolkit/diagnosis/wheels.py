@@ -108,7 +108,9 @@ def take_fitting_python(command: str, facts: Facts, known: Knowledge) -> str:
     fitting = set.intersection(*map(set, filter(None, asked))) if any(asked) else set()
     if not fitting or python in fitting:
         return command
-    newest = max(fitting, key=lambda each: int(each.partition(".")[2]))
+    # Other packages seldom have wheels for a Python that is newer than those of TensorFlow.
+    usual = pythons.list_pythons("tensorflow", "", known)
+    newest = max(fitting & {*usual} or fitting, key=lambda each: int(each.partition(".")[2]))
     return (
         f"uv venv --python {newest} && {install['settings']}uv pip install {install['what'].removeprefix('--upgrade ')}"
     )
