@@ -282,6 +282,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "shapes-differ": shapes.compare,
     "gpu-memory": shapes.measure,
     "host-memory": shapes.measure_array,
+    "kernel-out-of-memory": shapes.double_memory,
+    "program-killed": shapes.double_memory,
     "weights-shape": shapes.judge_weights,
     "checkpoint-differs": shapes.judge_weights,
     "convolution-no-algorithm": shapes.measure_operands,

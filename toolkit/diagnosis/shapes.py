@@ -340,19 +340,28 @@ def measure(words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
 
     ``little`` is a request so small that it says nothing of the data. ``scant`` is what TensorFlow got of the card,
     and ``compiled`` says that XLA asked.
+    ``filled`` is what this program itself holds of the ``most`` that it may take.
     """
     taken = facts.get("GPU memory of TensorFlow", "")
     if taken and int(taken[:_DIGITS]) < _SCANT:
         return {"scant": f"{taken} MB"}
+    limit, used = (int(facts.get(f"{name} of the GPU allocator", "0")[:_DIGITS]) for name in ("limit", "use"))
+    filled = {"filled": f"{used / 2**30:.1f}", "most": f"{limit / 2**30:.1f} GiB"} if 2 * used > limit else {}
     if "bytes" in words:
         request = int(words["bytes"][:_DIGITS]) >> 20
-        return {"little": f"{max(request, 1)} MiB"} if request < _LITTLE else {"compiled": "yes"}
+        return {**filled, "little": f"{max(request, 1)} MiB"} if request < _LITTLE else {**filled, "compiled": "yes"}
     sizes = [int(size) for size in re.findall(r"\d+", words.get("shape", ""))]
     room = prod(sizes) * _BYTES.get(words.get("type", "").lower(), 0)
     if room < _LARGE or len(sizes) < 3:
-        return {}
-    told = {"tensor": f"{room / 2**30:.1f} GiB", "batch": str(sizes[0])}
+        return filled
+    told = {**filled, "tensor": f"{room / 2**30:.1f} GiB", "batch": str(sizes[0])}
     return {**told, **({"single": "yes"} if sizes[0] == 1 else {"whole": "yes"} if sizes[0] >= _ALL else {})}
+
+
+def double_memory(_words: Words, facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return what a job is to ask for in place of the memory that the log shows it asked for, or a usual size."""
+    asked = re.fullmatch(r"(\d{1,9}) ?([kmgt]?)", facts.get("memory of the job", "").lower())
+    return {"more": f"{2 * int(asked[1])}{asked[2].upper() or 'M'}" if asked else "32G"}
 
 
 def measure_array(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
