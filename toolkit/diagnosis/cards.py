@@ -10,6 +10,8 @@ from toolkit.versions.table import load_table
 
 Words = Mapping[str, str]
 
+_BUILDS: Final = {"11": "cu118", "12": "cu126", "13": "cu130"}
+"""An index of PyTorch's builds for each major version of CUDA."""
 _OLDER: Final = {"11": "450.80.02"}
 """The first driver that runs programs of a major version of CUDA, for those that the version table has not got."""
 _DIGITS: Final = 9
@@ -242,3 +244,9 @@ def judge_head(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return the driver of Windows, whose number is not that of nvidia-smi in WSL."""
     driver = words.get("driver", "")
     return {"windows": driver} if driver and driver != words.get("shown") else {}
+
+
+def find_torch_build(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return the builds of PyTorch for whose extensions the found nvcc serves: those of its major version of CUDA."""
+    major = words.get("found", "").partition(".")[0]
+    return {"wheel": _BUILDS[major]} if major in _BUILDS else {}

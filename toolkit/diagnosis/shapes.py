@@ -322,6 +322,16 @@ def _agree(one: list[str], other: list[str]) -> bool:
     return all(first == second or "none" in (first, second) for first, second in pairs)
 
 
+def compare_elements(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
+    """Return in what elements differ that make no batch: their channels, their size as pictures, or their length."""
+    one, other = (_read(words.get(name, "")) for name in ("one", "other"))
+    if not one or len(one) != len(other):
+        return {}
+    if len(one) == 3 and {one[2], other[2]} <= {"1", "2", "3", "4"}:
+        return {"differ": "channels" if one[:2] == other[:2] else "pictures"}
+    return {"differ": "sequences"} if len(one) <= 2 and one[1:] == other[1:] else {}
+
+
 def measure_operands(words: Words, _facts: Words, _known: Mapping[str, Any]) -> Words:
     """Return how much room the arrays of an operation of XLA take, if that is large."""
     arrays = _ARRAY.findall(words.get("operation", "").partition("window=")[0])
