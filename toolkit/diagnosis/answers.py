@@ -203,6 +203,7 @@ def _list_words(text: str) -> set[str]:
 _TOGETHER: Final[Mapping[str, Callable[[Sequence[Words], Mapping[str, Any]], Words]]] = {
     "versions-exclude": constraints.reconcile,
     "pip-unsatisfiable": constraints.find_conflict,
+    "python-range": constraints.bound_python,
     "conda-not-there": constraints.list_systems,
     "conda-unsatisfiable": wheels.find_absent,
     "cuda-majors-mixed": files.find_majors,
@@ -215,6 +216,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Words, Words, Mapping[str, Any]], Words]
     "versions-exclude": packages.weigh,
     "own-module": files.find_own,
     "numpy-import": packages.name_builder,
+    "protobuf-descriptors": packages.name_maker,
     "torch-without-cuda": packages.choose_torch,
     "link-undefined": linking.read_symbol,
     "library-missing": files.read_file,

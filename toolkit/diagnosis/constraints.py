@@ -110,6 +110,17 @@ def _find_tried(wishes: Sequence[Words], lines: Sequence[Words]) -> Words:
     return {**told, **_judge_cuda(unmet)}
 
 
+def bound_python(lines: Sequence[Words], _known: Mapping[str, Any]) -> Words:
+    """Return the Pythons that a project and all packages take which Poetry names."""
+    project = next((each["project"] for each in lines if "project" in each), "")
+    wanters = [each for each in lines if "wanter" in each]
+    common = intersect([_join(project), *(each["bounds"] for each in wanters)]) if project and wanters else ""
+    if not common:
+        return {}
+    first = wanters[0]
+    return {"project": project, "wanter": first["wanter"], "bounds": first["bounds"].strip(), "common": common}
+
+
 def _judge_cuda(package: str) -> Words:
     """Return whether a package is one of CUDA's libraries, of which frameworks ask for exact releases."""
     return {"of_cuda": package} if re.match(r"nvidia-\w[\w-]*-cu1\d$", package) else {}

@@ -75,6 +75,14 @@ def name_builder(words: Words, _facts: Words, known: Knowledge) -> Words:
     return {"builder": find_distribution(raiser, known)} if raiser and raiser != "numpy" else {}
 
 
+def name_maker(words: Words, _facts: Words, known: Knowledge) -> Words:
+    """Return the package of the file that calls protobuf, if that is none of the large ones."""
+    callers = (words.get(name, "").lower() for name in ("raiser", "caller"))
+    makers = (each for each in callers if each and each not in {"yes", "google", *known["foundations"]})
+    maker = next(makers, "")
+    return {"maker": find_distribution(maker, known)} if maker else {}
+
+
 def choose_torch(_words: Words, facts: Words, known: Knowledge) -> Words:
     """Return the torch of the log, its torchvision, and a build of them for CUDA that its driver takes."""
     release, named = facts.get("torch", ""), facts.get("index of PyTorch", "")
