@@ -158,11 +158,15 @@ def date_attribute(words: Words, facts: Words, known: Knowledge) -> Words:
 def find_inner(words: Words, facts: Words, known: Knowledge) -> Words:
     """Return as ``inner`` a name of Keras' own that an object lacks, if it is not known as one that Keras 3 lost.
 
-    Where the log shows a Keras 2, each such name is one that the code of one Keras asks of another.
+    Where the log shows a Keras 2, each such name is one that the code of one Keras asks of another. ``older``: the log
+    shows a Python or TensorFlow for which there is no Keras 3.
     """
     name = words.get("name", "")
     early = any(facts.get(each) == "yes" for each in ("Keras 2", "private Keras", _CORE))
-    return {"inner": name} if name.startswith("_") and (early or name not in known["keras_objects"]) else {}
+    if name.startswith("_") and (early or name not in known["keras_objects"]):
+        return {"inner": name}
+    before = any(fits(facts.get(each, ""), spec) for each, spec in (("Python", "<3.9"), ("TensorFlow", "<2.16")))
+    return {"older": "yes"} if early or before else {}
 
 
 def _list_tops(known: Knowledge) -> Iterator[str]:
