@@ -188,6 +188,11 @@ def read_requirement(words: Words, facts: Words, known: Knowledge) -> Words:
     """
     asker, asked = (re.split(r"[\[<>=!~]", words.get(name, ""))[0] for name in ("who", "asked"))
     told = {"circular": "yes"} if asker and asker == asked else {}
+    if sought := re.match(r"([\w.-]+)(?:\[.*\])?([<>=!~].*)?$", words.get("sought", "")):
+        told["sought_name"] = sought[1]
+        listed = list_pythons(sought[1], sought[2] or "", known) if sought[1] in known["tensorflows"] else []
+        if listed and read_minor(facts.get("Python", "")) not in listed:
+            told |= {"pythons": " to ".join(dict.fromkeys([listed[0], listed[-1]])), "newest": listed[-1]}
     told["pytorch"] = f"https://download.pytorch.org/whl/{facts.get('index of PyTorch', 'cu128')}"
     return {**read_marker(words, facts, known), **packages.read_local(words, facts, known), **told}
 

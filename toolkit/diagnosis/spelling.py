@@ -22,6 +22,8 @@ def find_argument(words: Words, _facts: Words, known: Mapping[str, Any]) -> Word
     """Return the argument that is most like an unknown one: of those that the message lists, or that Keras has."""
     listed = _NAME.findall(words.get("listed", ""))
     of_keras = "layer" in words or words.get("function") == "optimizer"
+    if of_keras and words.get("name") in known["keras_arguments"]:
+        return {"elsewhere": words["name"]}
     return _find(words.get("name", ""), [*listed, *(known["keras_arguments"] if of_keras else ())])
 
 
