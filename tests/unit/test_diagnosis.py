@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +61,11 @@ def test_every_row_says_where_it_is_from_and_refers_to_what_is_there() -> None:
         assert row.remedy.endswith(".")
         assert not row.known or row.known in known
         assert row.error in bazel_output.ERRORS
+
+
+def test_a_source_is_of_few_rows_as_one_of_many_shows_nothing_of_any() -> None:
+    rows = Counter(source for row in ROWS.values() for source in row.sources)
+    assert [source for source, count in rows.items() if count > 6] == []
 
 
 def test_what_only_reports_another_failure_gives_way_to_it() -> None:

@@ -246,7 +246,7 @@ def _read_rows() -> Mapping[str, Mapping[str, Any]]:
 
 def _list_rows(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table, with what holds for all of them."""
-    shared = {"subject": table["subject"], "sources": table.get("sources", ())}
+    shared = {"subject": table["subject"]}
     for name, usual in (("kinds", _KIND), ("failures", {})):
         for row in table.get(name, ()):
             yield {**shared, **usual, **row}
