@@ -42,6 +42,7 @@ _SLOT: Final = re.compile(
 )
 """The name of a variable of an optimizer."""
 _LABELS: Final = frozenset({"classes", "columns", "steps", "results"})
+_COLOURS: Final = frozenset({"1", "3", "4"})
 _BATCH: Final = 512
 """Most examples of a batch, as far as two tables of one column and of several are taken for one."""
 _PIXELS: Final = 8192
@@ -312,7 +313,10 @@ def _find_axis(wanted: list[str], other: list[str]) -> Words:
     if len(wanted) == len(other) + 1:
         if wanted[0] in {"none", "1"} and _agree(wanted[1:], other):
             return {"lacks": "front"}
-        return {"lacks": "last"} if wanted[-1] == "1" and _agree(wanted[:-1], other) else {}
+        if wanted[-1] == "1" and _agree(wanted[:-1], other):
+            return {"lacks": "last"}
+        picture = len(other) == 3 and {wanted[-1], other[-1]} <= _COLOURS and "none" not in wanted[1:]
+        return dict(zip(("tall", "wide", "deep"), wanted[1:], strict=True)) if picture else {}
     return {}
 
 
