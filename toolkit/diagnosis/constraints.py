@@ -38,6 +38,8 @@ def reconcile(lines: Sequence[Words], known: Mapping[str, Any]) -> Words:
         return told
     others = sorted({normalize(other) for other, _ in wishes} - {normalize(who), "a-package"})
     left = {package: _gather(wishes, package, who) for package in bounds}
+    if "tensorflow" in others and left.get("numpy") and overlap(left["numpy"], "<2"):
+        left["numpy"] = "<2"  # pip may take a TensorFlow before 2.18, which does not say that NumPy 2 is too new
     anew = "tensorflow" if normalize(who) in known["tensorflows"] else who
     age = "older" if directions == {"new"} else "newer"
     return {**told, "blamed": who, "age": age, "anew": " ".join([anew, *others, _quote(left)]).strip()}

@@ -74,8 +74,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     own = raiser == top.lower() and normalize(find_distribution(words.get("raising", raiser), known)) == package.lower()
     if top and own and not (package == "protobuf" and "generated" in words):
         return {**told, "mixed": top, **({"lost": module} if name == _ANY and module != top else {})}
-    if family := next((each for each in known["families"] if _is_of(each, {top, raiser})), None):
-        told |= {"family": family["what"], "install": family["install"]}
+    told |= _find_family(words, top, raiser, known)
     inner = hidden.get("private", "").startswith("tensorflow_core")
     row = None if inner else next(_list_names(module, name, list_rows(known)), None)
     if row is None or _is_denied(row, facts, early=early):
@@ -114,7 +113,8 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
         told["with_tensorflow"] = "yes"
     if early and package == "tensorflow":
         told |= {"early": "yes", "wanted": f">={since}{_limit(words.get('culprit', ''), known)}"}
-    return {**told, "since": since, **({"held": held} if stays else {})}
+    bound = f",<{row['below']}" if "below" in row else ""
+    return {**told, "since": since, "spec": f">={since}{bound}", **({"held": held} if stays else {})}
 
 
 def _find_submodule(words: Words, module: str, name: str, known: Knowledge) -> Words:
@@ -223,6 +223,17 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
         return {}
     trends = [trend for trend in ("shrinking", "growing") if any(fnmatchcase(module, each) for each in known[trend])]
     return {"guess": package if top in known["shared"] else top, **dict.fromkeys(trends, module)}
+
+
+def _find_family(words: Words, top: str, raiser: str, known: Knowledge) -> Words:
+    """Return the packages that are released together if one of them asks another for what it does not have."""
+    family = next((each for each in known["families"] if _is_of(each, {top, raiser})), None)
+    # Another package that asks one of them is the one that does not fit.
+    if family is None or (
+        "culprit" in words and top in family["modules"] and raiser not in {"jax", *family["modules"]}
+    ):
+        return {}
+    return {"family": family["what"], "install": family["install"]}
 
 
 def _is_of(family: Mapping[str, Any], modules: set[str]) -> bool:
