@@ -36,7 +36,7 @@ FORBIDDEN: Mapping[str, tuple[Mapping[str, str], str]] = {
     "TensorFlow 1": ({"TensorFlow": "1.15.0"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$|^pip install tf-keras$"),
     "TensorFlow 2.10": ({"TensorFlow": "2.10.1"}, r"tensorflow\[and-cuda\]|TF_USE_LEGACY_KERAS=1$"),
     "no TensorFlow": ({"no TensorFlow": "yes"}, r"^toolkit (?!doctor|diagnose)"),
-    "JAX": ({"JAX": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
+    "JAX": ({"JAX": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_(?!FORCE_UNIFIED)[A-Z]"),
     "PyTorch": ({"PyTorch": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
     "CuPy": ({"CuPy": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
     "numba": ({"numba": "yes", "no TensorFlow": "yes"}, r"tensorflow|\bTF_[A-Z]"),
