@@ -77,7 +77,7 @@ def date_name(words: Words, facts: Words, known: Knowledge) -> Words:
     told |= _find_family(words, top, raiser, known)
     inner = hidden.get("private", "").startswith("tensorflow_core")
     row = None if inner else next(_list_names(module, name, list_rows(known)), None)
-    if row is None or _is_denied(row, facts, early=early):
+    if row is None or _is_denied(row, facts, known, early=early):
         limit = _limit(words.get("culprit", ""), known)
         old = (
             {"early": "yes", "wanted": f">=2.2{limit}"} if early and top == "tensorflow" and "culprit" in words else {}
@@ -169,6 +169,12 @@ def find_inner(words: Words, facts: Words, known: Knowledge) -> Words:
     return {"older": "yes"} if early or before else {}
 
 
+def _require(package: str, facts: Words, known: Knowledge) -> str:
+    """Return a requirement of what belongs to the TensorFlow of the log, or of 2.N if the log does not name it."""
+    same = not facts.get("TensorFlow") and known["releases"].get(package) == {}
+    return f"{package}==2.N.*" if same else require(package, facts, known)
+
+
 def _list_tops(known: Knowledge) -> Iterator[str]:
     """Yield the packages of which names are known to be lost or got, as programs import them."""
     yield from (str(row["module"]).partition(".")[0] for row in list_rows(known))
@@ -186,13 +192,16 @@ def list_rows(known: Knowledge) -> Iterator[Mapping[str, Any]]:
             yield {**shared, "module": module, "names": [_ANY], **instead}
 
 
-def _is_denied(row: Mapping[str, Any], facts: Words, *, early: bool) -> bool:
+def _is_denied(row: Mapping[str, Any], facts: Words, known: Knowledge, *, early: bool) -> bool:
     """Return whether the log shows a version that has the name, though a row says that the installed one lacks it.
 
     ``early``: it shows a TensorFlow of 1.15 to 2.1, whose Keras is one of 2.
     """
     if early and row["package"] in {"tensorflow", "keras"} and "gone" in row:
         return fits(str(row["gone"]), ">2.1")
+    last = next((keras for spec, keras in known["last_keras"].items() if fits(facts.get("Python", ""), spec)), "")
+    if last and row["package"] == "keras" and "gone" in row:
+        return fits(str(row["gone"]), f">{last}")
     found = find_version(str(row["package"]), facts)
     has = [f"<{row['gone']}"] if "gone" in row else [f">={row['since']}"]
     has += [f">={row['back']}"] if "back" in row else []
@@ -212,7 +221,7 @@ def _guess(module: str, name: str, package: str, facts: Words, known: Knowledge)
     found = "." in module and top not in known["shared"] and top in {*known["foundations"], *_list_tops(known)}
     if name == _ANY and not found and {module, module.rpartition(".")[0]} & {top, *known["shared"]} - {""}:
         follower = package in known["followers"]
-        required = {"follower": package, "requirement": require(package, facts, known)} if follower else {}
+        required = {"follower": package, "requirement": _require(package, facts, known)} if follower else {}
         return {"whole": module, **required, **({"folder": top} if top.lower() in known["own_folders"] else {})}
     for kind, modules in (("plain", _TYPES), ("stdlib", sys.stdlib_module_names)):
         if top in modules:
